@@ -1,4 +1,4 @@
-"""Filling the topics, with the producer of confluent-kafka (aiokc has none)."""
+"""Filling the topics, with the producer of confluent-kafka: they must not depend on what is measured."""
 
 from __future__ import annotations
 
@@ -81,6 +81,17 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> bool:
         except KafkaException as error:
             raise LoadFailed(f"topic {topic} cannot get {count} partitions: {error}") from error
     return True
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Delete a topic, if it is there. Raises LoadFailed."""
+    admin = AdminClient({**_QUIET, "bootstrap.servers": bootstrap})  # it must outlive the wait for its answer
+    deleted = admin.delete_topics([topic], operation_timeout=60)
+    try:
+        deleted[topic].result(timeout=90)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise LoadFailed(f"topic {topic} cannot be deleted: {error}") from error
 
 
 def _produce(bootstrap: str, case: Case) -> None:

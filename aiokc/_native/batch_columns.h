@@ -1,4 +1,4 @@
-/* Columns in memory, in the layout of Apache Arrow, and the structs of Arrow's C data interface.
+/* Columns in memory, in the layout of Apache Arrow.
  *
  * The builder fills a Batch and never changes it afterwards. Each exported array holds a reference to it: so all
  * share the buffers, and the last reference frees them, in whatever thread it is dropped.
@@ -7,48 +7,12 @@
 #ifndef AIOKC_ARROW_H
 #define AIOKC_ARROW_H
 
+#include "arrow_abi.h"
 #include "module.h"
 
 #if defined(__GNUC__)
 #pragma GCC visibility push(hidden)
 #endif
-
-/* The ABI, as https://arrow.apache.org/docs/format/CDataInterface.html and CStreamInterface.html define it */
-
-#define ARROW_FLAG_NULLABLE 2
-
-struct ArrowSchema {
-    const char *format;
-    const char *name;
-    const char *metadata;
-    int64_t flags;
-    int64_t n_children;
-    struct ArrowSchema **children;
-    struct ArrowSchema *dictionary;
-    void (*release)(struct ArrowSchema *);
-    void *private_data;
-};
-
-struct ArrowArray {
-    int64_t length;
-    int64_t null_count;
-    int64_t offset;
-    int64_t n_buffers;
-    int64_t n_children;
-    const void **buffers;
-    struct ArrowArray **children;
-    struct ArrowArray *dictionary;
-    void (*release)(struct ArrowArray *);
-    void *private_data;
-};
-
-struct ArrowArrayStream {
-    int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *);
-    int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *);
-    const char *(*get_last_error)(struct ArrowArrayStream *);
-    void (*release)(struct ArrowArrayStream *);
-    void *private_data;
-};
 
 /* Buffers that grow */
 

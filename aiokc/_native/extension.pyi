@@ -2,7 +2,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Self, final
 
 from ..records.batch import BatchHeader
-from ..types import HeadersToSend, RawRecord
+from ..types import Headers, HeadersToSend, RawRecord
 
 @final
 class RecordReader:
@@ -102,6 +102,24 @@ def append_records(
     room: int,
     /,
 ) -> tuple[int, int]: ...
+
+@final
+class ColumnRecords:
+    def __new__(cls, schema: object, array: object, /) -> ColumnRecords: ...
+    def __len__(self) -> int: ...
+    def append(
+        self,
+        appenders: list[Any],
+        start: int,
+        stop: int,
+        timestamp: int,
+        sticky: int,
+        keys: int,
+        largest: int,
+        room: int,
+        /,
+    ) -> tuple[int, int]: ...
+    def record(self, row: int, /) -> tuple[bytes | None, bytes | None, int | None, int | None, Headers]: ...
 
 class RecordPlace:
     def __new__(cls, batch: Any, index: int, timestamp: int) -> Self: ...

@@ -5,7 +5,8 @@
  * columns of records, batch_columns.c owns the columns' memory, and arrow_export.c exports them. runs.h reads batches
  * side by side where they lie: run_columns.c makes columns of them, and run_records.c objects. encode.h writes the bytes
  * of a record, record_appender.c fills a batch with records, append_records.c many batches; topic_appender.c
- * appends single records to the batches of a topic. async_steps.c makes the steps of `async for`.
+ * appends single records to the batches of a topic, and column_records.c those of an Arrow batch. async_steps.c makes
+ * the steps of `async for`.
  */
 
 #include "batch_columns.h"
@@ -27,6 +28,8 @@ static int module_exec(PyObject *module) {
     if (add_runs(module, state) < 0 || add_take_run(module, state) < 0 || add_appender(module, state) < 0)
         return -1;
     if (add_append_records(module, state) < 0 || add_topic_appender(module, state) < 0)
+        return -1;
+    if (add_column_records(module, state) < 0)
         return -1;
     return add_steps(module, state);
 }

@@ -126,6 +126,9 @@ int add_appender(PyObject *module, State *state);
 /* Add the function of append_records.c. */
 int add_append_records(PyObject *module, State *state);
 
+/* Add the type of column_records.c. */
+int add_column_records(PyObject *module, State *state);
+
 /* Add the types of topic_appender.c. */
 int add_topic_appender(PyObject *module, State *state);
 

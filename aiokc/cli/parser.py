@@ -113,7 +113,7 @@ def parser_of(command: str) -> Parser:
     module.add_arguments(parser)
     if getattr(module, "NEEDS_CLUSTER", True):
         _add_cluster(parser)
-    _add_output(parser)
+    _add_output(parser, formats=getattr(module, "SHOWS_ROWS", True))
     words = [_word(action) for action in parser._actions if not action.option_strings]
     parser.usage = " ".join((parser.prog, "[OPTION…]", *words))
     return parser
@@ -141,22 +141,25 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option of aiokc's Consumer, or Java's or librdkafka's name for it; may be repeated",
+        help="an option of aiokc's Consumer (of produce: Producer), or its name in Java or librdkafka; repeatable",
     )
     where.add_argument("--profile", metavar="NAME", help="[profile.NAME] of the configuration file")
     where.add_argument("--config", metavar="FILE", help="the configuration file (~/.config/aiokc/config.toml)")
     where.add_argument("--timeout", metavar="TIME", help="how long to try, such as 500ms, 10s or 2m (30s)")
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
+def _add_output(parser: argparse.ArgumentParser, *, formats: bool) -> None:
     look = parser.add_argument_group("output")
-    formats = look.add_mutually_exclusive_group()
-    for name, meaning in (
-        ("table", "columns for people (the default)"),
-        ("json", "JSON Lines: one object a line"),
-        ("csv", "CSV with a header"),
-    ):
-        formats.add_argument(f"--{name}", dest="format", action="store_const", const=name, help=meaning)
+    if formats:
+        choice = look.add_mutually_exclusive_group()
+        for name, meaning in (
+            ("table", "columns for people (the default)"),
+            ("json", "JSON Lines: one object a line"),
+            ("csv", "CSV with a header"),
+        ):
+            choice.add_argument(f"--{name}", dest="format", action="store_const", const=name, help=meaning)
+    else:
+        parser.set_defaults(format=None)
     look.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colours (auto)")
     look.add_argument("-v", "--verbose", action="count", default=0, help="log to stderr; twice: in detail")
     look.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
@@ -170,12 +173,13 @@ def overview() -> str:
         (
             "usage: aiokc COMMAND [OPTION…]",
             "",
-            "Look at a Kafka cluster, its topics, records and groups.",
+            "Look at a Kafka cluster, its topics, records and groups, and send records.",
             "",
             "commands:",
             *lines,
             "",
-            "'aiokc COMMAND --help' explains a command, with examples. Nothing changes a cluster without --execute.",
+            "'aiokc COMMAND --help' explains a command, with examples. Nothing but 'produce' changes a cluster without",
+            "--execute.",
             "",
         )
     )

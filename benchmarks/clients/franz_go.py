@@ -15,7 +15,7 @@ from ..measuring.stopwatch import Stopwatch
 from ..measuring.tally import Tally
 
 _SOURCE: Final = Path(__file__).resolve().parent.parent / "go"
-_PROGRAM: Final = _SOURCE.parent / ".build" / "franz_go"
+PROGRAM: Final = _SOURCE.parent / ".build" / "franz_go"
 _BUILD_SECONDS: Final = 300
 
 
@@ -26,7 +26,7 @@ def prepare() -> str | None:
         return "no Go toolchain is here (https://go.dev/dl)"
     try:
         done = subprocess.run(
-            [go, "build", "-o", str(_PROGRAM), "."],
+            [go, "build", "-o", str(PROGRAM), "."],
             cwd=_SOURCE,
             capture_output=True,
             text=True,
@@ -45,7 +45,7 @@ def find_go() -> str | None:
 
 def consume(job: Job, stopwatch: Stopwatch) -> Tally:
     task = json.dumps({**asdict(job), "fetch": FETCH_SETTINGS})
-    done = subprocess.run([str(_PROGRAM), task], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(PROGRAM), task], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"franz-go: {done.stderr.strip()}")
     found = json.loads(done.stdout)

@@ -1,6 +1,7 @@
-// franz-go, the fastest client known: PollFetches and EachRecord, measured as benchmarks/worker.py measures the others.
+// franz-go, the fastest client known: PollFetches and EachRecord, or Produce, measured as the workers of Python's clients
+// measure those.
 //
-// The only argument is a job, as JSON; the only line of output is a measurement, as JSON.
+// The only argument is a job, as JSON, or "-" for a job on stdin; the only line of output is a measurement, as JSON.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -34,6 +36,9 @@ type job struct {
 		MinBytes          int32 `json:"fetch_min_bytes"`
 		MaxWaitMs         int32 `json:"fetch_max_wait_ms"`
 	} `json:"fetch"`
+	Compression string           `json:"compression"`
+	WarmUp      int64            `json:"warm_up"`
+	Produce     *produceSettings `json:"produce"` // nil: consume
 }
 
 type measurement struct {
@@ -54,13 +59,27 @@ func main() {
 
 func run(text string) error {
 	var task job
-	if err := json.Unmarshal([]byte(text), &task); err != nil {
+	content := []byte(text)
+	if text == "-" {
+		var err error
+		if content, err = io.ReadAll(os.Stdin); err != nil {
+			return err
+		}
+	}
+	if err := json.Unmarshal(content, &task); err != nil {
 		return err
 	}
 	options, err := security(task)
 	if err != nil {
 		return err
 	}
+	if task.Produce != nil {
+		return produce(task, options)
+	}
+	return consume(task, options)
+}
+
+func consume(task job, options []kgo.Opt) error {
 	client, err := kgo.NewClient(append(options,
 		kgo.SeedBrokers(task.Bootstrap),
 		kgo.FetchMaxBytes(task.Fetch.MaxBytes),

@@ -24,6 +24,9 @@ NAMES: Final = (
     "memory",
     "logins",
     "observing",
+    "producing",
+    "acknowledging",
+    "stopped_broker",
     "scale",
 )  # the last one leaves the broker with 10,000 partitions
 
@@ -51,9 +54,13 @@ def run(name: str, bootstrap: str, rounds: int) -> Study:
 
 
 def measured(name: str, **job: Any) -> dict[str, float]:
-    """Return what ``python -m benchmarks.studies.NAME JOB`` has measured. Raises StudyFailed."""
+    """Return what ``python -m benchmarks.studies.NAME JOB`` has measured. Raises StudyFailed.
+
+    ``name`` may also be that of another module, in full.
+    """
+    module = name if "." in name else f"{__package__}.{name}"
     worker = subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.{name}", json.dumps(job)],
+        [sys.executable, "-m", module, json.dumps(job)],
         cwd=_ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -26,6 +26,9 @@ NAVIGATION: Final[dict[str, dict[str, str]]] = {
         "Commits": "guide/commits.md",
         "Deserializers, interceptors": "guide/deserializers.md",
         "Columns and Spark": "guide/columns.md",
+        "Sending records": "guide/producing.md",
+        "Transactions": "guide/transactions.md",
+        "Dead letters, replies": "guide/services.md",
         "Positions and pausing": "guide/positions.md",
         "Stopping": "guide/stopping.md",
         "Cluster, ranges of offsets": "guide/ranges.md",
@@ -94,7 +97,7 @@ def _on_the_site(link: re.Match[str]) -> str:
 
 def for_language_models(folder: Path, navigation: dict[str, dict[str, str]]) -> str:
     """Return llms.txt: what the project is, and each page with its first sentence."""
-    lines = ["# aiokc", "", "> An asyncio-native Apache Kafka consumer for Python, and a Spark source on top of it."]
+    lines = ["# aiokc", "", "> An asyncio-native Apache Kafka client for Python, and a Spark source on top of it."]
     for part, pages in navigation.items():
         lines += ["", f"## {part}", ""]
         lines += [f"- [{title}]({page}): {_first_sentence(folder / page)}" for title, page in pages.items()]

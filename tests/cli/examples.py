@@ -8,6 +8,7 @@ import shlex
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from random import Random
 
 from aiokc import Client, Consumer, TopicPartition
@@ -22,21 +23,37 @@ _SECONDS = 5.0
 _LIMIT_S = 300.0
 
 
+#: What the examples read: files of these names, on stdin and as arguments.
+FILES = {
+    "lines.txt": b"one\ntwo\n",
+    "pairs.txt": b"a:1\nb:2\n",
+    "deletes.txt": b"a:\nb:\n",
+    "orders.jsonl": b'{"key":"a","value":"1"}\n{"key":"b","value":null}\n',
+    "docs.jsonl": b'{"n": 1}\n[2]\n',
+    "one.png": b"\x89PNG\r\n1",
+    "two.png": b"\x89PNG\r\n2",
+}
+
+
 def run_example(line: str) -> Result:
-    """Run ``line``, without what comes behind a pipe or a redirection. Ctrl-C has the exit code 130."""
-    words = shlex.split(line.partition(" | ")[0].partition(" > ")[0].partition(" || ")[0])
+    """Run ``line``, without what comes behind a pipe or a redirection of stdout. Ctrl-C has the exit code 130."""
+    command, _, redirected = line.partition(" | ")[0].partition(" > ")[0].partition(" || ")[0].partition(" < ")
+    words = shlex.split(command)
     assert words[0] == "aiokc"
     loop = VirtualLoop(Random(1))
     try:
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # for the files that they write
-            result = loop.run_until_complete(asyncio.wait_for(_run(words[1:], loop), _LIMIT_S))
+            for name, content in FILES.items():
+                Path(name).write_bytes(content)
+            stdin = FILES[redirected] if redirected else b""
+            result = loop.run_until_complete(asyncio.wait_for(_run(words[1:], stdin, loop), _LIMIT_S))
         assert loop.errors == []
         return result
     finally:
         loop.end()
 
 
-async def _run(words: list[str], loop: VirtualLoop) -> Result:
+async def _run(words: list[str], stdin: bytes, loop: VirtualLoop) -> Result:
     async with Cluster(3, topics={"orders": 5, "events": 1, "old-orders": 1}, random=Random(2)) as cluster:
         now_ms, begun = 1_793_491_200_000, loop.time()
         for partition in range(5):
@@ -47,7 +64,9 @@ async def _run(words: list[str], loop: VirtualLoop) -> Result:
             everywhere = {TopicPartition("orders", partition): 5 for partition in range(5)}
             for group in ("billing", "billing-eu", "old-billing", "test-1"):
                 await client.commit(group, everywhere | {TopicPartition("old-orders", 0): 0})
-        system = system_of(environ={"AIOKC_BOOTSTRAP_SERVERS": cluster.bootstrap, "XDG_STATE_HOME": "state"})
+        system = system_of(
+            environ={"AIOKC_BOOTSTRAP_SERVERS": cluster.bootstrap, "XDG_STATE_HOME": "state"}, stdin=stdin
+        )
         system.now = lambda: now_ms / 1000 + loop.time() - begun  # type: ignore[method-assign]
         assert isinstance(system.stdout, Stream)
         assert isinstance(system.stderr, Stream)

@@ -16,8 +16,8 @@ from aiokc.cli.system import System
 class Stream(io.TextIOWrapper):
     """A stream in memory, which may claim to be a terminal."""
 
-    def __init__(self, *, is_terminal: bool = False) -> None:
-        self.written = io.BytesIO()
+    def __init__(self, content: bytes = b"", *, is_terminal: bool = False) -> None:
+        self.written = io.BytesIO(content)
         super().__init__(self.written, encoding="utf-8", errors="backslashreplace", newline="\n")
         self._is_terminal = is_terminal
 
@@ -39,11 +39,11 @@ class Result(NamedTuple):
     err: str
 
 
-def system_of(*, columns: int | None = None, environ: Mapping[str, str] | None = None) -> System:
+def system_of(*, columns: int | None = None, environ: Mapping[str, str] | None = None, stdin: bytes = b"") -> System:
     """Return a System of streams in memory; with ``columns`` stdout and stderr are a terminal of this width."""
     is_terminal = columns is not None
     variables = {"HOME": "/nonexistent", **({"COLUMNS": str(columns)} if is_terminal else {}), **(environ or {})}
-    return System(Stream(), Stream(is_terminal=is_terminal), Stream(is_terminal=is_terminal), variables)
+    return System(Stream(stdin), Stream(is_terminal=is_terminal), Stream(is_terminal=is_terminal), variables)
 
 
 async def aiokc(
@@ -52,13 +52,15 @@ async def aiokc(
     columns: int | None = None,
     environ: Mapping[str, str] | None = None,
     system: System | None = None,
+    stdin: bytes = b"",
 ) -> Result:
     """Run ``aiokc`` with these words. ``columns``: on a terminal of this width; else stdout is a pipe.
 
-    ``bootstrap`` are the brokers of AIOKC_BOOTSTRAP_SERVERS. BrokenPipeError and cancellation are those of main().
+    ``stdin`` is what it reads there, ``bootstrap`` the brokers of AIOKC_BOOTSTRAP_SERVERS.
+    BrokenPipeError and cancellation are those of main().
     """
     variables = {**({"AIOKC_BOOTSTRAP_SERVERS": bootstrap} if bootstrap else {}), **(environ or {})}
-    system = system or system_of(columns=columns, environ=variables)
+    system = system or system_of(columns=columns, environ=variables, stdin=stdin)
     try:
         module, args = parse(words)
     except Shown as shown:

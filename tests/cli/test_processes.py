@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
+from pathlib import Path
 
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
@@ -16,9 +17,9 @@ COMMAND = (sys.executable, "-m", "aiokc")
 _SECONDS = 40
 
 
-async def started(*words: str, bootstrap: str = "") -> Process:
+async def started(*words: str, bootstrap: str = "", stdin: int | None = None) -> Process:
     environ = {**os.environ, "AIOKC_BOOTSTRAP_SERVERS": bootstrap or "localhost:1", "COLUMNS": "80"}
-    return await asyncio.create_subprocess_exec(*COMMAND, *words, stdout=PIPE, stderr=PIPE, env=environ)
+    return await asyncio.create_subprocess_exec(*COMMAND, *words, stdin=stdin, stdout=PIPE, stderr=PIPE, env=environ)
 
 
 async def line_of(process: Process) -> bytes:
@@ -54,6 +55,59 @@ async def test_a_closed_pipe_ends_cat_silently() -> None:
         assert (code, err) == (0, b"")
 
 
+async def stored(cluster: Cluster, count: int) -> list[bytes | None]:
+    """Return the values of the topic events, once there are so many."""
+    from aiokc import Consumer, TopicPartition
+
+    found: list[bytes | None] = []
+    async with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("events", 0)])
+        async with asyncio.timeout(_SECONDS):
+            while len(found) < count:
+                found.append((await consumer.getone()).value)
+    return found
+
+
+async def test_produce_sends_lines_as_they_come_until_ctrl_c() -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        produce = await started("produce", "events", bootstrap=cluster.bootstrap, stdin=PIPE)
+        assert produce.stdin is not None
+        produce.stdin.write(b"first\nsec")
+        assert await stored(cluster, 1) == [b"first"]
+        produce.stdin.write(b"ond\nno end")
+        assert await stored(cluster, 2) == [b"first", b"second"]
+        produce.send_signal(signal.SIGINT)
+        said = b"interrupted after 2 records\n2 records stored in events\n"
+        assert await ended(produce) == (130, b"", said)
+        assert len(cluster.records("events")) == 2
+
+
+async def test_ctrl_c_aborts_a_transaction() -> None:
+    from aiokc import Consumer, TopicPartition
+
+    async with Cluster(topics={"events": 1}) as cluster:
+        produce = await started("produce", "events", "--transaction", bootstrap=cluster.bootstrap, stdin=PIPE)
+        assert produce.stdin is not None
+        produce.stdin.write(b"first\n")
+        await stored(cluster, 1)
+        produce.send_signal(signal.SIGINT)
+        code, out, err = await ended(produce)
+        assert (code, out) == (130, b"")
+        assert err.startswith(b"interrupted after 1 records\nthe transaction was aborted: ")
+        async with Consumer(bootstrap_servers=cluster.bootstrap, isolation_level="read_committed") as consumer:
+            ends = await consumer.end_offsets([TopicPartition("events", 0)])
+        assert list(ends.values()) == [2]  # the record and the marker: nothing is open any more
+
+
+async def test_produce_reads_a_file_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"line\n" * 20_000 + b"last")
+    async with Cluster(topics={"events": 1}) as cluster:
+        with open(tmp_path / "lines", "rb") as file:  # noqa: ASYNC230 - the process reads it
+            produce = await started("produce", "events", bootstrap=cluster.bootstrap, stdin=file.fileno())
+        assert await ended(produce) == (0, b"", b"20001 records stored in events\n")
+        assert cluster.records("events")[-1].value == b"last"
+
+
 async def test_fake_is_a_cluster_until_it_is_told_to_end() -> None:
     from aiokc import Client
 
@@ -72,8 +126,8 @@ def test_help_and_usage_errors_import_nothing_of_the_client() -> None:
     program = """
 import sys
 from aiokc.cli.main import main
-for words in (["--help"], ["cat", "--help"], ["cat", "--nope"], ["nope"], ["config", "show", "--help"]):
-    main(words)
+for words in ("--help", "cat --help", "produce --help", "cat --nope", "nope", "config show --help"):
+    main(words.split())
 print(*sorted(sys.modules), file=sys.__stderr__)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=_SECONDS, check=True)

@@ -19,6 +19,7 @@ ARGUMENTS = {
     "tail": ["events"],
     "bench": ["events"],
     "perf": ["events"],
+    "produce": ["events"],
     "groups show": ["g"],
     "groups kick": ["g", "--member", "m"],
     "groups delete": ["g"],
@@ -27,6 +28,7 @@ ARGUMENTS = {
     "completion": ["bash"],
 }
 WITH_CLUSTER = [name for name in COMMANDS if getattr(module_of(name), "NEEDS_CLUSTER", True) and name != "config show"]
+READING = [name for name in WITH_CLUSTER if name != "produce"]  # the options of a consumer are theirs
 #: Commands of whose arguments the topic is one.
 WITH_TOPIC = [name for name, words in ARGUMENTS.items() if words == ["events"]]
 
@@ -48,12 +50,12 @@ async def test_an_unknown_option(name: str) -> None:
     refused(await aiokc(*called(name, "--jsno")), 2, "unknown option --jsno; did you mean --json?")
 
 
-@pytest.mark.parametrize("name", WITH_CLUSTER)
+@pytest.mark.parametrize("name", READING)
 async def test_an_unknown_option_of_the_client(name: str) -> None:
     refused(await aiokc(*called(name, "-X", "fetch.wait.max.mss=1")), 2, "did you mean fetch_wait_max_ms?")
 
 
-@pytest.mark.parametrize("name", WITH_CLUSTER)
+@pytest.mark.parametrize("name", READING)
 async def test_a_value_out_of_range(name: str) -> None:
     refused(await aiokc(*called(name, "-X", "fetch_max_bytes=-1")), 2, "fetch_max_bytes=-1 must be at least 1")
 
@@ -117,6 +119,25 @@ async def test_an_unknown_topic(name: str) -> None:
         ("bench t --seconds 0", "is too short"),
         ("bench t --columns --value json", "deserializers do not see them"),
         ("bench t --peer aiokafka -X security.protocol=SSL", "without TLS and SASL only"),
+        ("produce t -X linger.mss=1", "unknown option 'linger.mss'; did you mean linger_ms?"),
+        ("produce t -X linger_ms=-1", "linger_ms=-1 must be at least 0"),
+        ("produce t -X fetch_max_bytes=1", "option 'fetch_max_bytes' is none of a producer's"),
+        ("cat t -X linger.ms=1", "option 'linger.ms' is none of a consumer's"),
+        ("produce t -X retries=1", "delivery_timeout_ms is what ends retrying"),
+        ("produce t -X transactional.id=x", "say that, too"),
+        ("produce t --transaction --acks 1", "transactional_id needs enable_idempotence=True"),
+        ("produce t --json --null", "--json and --null can't be used together"),
+        ("produce t --json -K :", "--json and --key-delimiter can't be used together"),
+        ("produce t --json --file x", "--json and --file can't be used together"),
+        ("produce t --file x -K :", "--file and --key-delimiter can't be used together"),
+        ("produce t -D=", "a delimiter can't be empty"),
+        ("produce t -K \\q", "unknown escape \\q"),
+        ("produce t -p 2147483648", "'2147483648' is no partition"),
+        ("produce t -p -2", "'-2' is no partition"),
+        ("produce t -z bzip2", "invalid choice"),
+        ("produce t --acks 2", "invalid choice"),
+        ("produce t -H \udcff=1", "a header's name must be UTF-8 text"),
+        ("produce t -k x --key int32", "-k: the key is no whole number of 32 bits: 'x'"),
         ("perf t --percentiles 101", "write numbers up to 100"),
         ("fake --topic events:x", "write NAME or NAME:PARTITIONS"),
         ("fake --port 70000", "is no number from 0 to 65535"),
@@ -160,6 +181,7 @@ async def test_a_name_that_is_no_text(words: str) -> None:
         *("cat t -o {}", "cat t -p {}", "cat t -c {}", "cat t -f %{{{}", "cat t --grep {}", "cat t --value={}"),
         *("lag --watch 1{}", "lag --fail-above {}", "groups show {}", "groups --state {}", "reset-offsets g t --to {}"),
         *("fake --port {}", "fake --topic t:{}", "bench {}", "perf t --percentiles {}"),
+        *("produce t -p {}", "produce t -k {} --key hex", "produce t -D \\q{}", "produce {}", "produce t --file {}"),
     ],
 )
 async def test_long_arguments_are_cut(words: str) -> None:

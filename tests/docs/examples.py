@@ -1,9 +1,9 @@
 """The blocks of Python in README.md, the guide and Spark's page, as programs that run against a broker.
 
 Only this changes: ``localhost:9092`` becomes the broker's address, ``"events"`` or ``"rides"`` the test's topic
-(``"events.*"`` a pattern for it), a port to listen on becomes 0, ``"billing"`` a group of the test's own (a member that
-an earlier example left behind would delay it), and a block that imports nothing is put into the consumer that
-docs/guide/index.md names.
+(``"events.*"`` a pattern for it, ``"events-..."`` others of the test's own), a port to listen on becomes 0, ``"billing"`` a group of the test's own (a member that
+an earlier example left behind would delay it), and a block that imports nothing is put into the consumer, or the
+producer, that docs/guide/index.md names.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parent.parent.parent
 
 _BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_OTHER_TOPIC: Final = re.compile(r'"events-(\w+)"')
 _FOR_EVER: Final = ("while True:", "async for record in consumer", "awaitTermination()", "while not told_to_end")
 _CONSUMER: Final = """\
 import asyncio
@@ -27,6 +28,18 @@ from aiokc.errors import *
 async def main() -> None:
     async with Consumer("events", bootstrap_servers="localhost:9092", group_id="billing",
                         auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+{}
+
+asyncio.run(main())
+"""
+_PRODUCER: Final = """\
+import asyncio
+from aiokc import *
+from aiokc.errors import *
+
+
+async def main() -> None:
+    async with Producer(bootstrap_servers="localhost:9092") as producer:
 {}
 
 asyncio.run(main())
@@ -57,10 +70,16 @@ class Example:
         """Whether SIGTERM ends it as its author means it to end."""
         return "signal.SIGTERM" in self.code
 
+    def other_topics(self, topic: str) -> set[str]:
+        """Return the topics of the program beside ``topic``."""
+        return {f"{topic}-{name}" for name in _OTHER_TOPIC.findall(self.code)}
+
     def program(self, bootstrap: str, topic: str) -> str:
         """Return the block as a program that reads ``topic``."""
-        code = self.code if self.is_whole else _CONSUMER.format(textwrap.indent(self.code, " " * 8))
+        block = _PRODUCER if "await producer." in self.code else _CONSUMER
+        code = self.code if self.is_whole else block.format(textwrap.indent(self.code, " " * 8))
         code = code.replace("localhost:9092", bootstrap).replace('"events"', f'"{topic}"')
+        code = _OTHER_TOPIC.sub(rf'"{topic}-\1"', code)
         code = code.replace('"rides"', f'"{topic}"').replace('"events.*"', f'"{topic}.*"')
         code = code.replace('"billing"', f'"billing-{topic}"')
         return code.replace("http_server(9000)", "http_server(0)").replace("port=8080", "port=0")

@@ -51,6 +51,8 @@ def cases(*, spark: bool) -> list[Example]:
 @pytest.mark.kafka
 @pytest.mark.parametrize("example", cases(spark=False), ids=lambda example: example.name)
 async def test_example(example: Example, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
+    for name in example.other_topics(topic):
+        kafka.create_topic(name, partitions=2)
     printed, said = await run(example, kafka.bootstrap, topic, tmp_path, timeout=40)
     assert printed, "it ended without a word"
     assert not [sign for sign in SIGNS_OF_NEGLECT if sign in said], said

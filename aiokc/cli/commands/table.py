@@ -11,6 +11,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("cluster.cluster", "brokers, features and API versions"),
     "cat": ("records.cat", "the records of a topic, to the end that it has now"),
     "tail": ("records.tail", "the last records of a topic, and those that come"),
+    "produce": ("records.produce", "records of lines, JSON or files into a topic"),
     "groups": ("groups.listing", "groups with state, members and lag"),
     "groups show": ("groups.showing", "groups in detail: offsets, members, state"),
     "groups kick": ("groups.kick", "take members out of a group"),

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, Final, NamedTuple, cast
 
-from aiokc import ClientConfig, ConsumerConfig
+from aiokc import ClientConfig, ConsumerConfig, ProducerConfig
 from aiokc.errors import ConfigError
 
 from ..problems import UsageProblem, quoted
 from ..system import System
 from .profiles import Profile, read_profile
 from .secrets import asks_for_secret, resolved_secret
-from .spelling import FIELDS, field_name, is_secret, typed
+from .spelling import FIELDS, OF_KIND, field_name, is_secret, typed
 from .times import duration_ms
 
 _PREFIX: Final = "AIOKC_"
@@ -48,8 +48,23 @@ class Settings(NamedTuple):
 
     def consumer_config(self, **options: Any) -> ConsumerConfig:
         """Return the ConsumerConfig of these options and of those given here. Raises ConfigError."""
-        given = {name: setting.value for name, setting in self.values.items()}
-        return ConsumerConfig(**{**given, **options})
+        return ConsumerConfig(**{**self._of_kind("consumer"), **options})
+
+    def producer_config(self, **options: Any) -> ProducerConfig:
+        """Return the ProducerConfig of these options and of those given here. Raises ConfigError.
+
+        --timeout is how long a call may wait, and how long a record may take, where no option says that.
+        """
+        limit = self.values["default_api_timeout_ms"].value
+        given = {"max_block_ms": limit, **self._of_kind("producer"), **options}
+        if "delivery_timeout_ms" not in given:
+            attempt = given.get("request_timeout_ms", FIELDS["request_timeout_ms"].default)
+            least = attempt + given.get("linger_ms", FIELDS["linger_ms"].default)
+            given["delivery_timeout_ms"] = max(limit, least)
+        return ProducerConfig(**given)
+
+    def _of_kind(self, kind: str) -> dict[str, Any]:
+        return {name: setting.value for name, setting in self.values.items() if name in OF_KIND[kind]}
 
 
 def read_settings(args: Namespace, system: System) -> Settings:
@@ -100,7 +115,7 @@ def _of_options(args: Namespace, system: System) -> Iterator[tuple[str, Setting]
         name, equals, value = option.partition("=")
         if not equals or not name.strip():
             raise UsageProblem(f"-X {quoted(option)} must be KEY=VALUE")
-        field = field_name(name)
+        field = field_name(name, getattr(args, "client_kind", "consumer"))
         if is_secret(field) and not value.startswith("{") and not field.endswith("_key"):
             raise UsageProblem(
                 f"-X {name}: a secret on the command line is seen by everybody on this machine; give -X "

@@ -6,11 +6,15 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from aiokc import ConsumerConfig, Secret
+from aiokc import ConsumerConfig, ProducerConfig, Secret
 
 from ..problems import UsageProblem, nearest, quoted
 
-FIELDS: Final[dict[str, Field[Any]]] = {field.name: field for field in fields(ConsumerConfig)}
+_CONSUMER: Final = {field.name: field for field in fields(ConsumerConfig)}
+_PRODUCER: Final = {field.name: field for field in fields(ProducerConfig)}
+FIELDS: Final[dict[str, Field[Any]]] = _PRODUCER | _CONSUMER
+#: Which options each kind of client has; "any": of either kind.
+OF_KIND: Final[dict[str, dict[str, Field[Any]]]] = {"consumer": _CONSUMER, "producer": _PRODUCER, "any": FIELDS}
 
 # What other clients call an option of ours, with underscores for dots. Some of them are names of files.
 _OTHER_NAMES: Final = {
@@ -36,6 +40,12 @@ _OTHER_NAMES: Final = {
     "queued_max_messages_kbytes": "fetch_buffer_bytes",
     "socket_timeout_ms": "request_timeout_ms",
     "rack_id": "client_rack",
+    "queue_buffering_max_ms": "linger_ms",
+    "message_timeout_ms": "delivery_timeout_ms",
+    "message_max_bytes": "max_request_size",
+    "request_required_acks": "acks",
+    "compression_codec": "compression_type",
+    "max_in_flight": "max_in_flight_requests_per_connection",
 }
 # Options of other clients that have no counterpart, and what to do.
 _REFUSED: Final = {
@@ -43,6 +53,11 @@ _REFUSED: Final = {
     "enable_ssl_certificate_verification": "certificates are always verified: name your CA in ssl_truststore_location",
     "key_deserializer": "say --key in its place",
     "value_deserializer": "say --value in its place",
+    "key_serializer": "say --key in its place",
+    "value_serializer": "say --value in its place",
+    "batch_num_messages": "batch_size counts bytes, and no option counts records",
+    "queue_buffering_max_messages": "buffer_memory counts bytes, and no option counts records",
+    "retries": "delivery_timeout_ms is what ends retrying",
     "group_protocol": "commands join no group",
     "debug": "say -v or -vv in its place",
 }
@@ -56,17 +71,24 @@ _TRUE: Final = ("true", "yes", "on", "1")
 _FALSE: Final = ("false", "no", "off", "0")
 
 
-def field_name(name: str) -> str:
-    """Return the option that ``name`` means, in any client's spelling. Raises UsageProblem, with the nearest name."""
+def field_name(name: str, kind: str = "any") -> str:
+    """Return the option that ``name`` means, in any client's spelling. Raises UsageProblem, with the nearest name.
+
+    ``kind``: of which clients; an option of the other kind is refused.
+    """
+    known = OF_KIND[kind]
     spelled = name.strip().lower().replace(".", "_").replace("-", "_")
     found = _OTHER_NAMES.get(spelled, spelled)
     if found in _ONLY_IN_PYTHON:
         raise UsageProblem(f"option {quoted(name)} can't be written as text: it is for Python only")
-    if found in FIELDS:
+    if found in known:
         return found
+    if found in FIELDS:
+        raise UsageProblem(f"option {quoted(name)} is none of a {kind}'s, and this command has no other client")
     if spelled in _REFUSED:
         raise UsageProblem(f"option {quoted(name)} has no counterpart: {_REFUSED[spelled]}")
-    raise UsageProblem(f"unknown option {quoted(name)}{nearest(spelled, [*FIELDS, *_OTHER_NAMES])}")
+    others = [other for other, field in _OTHER_NAMES.items() if field in known]
+    raise UsageProblem(f"unknown option {quoted(name)}{nearest(spelled, [*known, *others])}")
 
 
 def is_secret(field: str) -> bool:
@@ -110,6 +132,8 @@ def _pair(name: str, text: str) -> tuple[str, str]:
 def _text(field: str, text: str, name: str) -> Any:
     if field in _UPPER:
         return text.strip().upper()
+    if field == "acks":
+        return int(text) if text.strip() in ("-1", "0", "1") else text.strip().lower()
     if field == "ssl_endpoint_identification_algorithm":
         return "" if text.strip().lower() == "none" else text.strip().lower()
     if field in _FILES and "-----BEGIN" not in text:

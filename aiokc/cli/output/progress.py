@@ -22,14 +22,28 @@ class _Unseen:
 
 
 @contextmanager
-def progress(system: System, terminal: Terminal, what: str, total: int, *, quiet: bool) -> Iterator[Progress]:
-    """Show a bar until the block ends, if stderr is a terminal on which no records are shown, and rich is installed."""
-    if quiet or total <= 0 or terminal.is_terminal or not system.is_terminal(system.stderr):
+def progress(
+    system: System,
+    terminal: Terminal,
+    what: str,
+    total: int | None,
+    *,
+    quiet: bool,
+    shows_records: bool = True,
+    in_bytes: bool = False,
+) -> Iterator[Progress]:
+    """Show a bar until the block ends, if stderr is a terminal on which no records are shown, and rich is installed.
+
+    ``total`` None: nobody knows; then the bar counts. ``shows_records``: stdout has records. ``in_bytes``: it counts
+    bytes.
+    """
+    is_hidden = quiet or (shows_records and terminal.is_terminal) or not system.is_terminal(system.stderr)
+    if is_hidden or (total is not None and total <= 0):
         yield _Unseen()
         return
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
     except ImportError:
         yield _Unseen()
@@ -40,7 +54,8 @@ def progress(system: System, terminal: Terminal, what: str, total: int, *, quiet
         color_system="auto" if terminal.has_colors(system.stderr) else None,
         force_terminal=True,
     )
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    count = DownloadColumn(binary_units=True) if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=total)
 

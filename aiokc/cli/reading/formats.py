@@ -135,6 +135,8 @@ class JsonLines:
         ]
         fields += [("key_encoding", '"hex"')] if key.problem else []
         fields += [("value_encoding", '"hex"')] if value.problem else []
+        if encodings := {number: "hex" for number, (_, part) in enumerate(record.headers) if _is_binary(part)}:
+            fields.append(("header_encodings", json.dumps(encodings, separators=(",", ":"))))
         return _object(fields)
 
 
@@ -163,6 +165,10 @@ class Csv:
             cells = [escaped(str(cell)) for cell in cells]
         csv.writer(row, lineterminator="\n").writerow(cells)
         return row.getvalue().encode(errors="backslashreplace")
+
+
+def _is_binary(value: bytes | None) -> bool:
+    return value is not None and header_text(value).encode() != value
 
 
 def header_text(value: bytes | None) -> str:

@@ -12,6 +12,7 @@ from ...errors import KafkaError
 from ...net.connection import Connection
 from ...net.reply import Written
 from ...wire.messages.produce import ProduceResponse
+from ..aio.signal import Signal
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class NodeChannel:
         self.counter = counter
         self.connection: Connection | None = None
         self.in_flight: deque[InFlight] = deque()
+        self.written = Signal()  # a request was written: its answer is due
         self.preparing = False
         self.reading = False
         self.error: KafkaError | None = None

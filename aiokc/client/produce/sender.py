@@ -286,7 +286,9 @@ class Sender:
         deadline = now + timeout_ms / 1e3
         sent = connection.write(request, version, deadline)
         channel.in_flight.append(InFlight(asked, connection, sent))
-        if not channel.reading:
+        if channel.reading:
+            channel.written.notify()
+        else:
             channel.reading = True
             tasks.start_soon(self._read, channel)
         return True
@@ -329,10 +331,15 @@ class Sender:
     # Answers
 
     async def _read(self, channel: NodeChannel) -> None:
-        """Take in the answers of a broker, in the order of the requests, until none is due."""
+        """Take in the answers of a broker, in the order of the requests, until cancelled.
+
+        A task for each request would take a tenth of the time of a producer that sends records one by one.
+        """
         time = asyncio.get_running_loop().time
         try:
-            while channel.in_flight:
+            while True:
+                while not channel.in_flight:
+                    await channel.written.wait()
                 one = channel.in_flight[0]
                 try:
                     response = await one.connection.answer(one.written)

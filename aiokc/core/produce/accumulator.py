@@ -73,6 +73,7 @@ class RecordAccumulator:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[PartitionQueue, None] = {}  # those with batches, the one drained last at the end
         self._number = 0
+        self._expires_at = inf  # no batch does before
         self._transactional = session.transactional_id is not None
 
     # Appending
@@ -174,6 +175,7 @@ class RecordAccumulator:
         batch.topic_id = queue.topic_id
         batch.memory = BATCH_OVERHEAD
         self.used += BATCH_COST + BATCH_OVERHEAD
+        self._expires_at = min(self._expires_at, now + options.delivery_timeout)
         if not queue:
             self._active[queue] = None
         queue.waiting.append(batch)
@@ -212,12 +214,13 @@ class RecordAccumulator:
         """Return what can be sent now. ``hurry``: without linger, since memory is wanted or the producer closes."""
         session, options = self.session, self.options
         ready = Ready({}, inf, [], [])
-        look_at = inf
+        look_at = oldest = inf
         hurry = hurry or session.hurries
         for queue in list(self._active):
             topic = cluster.topics.get(queue.tp.topic)
             if topic is not None and topic.topic_id is not queue.topic_id:
                 self._learn_topic_id(queue, topic.topic_id)
+            oldest = min(oldest, queue.oldest)
             if not queue.resolve(session) or not queue.waiting:
                 continue
             leader = None if topic is None else topic.partitions.get(queue.tp.partition)
@@ -236,7 +239,8 @@ class RecordAccumulator:
                 ready.to_compress.append(first)
             else:
                 ready.nodes.setdefault(leader.leader, []).append(queue)
-        return ready._replace(look_at=min(look_at, self._next_expiry()))
+        self._expires_at = oldest + options.delivery_timeout
+        return ready._replace(look_at=min(look_at, self._expires_at))
 
     def _learn_topic_id(self, queue: PartitionQueue, topic_id: UUID | None) -> None:
         """The metadata name the topic's id: where it is another one, what was appended for the old topic fails (A18).
@@ -317,11 +321,10 @@ class RecordAccumulator:
                 mark.remaining += 1
         return mark
 
-    def _next_expiry(self) -> float:
-        return min((queue.oldest for queue in self._active), default=inf) + self.options.delivery_timeout
-
     def expire(self, now: float) -> None:
         """End the batches whose delivery_timeout is over; those in flight keep their place until they are answered."""
+        if now < self._expires_at:
+            return
         too_old = now - self.options.delivery_timeout
         for queue in [queue for queue in self._active if queue.oldest <= too_old]:
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:

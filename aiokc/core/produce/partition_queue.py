@@ -75,10 +75,11 @@ class PartitionQueue:
 
     @property
     def oldest(self) -> float:
-        """When the first of its batches was begun; inf: it has none. What comes back is sent before later ones."""
-        oldest = self.waiting[0].created if self.waiting else inf
+        """When the first of its batches was begun that has no outcome; inf: there is none."""
+        oldest = self.waiting[0].created if self.waiting else inf  # what comes back is older than what is in flight
         for batch in self.in_flight:
-            return min(oldest, batch.created)
+            if batch.outcome is None:
+                return min(oldest, batch.created)
         return oldest
 
     @property
@@ -90,9 +91,10 @@ class PartitionQueue:
     # Sending
 
     def sendable_at(self, now: float, node_id: int, epoch: int, *, linger: float, window: int, hurry: bool) -> float:
-        """Return when the first batch may be sent to the leader ``node_id``; inf: not before something has happened."""
-        if not self.waiting or self.lost_sequence or self.unresolved:
-            return inf
+        """Return when the first batch may be sent to the leader ``node_id``; inf: not before something has happened.
+
+        There is one, and ``resolve`` has just said that batches may be sent.
+        """
         first = self.waiting[0]
         in_flight = len(self.in_flight)
         comes_back = first.attempts > 0 or first.is_numbered
@@ -117,8 +119,6 @@ class PartitionQueue:
                 return False
             self.probing = self.probing or sequences.identity.producer_id != current.producer_id
             sequences.begin(current)
-        elif sequences.identity is NOBODY:
-            return False
         batch.identity, batch.sequence = sequences.identity, sequences.take(batch.count)
         return True
 
@@ -146,7 +146,6 @@ class PartitionQueue:
         self.in_flight.pop(batch, None)
         self.probing = True
         batch.retry_at = retry_at
-        batch.seal()
         self.insert(batch)
 
     def insert(self, batch: ProducerBatch) -> None:
@@ -158,7 +157,6 @@ class PartitionQueue:
 
     def dropped(self, batch: ProducerBatch) -> None:
         """The batch has failed for good, and is not in flight any more."""
-        self.in_flight.pop(batch, None)
         if batch.is_numbered and batch.identity == self.sequences.identity:
             self.lost_sequence = True
 
@@ -184,7 +182,7 @@ class PartitionQueue:
             if not self.lost_sequence:
                 return True
         identity = session.bump(self.sequences.identity)
-        if identity is None or identity == self.sequences.identity:
+        if identity is None:
             return False
         self._begin_anew(identity)
         return True

@@ -79,7 +79,7 @@ class ProducerSession(Protocol):
         """A record was not even appended, because of ``error``: it is missing in the transaction that is open (P6)."""
 
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
-        """A partition can't go on with its sequences under ``lost``; return the identity for it to begin anew with.
+        """A partition can't go on with its sequences under ``lost``; return another identity for it to begin anew with.
 
         None: not now, ask again when the session has woken the sender. A transaction never bumps while it is open
         (S10): it returns an identity only once its own one differs from ``lost``.

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...error_codes import ErrorCode
-from ...records.encoding.batch_builder import BATCH_OVERHEAD
 from .accumulator import RecordAccumulator, recreated
 from .batch import ProducerBatch, Stored
 from .failure import Cause, Failure
@@ -63,8 +62,7 @@ def unanswered(accumulator: RecordAccumulator, batch: ProducerBatch, text: str, 
 def written(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
     """The batch was written to the connection, and the broker does not answer: acks=0."""
     queue = accumulator.queue(batch.tp)
-    if batch in queue.in_flight:
-        accumulator.store(queue, batch, Stored(None))
+    accumulator.store(queue, batch, Stored(None))
 
 
 def _again(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
@@ -90,9 +88,7 @@ def _follow_sequences(
     A batch whose predecessor failed comes too early: it is sent again behind that one. Where its predecessor was
     acknowledged, or the id is unknown, the partition's sequences are lost (KIP-360).
     """
-    comes_early = answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (
-        queue.lost_sequence or queue.unresolved or not queue.is_next(batch)
-    )
+    comes_early = answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not queue.is_next(batch)
     forgot_nothing = answer.code == ErrorCode.UNKNOWN_PRODUCER_ID and answer.log_start_offset < 0
     if comes_early or forgot_nothing:
         _again(accumulator, queue, batch, now)
@@ -111,7 +107,7 @@ def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: Produce
     wanted = most if closed.size > most else closed.size // 2
     parts: list[ProducerBatch] = []
     sequence = batch.sequence
-    for index, opened in enumerate(closed.split(max(wanted, closed.largest + BATCH_OVERHEAD))):
+    for index, opened in enumerate(closed.split(wanted)):
         part = ProducerBatch(batch.tp, (*batch.number, index), batch.created, opened)
         part.seal()
         part.urgent = batch.urgent

@@ -69,6 +69,58 @@ def test_spellings_of_other_clients(option: str, name: str, value: object) -> No
     assert settings_of("-X", option, environ={"WORD": "secret"})[name] == value
 
 
+@pytest.mark.parametrize(
+    ("option", "name", "value"),
+    [
+        ("linger.ms=7", "linger_ms", 7),
+        ("queue.buffering.max.ms=7", "linger_ms", 7),
+        ("message.timeout.ms=700000", "delivery_timeout_ms", 700_000),
+        ("compression.codec=lz4", "compression_type", "lz4"),
+        ("enable.idempotence=false", "enable_idempotence", False),
+        ("acks=all", "acks", "all"),
+        ("request.required.acks=-1", "acks", -1),
+        ("partitioner=consistent_random", "partitioner", "consistent_random"),
+    ],
+)
+def test_options_of_producers(option: str, name: str, value: object) -> None:
+    _, args = parse(["produce", "events", "-X", option])
+    config = read_settings(args, system_of()).producer_config()
+    assert getattr(config, name) == value
+    assert type(getattr(config, name)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("words", "block", "delivery"),
+    [
+        ("--timeout 2s", 2_000, 2_005),
+        ("--timeout 60s", 60_000, 60_000),
+        ("--timeout 60s -X linger.ms=50000", 60_000, 80_000),
+        ("-X max.block.ms=7 -X delivery.timeout.ms=50000", 7, 50_000),
+    ],
+)
+def test_timeout_is_that_of_a_producer_too(words: str, block: int, delivery: int) -> None:
+    _, args = parse(["produce", "events", *words.split()])
+    config = read_settings(args, system_of()).producer_config()
+    assert (config.max_block_ms, config.delivery_timeout_ms) == (block, delivery)
+
+
+def test_a_profile_may_have_options_of_both_kinds(config: Path) -> None:
+    config.write_text("[profile.default]\nlinger_ms = 7\nfetch_max_wait_ms = 8\n")
+    environ = {"AIOKC_CONFIG": str(config), "AIOKC_ACKS": "all"}
+    for words in (["topics"], ["produce", "events"]):
+        _, args = parse(words)
+        settings = read_settings(args, system_of(environ=environ))
+        assert settings.consumer_config().fetch_max_wait_ms == 8
+        assert settings.producer_config().linger_ms == 7
+
+
+async def test_config_show_has_options_of_both_kinds() -> None:
+    result = await aiokc("config", "show", "-X", "linger.ms=7", "-X", "fetch.max.wait.ms=8", "--csv", "--all")
+    lines = result.out.splitlines()
+    assert {"linger_ms,7,-X linger.ms", "fetch_max_wait_ms,8,-X fetch.max.wait.ms"} <= set(lines)
+    assert "acks,all,default" in lines
+
+
 def test_other_names_lead_to_options_that_exist() -> None:
     assert set(_OTHER_NAMES.values()) <= FIELDS.keys()
 

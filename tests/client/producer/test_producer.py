@@ -78,6 +78,23 @@ async def test_a_delivery_is_awaited_by_two_tasks_and_by_one_that_gives_up() -> 
         assert waiting[1].cancelled()
 
 
+async def test_records_that_go_one_by_one_make_no_task_each() -> None:
+    """A task takes as long as a tenth of all that sending a record does."""
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"first")
+        loop, made = asyncio.get_running_loop(), []
+
+        def new_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+            made.append(coro.__qualname__)
+            return asyncio.Task(coro, loop=loop, **options)
+
+        loop.set_task_factory(new_task)
+        for number in range(20):
+            assert (await producer.send_and_wait("t", b"next")).offset == number + 1
+        loop.set_task_factory(None)
+        assert made == []
+
+
 async def test_a_lost_answer_makes_no_duplicate() -> None:
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
         await producer.send_and_wait("t", b"0")

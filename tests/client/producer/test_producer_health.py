@@ -42,7 +42,7 @@ def test_a_producer_that_is_well() -> None:
         await producer.flush()
         health, metrics = producer.health(), producer.metrics()
         assert health.running
-        assert health.error is health.last_error is health.oldest_unanswered_age_ms is None
+        assert (health.error, health.last_error, health.oldest_unanswered_age_ms) == (None, None, None)
         assert (health.producer_id >= 0, health.epoch) == (True, 0)
         assert health.transaction_state is None
         assert health.troubled == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ def test_serializers_make_the_bytes_and_never_see_none() -> None:
         lambda data: 1 / 0,
         lambda data: "text",
         lambda data: None,
-        AsyncSerializer(lambda data: asyncio.sleep(0, "text")),
+        AsyncSerializer(lambda data: _text()),
         AsyncSerializer(lambda data: _cancelled()),
     ],
     ids=["raises", "text", "None", "async text", "cancelled"],
@@ -76,6 +77,10 @@ def test_a_serializer_that_fails_fails_the_call_and_nothing_is_appended(serializ
         assert values(cluster) == []
 
     virtually(story, brokers=1)
+
+
+async def _text() -> Any:
+    return "text"
 
 
 async def _cancelled() -> bytes:
@@ -281,12 +286,15 @@ def test_callbacks_come_in_the_order_of_the_sends_never_within_one() -> None:
     """Scenario 3, A11."""
     order: list[int] = []
 
+    def note(number: int, metadata: RecordMetadata, error: Exception | None) -> None:
+        order.append(number)
+
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, linger_ms=0, batch_size=500) as producer:
             await producer.partitions_for("t")
             for number in range(500):
                 before = len(order)
-                producer.send_soon("t", b"%d" % number, partition=0, on_done=lambda m, e, n=number: order.append(n))
+                producer.send_soon("t", b"%d" % number, partition=0, on_done=partial(note, number))
                 assert len(order) == before
                 if number % 50 == 0:
                     await asyncio.sleep(0)
@@ -297,6 +305,9 @@ def test_callbacks_come_in_the_order_of_the_sends_never_within_one() -> None:
 
 def test_the_callbacks_of_a_batch_that_fails_first_wait_for_those_before_it() -> None:
     order: list[Any] = []
+
+    def note(value: bytes, metadata: RecordMetadata, error: Exception | None) -> None:
+        order.append((value, type(error)))
 
     async def story(cluster: Cluster) -> None:
         options = {"enable_idempotence": False, "linger_ms": 0, "batch_size": 0}
@@ -309,7 +320,7 @@ def test_the_callbacks_of_a_batch_that_fails_first_wait_for_those_before_it() ->
                 where=lambda exchange: b"second" in bytes(exchange.request.topic_data[0].partition_data[0].records),
             )
             for value in (b"first", b"second", b"third"):
-                producer.send_soon("t", value, partition=0, on_done=lambda m, e, v=value: order.append((v, type(e))))
+                producer.send_soon("t", value, partition=0, on_done=partial(note, value))
             await producer.flush()
         assert order == [(b"first", type(None)), (b"second", RecordRefused), (b"third", type(None))]
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from math import inf
+from typing import ClassVar
 from uuid import UUID
 
 import pytest
 
+from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.produce.accumulator import BATCH_COST, IN_A_THREAD
 from aiokc.core.produce.failure import Cause, Failure
+from aiokc.core.produce.identity import ProducerIdentity
+from aiokc.core.produce.session import PlainSession
 from aiokc.error_codes import ErrorCode
 from aiokc.records import Codec
 from aiokc.records.encoding.batch_builder import BATCH_OVERHEAD
+from aiokc.types import TopicPartition
 
 from .one_partition import Produced
 
@@ -118,7 +123,9 @@ def test_a_partition_without_a_leader_waits() -> None:
 
 def test_memory_counts_what_has_no_outcome_and_is_free_afterwards() -> None:
     world = Produced(buffer_memory=4000)
-    assert world.accumulator.has_room(1000)
+    cost = world.accumulator.cost(0)
+    assert world.accumulator.has_room(4000 - cost)
+    assert not world.accumulator.has_room(4001 - cost)
     batch = world.append(bytes(1000))
     assert world.accumulator.used == batch.size + BATCH_COST >= 1000 + BATCH_OVERHEAD + BATCH_COST
     assert not world.accumulator.has_room(1000)
@@ -170,12 +177,51 @@ def test_a_large_batch_is_left_to_a_thread() -> None:
     found = world.accumulator.ready(world.cluster, world.now, hurry=False)
     assert found.nodes == {}
     assert found.to_compress == [batch]
+    assert world.append() is not batch, "the thread reads it"
     batch.closing = True
     assert world.accumulator.ready(world.cluster, world.now, hurry=False).to_compress == []
     batch.close()
     batch.closing = False
     world.accumulator.closed(batch)
     assert world.send() == [batch]
+
+
+def test_an_append_says_whether_it_is_news_to_the_sender() -> None:
+    """F5: a first record, which may set a timer, and a full batch; not each record."""
+    world = Produced()
+    found = []
+    for size in (10, 10, 100, 10, 200):
+        world.accumulator.news = False
+        world.append(bytes(size))
+        found.append(world.accumulator.news)
+    assert found == [True, False, True, False, True]
+
+
+def test_a_session_may_hold_partitions_back() -> None:
+    """As transactions do until AddPartitionsToTxn is answered."""
+
+    class Holding(PlainSession):
+        held: ClassVar[set[int]] = {0}
+
+        def may_drain(self, tp: TopicPartition) -> bool:
+            return tp.partition not in self.held
+
+    world = Produced(partitions=2)
+    world.accumulator.session = session = Holding(idempotent=True)
+    session.initialized(ProducerIdentity(7, 0))
+    world.append(partition=0)
+    world.append(partition=1)
+    assert world.ready() == {1: [1]}
+    session.held.clear()
+    assert world.ready() == {1: [0, 1]}
+
+
+def test_a_session_may_want_no_linger() -> None:
+    world = Produced(linger=5.0)
+    world.append()
+    assert world.ready() == {}
+    world.session.hurries = True  # as a commit does
+    assert world.ready() == {1: [0]}
 
 
 # What takes too long
@@ -197,8 +243,9 @@ def test_a_batch_that_was_never_sent_expires_and_is_certainly_not_stored() -> No
     assert (batch.outcome.cause, batch.outcome.persisted) == (Cause.EXPIRED, "no")
     assert world.accumulator.used == 0
     world.leaders[0] = 1
-    world.append()
+    appended = world.append()
     (next_batch,) = world.send()
+    assert next_batch is appended
     assert (next_batch.identity.epoch, next_batch.sequence) == (0, 0), "no sequence was lost with it"
 
 
@@ -212,6 +259,8 @@ def test_a_batch_that_expires_in_flight_may_be_stored_and_the_partition_waits_fo
     assert isinstance(batch.outcome, Failure)
     assert batch.outcome.persisted == "maybe"
     assert world.accumulator.used > 0, "its frame is still being written, perhaps"
+    assert world.accumulator.unanswered == 0
+    assert world.look_at() == inf, "nothing is to be done before the answer"
     world.append()
     assert world.send() == []
     world.answer(batch, offset=5)
@@ -259,8 +308,9 @@ def test_every_batch_ends_when_the_producer_does() -> None:
     assert isinstance(waits.outcome, Failure)
     assert (sent.outcome.persisted, waits.outcome.persisted) == ("maybe", "no")
     assert world.accumulator.used == world.accumulator.unanswered == 0
-    world.answer(sent)  # comes late
+    world.answer(sent, ErrorCode.NOT_LEADER_OR_FOLLOWER)  # comes late
     assert isinstance(sent.outcome, Failure)
+    assert world.accumulator.active == []
 
 
 # A topic that is created again
@@ -285,7 +335,28 @@ def test_records_of_a_topic_do_not_land_in_its_successor() -> None:
     world.append()
     (next_batch,) = world.send()
     assert next_batch.topic_id == UUID(int=2)
-    assert next_batch.sequence == 0
+    assert (next_batch.identity.epoch, next_batch.sequence) == (1, 0)
+
+
+def test_a_new_topic_of_the_name_begins_with_sequence_0() -> None:
+    """No broker knows anything of the producer there, so no epoch is lost, and no transaction has to be aborted."""
+    world = Produced()
+    world.topic_id = UUID(int=1)
+    world.append()
+    world.answer(world.send_one())
+    world.topic_id = UUID(int=2)
+    world.append()
+    assert world.send() == [], "it was appended for the topic that the metadata had"
+    world.append()
+    batch = world.send_one()
+    assert (batch.identity.epoch, batch.sequence) == (0, 0)
+
+
+def test_a_topic_that_is_gone_is_waited_for() -> None:
+    world = Produced()
+    world.append()
+    found = world.accumulator.ready(Cluster(), world.now, hurry=False)
+    assert [queue.tp.partition for queue in found.without_leader] == [0]
 
 
 def test_an_id_that_becomes_known_is_no_other_topic() -> None:

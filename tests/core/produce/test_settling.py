@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from aiokc.core.produce.accumulator import BATCH_COST
 from aiokc.core.produce.batch import ProducerBatch, Stored
 from aiokc.core.produce.failure import Failure, Harm
 from aiokc.core.produce.identity import LAST_EPOCH, SEQUENCES, ProducerIdentity
+from aiokc.core.produce.session import PlainSession
 from aiokc.core.produce.settling import unanswered, written
 from aiokc.core.produce.verdicts import Verdict
 from aiokc.error_codes import ErrorCode
 from aiokc.records import open_batch, split_batches
+from aiokc.types import TopicPartition
 
 from .one_partition import Produced
 
@@ -117,6 +120,22 @@ def test_a_retry_waits_until_those_behind_it_are_answered() -> None:
     assert world.send() == [], "the answer of the second one may still be that it was stored"
     world.answer(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     world.now += 1
+    assert world.send() == [first]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_retry_waits_for_those_behind_it_also_when_one_of_them_was_stored(idempotent: bool) -> None:
+    """A6: a broker may have taken the second one without the first (of a producer without idempotence it always does);
+    the third is in flight still."""
+    world = Produced(idempotent=idempotent)
+    first, second, third = world.fill(3)
+    for _ in range(3):
+        world.send()
+    world.answer(first, ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.answer(second)
+    world.now += 1
+    assert world.send() == []
+    world.answer(third)
     assert world.send() == [first]
 
 
@@ -268,6 +287,44 @@ def test_a_duplicate_is_stored_at_an_unknown_offset() -> None:
     assert batch.outcome == Stored(None)
 
 
+def test_an_offset_that_the_broker_does_not_tell_is_unknown() -> None:
+    world = Produced()
+    batch = world.append()
+    world.send()
+    world.answer(batch, 0, -1)
+    assert batch.outcome == Stored(None)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH])
+def test_where_no_other_epoch_may_begin_the_batch_fails(code: ErrorCode) -> None:
+    """S10: a transaction has to be aborted then."""
+
+    class Unbending(PlainSession):
+        renumbers = False
+        failures: ClassVar[list[Failure]] = []
+
+        def failed(self, tp: TopicPartition, failure: Failure) -> None:
+            self.failures.append(failure)
+
+        def bump(self, lost: ProducerIdentity) -> None:
+            return None
+
+    world = Produced()
+    world.accumulator.session = session = Unbending(idempotent=True)
+    session.initialized(ProducerIdentity(7, 0))
+    first, second = world.fill(2)
+    world.send()
+    world.send()
+    world.answer(first, code, text="why")
+    world.answer(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    (failure,) = session.failures
+    assert first.outcome is failure
+    assert (failure.code, failure.text, failure.harm) == (code, "why", Harm.TRANSACTION)
+    world.now += 1
+    assert world.send() == [], "nothing goes on before the session has another identity"
+    assert second.outcome is None
+
+
 def test_the_brokers_timestamp_is_told() -> None:
     world = Produced()
     batch = world.append()
@@ -288,6 +345,8 @@ def test_a_batch_that_is_too_large_is_split_in_order_under_the_same_sequences() 
     later = world.append()
     assert world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
     assert batch.outcome is None
+    waiting = list(world.queue().waiting)
+    assert world.accumulator.used == sum(one.size + BATCH_COST for one in waiting)
     assert world.accumulator.ratios["t"] >= 1.0
     found: list[bytes | None] = []
     sequence = 0

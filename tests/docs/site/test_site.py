@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from aiokc import Client, Consumer, ConsumerConfig, ConsumerRecord
+from aiokc import Client, Consumer, ConsumerConfig, ConsumerRecord, Producer, ProducerConfig, Transaction
 
 from ..examples import ROOT, examples
 from .programs import program
@@ -18,7 +18,7 @@ from .programs import program
 staging = program("staging")
 
 # What the pages call on something that is neither a consumer, a client nor a record.
-OTHERS = {"Consumer", "RebalanceListener", "Client", "topic", "value", "compile"}
+OTHERS = {"Consumer", "Producer", "RebalanceListener", "Client", "topic", "value", "compile"}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,9 @@ def test_the_quickstart_runs_as_it_stands(example: object, tmp_path: Path) -> No
         [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=50
     )
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert sorted(ran.stdout.splitlines()[:3]) == ["0 0 b'ann'", "0 1 b'bob'", "1 0 b'eve'"]
+    stored, *records = ran.stdout.splitlines()[:4]
+    assert stored == "stored: events-0 at offset 1"
+    assert sorted(records) == ["0 0 b'ann' b'signed in'", "0 1 b'ann' b'signed out'", "1 0 b'dan' b'signed in'"]
     assert "committed:" in ran.stdout
 
 
@@ -83,10 +85,10 @@ def test_what_other_clients_calls_become_is_there() -> None:
     code = " ".join(part for row in rows for part in re.findall(r"`([^`]+)`", row))
     names = set(re.findall(r"\b(?<!\.)(\w+)\(", code)) | set(re.findall(r"\.(\w+)", code))
     options = set(re.findall(r"(\w+)=", code)) - {"listener", "timeout_ms", "max_records", "on_done"}
-    there = {*dir(Consumer), *dir(Client), *dir(ConsumerRecord), *OTHERS}
+    there = {*dir(Consumer), *dir(Client), *dir(Producer), *dir(Transaction), *dir(ConsumerRecord), *OTHERS}
     assert len(names) > 8
     assert names - there == set()
-    assert options <= set(ConsumerConfig.__dataclass_fields__)
+    assert options <= {*ConsumerConfig.__dataclass_fields__, *ProducerConfig.__dataclass_fields__}
 
 
 @pytest.mark.long

@@ -68,6 +68,7 @@ class Application:
         self._leaving: asyncio.Future[None] = loop.create_future()
         self._numbers: dict[int, int] = {}
         self._kept: list[tuple[bytes, Delivery]] = []
+        self._unanswered: list[Delivery] = []
         self._watching: set[asyncio.Task[None]] = set()
         options = plan.options
         self.block = options["max_block_ms"] / 1e3
@@ -137,7 +138,7 @@ class Application:
             await self.flush(producer)
             return
         value, arguments = self._record(task)
-        self.history.add(Sending(self.plan.name, task, value, self.transaction))
+        self.history.add(Sending(self.plan.name, task, value, self.transaction, arguments.get("key")))
         if way < _SOON[0]:
             await self._send(producer, task, value, arguments)
         elif way < _SOON[1]:
@@ -198,6 +199,7 @@ class Application:
 
     def _appended(self, task: int, value: bytes, delivery: Delivery) -> None:
         self.history.add(Appended(self.plan.name, task, value, delivery._batch.tp))
+        self._unanswered.append(delivery)
         assert self.producer is not None
         used, limit = self.producer._runtime.accumulator.used, self.plan.options["buffer_memory"]
         if used > limit:
@@ -235,6 +237,8 @@ class Application:
             self._failed(value, error)
 
     async def flush(self, producer: Producer[bytes, bytes]) -> None:
+        """Flush: afterwards all that was appended before has its outcome."""
+        before = list(self._unanswered)
         try:
             await self.call(producer.flush(), self._delivery, "flush()")
         except ProduceError as error:
@@ -242,6 +246,9 @@ class Application:
         except Interrupted:
             self.history.add(CutShort(self.plan.name, "flush"))
             raise
+        self._unanswered = [one for one in self._unanswered if not one.done()]
+        if left := sum(not one.done() for one in before):
+            self.history.add(Failure("unflushed", f"{self.plan.name}: {left} records after flush()"))
 
     # The end
 

@@ -3,11 +3,12 @@
 lost        a record that was acknowledged is not at its offset
 duplicate   a record of an idempotent producer is in the logs more than once
 ghost       a record that was not appended, or has definitely failed, is in a log; or one that nobody has sent
+misplaced   a record is not in the partition that Java's producer chooses for its key
 reordered   records of one task are not in the order of its sends, or callbacks are not in that of the log
 silent      an appended record has no outcome, though its producer was stopped
 aborted     a record of an aborted transaction is visible to readers of committed records
 torn        some records of a committed transaction are visible, and others are not; or of one with unknown end
-stuck, memory, leak, contents, dangling, error   reported by the world itself
+stuck, memory, leak, contents, unflushed, dangling, error   reported by the world itself
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class LogSeen:
 class _Sent:
     app: str
     transaction: int | None
+    key: bytes | None
     places: list[tuple[TopicPartition, int]] = field(default_factory=list)
     appended: bool = False
     resolved: bool = False
@@ -62,7 +64,7 @@ class ProducerChecker:
         events = list(history)
         for _, event in events:
             if isinstance(event, Sending):
-                self._sent[event.value] = _Sent(event.app, event.transaction)
+                self._sent[event.value] = _Sent(event.app, event.transaction, event.key)
             elif isinstance(event, Renumbered):
                 for value in event.values:
                     if value in self._sent:
@@ -100,7 +102,7 @@ class ProducerChecker:
     def _see(self, event: Event) -> None:
         match event:
             case Appended():
-                self._sent[event.value].appended = True
+                self._append(event)
             case NotAppended():
                 if self._sent[event.value].places:
                     where = _places(self._sent[event.value])
@@ -117,6 +119,15 @@ class ProducerChecker:
                 pass
             case Failure():
                 self._found(event.kind, event.what)
+
+    def _append(self, event: Appended) -> None:
+        sent = self._sent[event.value]
+        sent.appended = True
+        if sent.key is not None:
+            count = sum(tp.topic == event.partition.topic for tp in self._logs)
+            due = (murmur2(sent.key) & 0x7FFF_FFFF) % count
+            if due != event.partition.partition:
+                self._found("misplaced", f"key {sent.key!r} went to {event.partition}, and belongs to {due}")
 
     def _acked(self, event: Acked) -> None:
         sent = self._sent[event.value]
@@ -188,3 +199,18 @@ def _short(value: bytes) -> str:
 
 def _places(sent: _Sent) -> str:
     return ", ".join(f"{tp} {offset}" for tp, offset in sent.places) or "no place"
+
+
+def murmur2(data: bytes) -> int:
+    """Return Java's hash of a key (org.apache.kafka.common.utils.Utils.murmur2), as an unsigned number of 32 bits."""
+    mask, m = 0xFFFF_FFFF, 0x5BD1_E995
+    hashed = 0x9747_B28C ^ len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * m & mask
+        word = (word ^ word >> 24) * m & mask
+        hashed = (hashed * m & mask) ^ word
+    if whole < len(data):
+        hashed = (hashed ^ int.from_bytes(data[whole:], "little")) * m & mask
+    hashed = (hashed ^ hashed >> 13) * m & mask
+    return hashed ^ hashed >> 15

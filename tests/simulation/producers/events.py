@@ -16,6 +16,7 @@ class Sending:
     task: int
     value: bytes
     transaction: int | None = None
+    key: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,20 +25,20 @@ COLUMNS = (Column("option"), Column("value"), Column("origin"))
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument("--all", action="store_true", help="with the defaults of all other options")
+    parser.set_defaults(client_kind="any")
 
 
 async def run(context: Context) -> int:
     """Show options."""
-    from dataclasses import fields
-
-    from aiokc import ConsumerConfig
+    from ...options.spelling import FIELDS
 
     settings = context.settings
     config = settings.consumer_config()  # what contradicts itself is an error here, too
+    settings.producer_config()
     rows = [(name, _shown(setting.value), setting.origin) for name, setting in settings.values.items()]
     if context.args.all:
-        others = [field.name for field in fields(ConsumerConfig) if field.name not in settings.values]
-        rows += [(name, _shown(getattr(config, name)), "default") for name in others]
+        others = [field for name, field in FIELDS.items() if name not in settings.values]
+        rows += [(field.name, _shown(getattr(config, field.name, field.default)), "default") for field in others]
     context.out.rows(COLUMNS, sorted(rows))
     for warning in config.security_warnings:
         context.warn(warning)

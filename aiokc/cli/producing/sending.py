@@ -1,0 +1,77 @@
+"""Sends records one after the other, and keeps account of what became of each."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from aiokc.errors import KafkaError, TransactionAborted
+
+from .encoding import Unencodable
+
+if TYPE_CHECKING:
+    from aiokc import Delivery, Producer
+
+    from ..context import Context
+    from .records import Outgoing
+
+_MOST_SHOWN: Final = 10
+
+
+class Sending:
+    """Sends to one topic. ``stored`` counts acknowledged records, ``failures`` the others, by where they came from."""
+
+    def __init__(self, producer: Producer[bytes, bytes], topic: str, partitions: int) -> None:
+        self._producer, self._topic, self._partitions = producer, topic, partitions
+        self._open: deque[tuple[str, Delivery]] = deque()
+        self.sent = self.stored = 0
+        self.failures: list[tuple[str, Exception]] = []
+
+    async def send(self, where: str, record: Outgoing) -> bool:
+        """Send the record of ``where`` ("line 3"), once there is memory for it; return whether it is on its way.
+
+        It is not where the topic has no such partition, and where the producer refuses it: then that is a failure.
+        """
+        partition = record.partition
+        if partition is not None and partition >= self._partitions:
+            has = f"0 to {self._partitions - 1}" if self._partitions > 1 else "0 alone"
+            return self.failed(where, Unencodable(f"topic {self._topic!r} has no partition {partition}: it has {has}"))
+        try:
+            delivery = await self._producer.send(
+                self._topic,
+                record.value,
+                record.key,
+                partition=partition,
+                timestamp_ms=record.timestamp_ms,
+                headers=record.headers,
+            )
+        except KafkaError as error:
+            return self.failed(where, error)
+        self.sent += 1
+        self._open.append((where, delivery))
+        return True
+
+    def failed(self, where: str, error: Exception) -> bool:
+        """Note that the record of ``where`` is not stored. Returns False."""
+        self.failures.append((where, error))
+        return False
+
+    def settle(self) -> bool:
+        """Look at what is known by now; return whether nothing has failed."""
+        while self._open and self._open[0][1].done():
+            where, delivery = self._open.popleft()
+            try:
+                delivery.result()
+            except KafkaError as error:
+                self.failed(where, error)
+            else:
+                self.stored += 1
+        return not self.failures
+
+    def tell(self, context: Context) -> None:
+        """Say which records failed, the first ten of them. Those that an abort took along are not news."""
+        failures = [each for each in self.failures if not isinstance(each[1], TransactionAborted)]
+        for where, error in failures[:_MOST_SHOWN]:
+            context.fail(where, error)
+        if (more := len(failures) - _MOST_SHOWN) > 0:
+            context.fail(f"{more} more records", "failed, too")

@@ -1,0 +1,195 @@
+"""Latency of producers: from the call to the acknowledgement, at 1,000 records a second, one partition, no linger."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from statistics import median
+from typing import Any, Final
+
+from ..clients.franz_go import prepare
+from ..load import LoadFailed, create_topic, delete_topic
+from ..measuring.stopwatch import cpu_seconds
+from ..producers import franz_go, java
+from ..producers.job import ProduceJob
+from ..producers.options import aiokafka_producer, aiokc_producer, librdkafka_settings
+from . import StudyFailed, measured
+
+TITLE: Final = (
+    "Producing, from the call to the acknowledgement, at 1,000 records of 100 B per second: idempotent, acks=all, "
+    "no linger"
+)
+
+CLIENTS: Final = {
+    "aiokc": "aiokc send_soon",
+    "aiokafka": "aiokafka send",
+    "confluent": "confluent produce",
+    "confluent-aio": "confluent AIOProducer",
+    "java": "Java ProducerPerformance (whole ms; CPU with the JVM's start)",
+    "franz-go": "franz-go Produce",
+}
+_RATE: Final = 1_000
+_WARM_UP: Final = 1_000
+_COUNTED: Final = 5_000
+
+#: Sends a value, and calls back when it is acknowledged.
+Send = Callable[[bytes, Callable[[], None]], Awaitable[None]]
+
+
+def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
+    clients = {name: label for name, label in CLIENTS.items() if name != "franz-go" or prepare() is None}
+    found: dict[str, list[dict[str, float]]] = {client: [] for client in clients}
+    failures: dict[str, str] = {}
+    for _ in range(rounds):
+        for client in clients:
+            topic = f"benchmark-acknowledging-{time.time_ns()}"
+            job = ProduceJob(client, bootstrap, topic, 1, _WARM_UP + _COUNTED, 100, "none")
+            try:
+                create_topic(bootstrap, topic, 1)
+                found[client].append(measured("acknowledging", **asdict(job)))
+                delete_topic(bootstrap, topic)
+            except (LoadFailed, StudyFailed) as error:
+                failures[client] = f"failed: {error}"
+    return [_row(label, found[client], failures.get(client)) for client, label in clients.items()]
+
+
+def _row(label: str, found: list[dict[str, float]], failure: str | None) -> dict[str, str]:
+    if failure is not None:
+        return {"client": label, "p50 ms": failure, "p99 ms": "-", "max ms": "-", "CPU s per M records": "-"}
+    row = {"client": label}
+    for name in ("p50", "p99", "max"):
+        values = [one[name] for one in found if name in one]
+        row[f"{name} ms"] = f"{median(values):.2f}" if values else "-"
+    return row | {"CPU s per M records": f"{median(one['cpu'] for one in found):.1f}"}
+
+
+class Latencies:
+    """How long each record was on its way to the broker and back, and the processor time since the warm-up."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._seconds: list[float] = []
+        self._cpu = 0.0
+
+    def begin(self) -> Callable[[], None]:
+        """A record is handed over now: return what is to be called when it is acknowledged."""
+        self._number += 1
+        if self._number == _WARM_UP:
+            self._cpu = cpu_seconds(resource.RUSAGE_SELF)
+        if self._number <= _WARM_UP:
+            return lambda: None
+        began = time.perf_counter()
+        return lambda: self._seconds.append(time.perf_counter() - began)
+
+    def figures(self) -> dict[str, float]:
+        if len(self._seconds) != _COUNTED:
+            raise RuntimeError(f"{len(self._seconds)} records were acknowledged instead of {_COUNTED}")
+        ordered = sorted(self._seconds)
+        p50, p99 = (1e3 * ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.99))
+        cpu = (cpu_seconds(resource.RUSAGE_SELF) - self._cpu) / _COUNTED * 1e6
+        return {"p50": p50, "p99": p99, "max": 1e3 * ordered[-1], "cpu": cpu}
+
+
+async def _aiokc(job: ProduceJob, latencies: Latencies) -> None:
+    async with aiokc_producer(job, linger_ms=0) as producer:
+        await producer.partitions_for(job.topic)
+
+        async def send(value: bytes, done: Callable[[], None]) -> None:
+            def on_done(_metadata: object, error: Exception | None) -> None:
+                if error is None:
+                    done()
+
+            producer.send_soon(job.topic, value, on_done=on_done)
+
+        await _paced(job, send, latencies)
+        await producer.flush()
+
+
+async def _aiokafka(job: ProduceJob, latencies: Latencies) -> None:
+    async with aiokafka_producer(job, linger_ms=0) as producer:
+        await producer.partitions_for(job.topic)
+
+        async def send(value: bytes, done: Callable[[], None]) -> None:
+            future = await producer.send(job.topic, value)
+            future.add_done_callback(lambda _: done())
+
+        await _paced(job, send, latencies)
+        await producer.flush()
+
+
+async def _confluent_aio(job: ProduceJob, latencies: Latencies) -> None:
+    from confluent_kafka.aio import AIOProducer
+
+    # Its buffer goes to the producer when it is full or old: here each record fills it.
+    producer = AIOProducer(librdkafka_settings(job, linger_ms=0), batch_size=1)
+    try:
+        await producer.list_topics(job.topic, timeout=10)
+
+        async def send(value: bytes, done: Callable[[], None]) -> None:
+            (await producer.produce(job.topic, value)).add_done_callback(lambda _: done())
+
+        await _paced(job, send, latencies)
+        await producer.flush()
+    finally:
+        await producer.close()
+
+
+async def _paced(job: ProduceJob, send: Send, latencies: Latencies) -> None:
+    values, began = job.values(), time.perf_counter()
+    for number, value in enumerate(values):
+        ahead = began + number / _RATE - time.perf_counter()
+        if ahead > 0:
+            await asyncio.sleep(ahead)
+        await send(value, latencies.begin())
+
+
+def _confluent(job: ProduceJob, latencies: Latencies) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer(librdkafka_settings(job, linger_ms=0))
+    producer.list_topics(job.topic, timeout=10)
+    values, began = job.values(), time.perf_counter()
+    for number, value in enumerate(values):
+        while (ahead := began + number / _RATE - time.perf_counter()) > 0:
+            producer.poll(ahead)  # calls the callbacks as acknowledgements come
+        done = latencies.begin()
+        producer.produce(job.topic, value, on_delivery=lambda error, _, done=done: None if error else done())
+    producer.flush(60)
+
+
+def _java(job: ProduceJob) -> dict[str, float]:
+    """The tool counts all records, and gives whole milliseconds."""
+    before = cpu_seconds(resource.RUSAGE_CHILDREN)
+    report = java.run(job, throughput=_RATE, linger_ms=0)
+    cpu = (cpu_seconds(resource.RUSAGE_CHILDREN) - before) / report.records * 1e6
+    return {"p50": report.p50, "p99": report.p99, "cpu": cpu}
+
+
+def _franz_go(job: ProduceJob) -> dict[str, float]:
+    found = franz_go.run(job, rate=_RATE, linger_ms=0, warm_up=_WARM_UP)
+    return {name: found[name] for name in ("p50", "p99", "max")} | {"cpu": found["cpu_seconds"] / _COUNTED * 1e6}
+
+
+def main(given: dict[str, Any]) -> dict[str, float]:
+    job, latencies = ProduceJob(**given), Latencies()
+    if job.client == "java":
+        return _java(job)
+    if job.client == "franz-go":
+        return _franz_go(job)
+    if job.client == "confluent":
+        _confluent(job, latencies)
+    else:
+        asyncio.run(
+            {"aiokc": _aiokc, "aiokafka": _aiokafka, "confluent-aio": _confluent_aio}[job.client](job, latencies)
+        )
+    return latencies.figures()
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

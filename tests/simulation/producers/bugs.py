@@ -1,0 +1,291 @@
+"""Bugs to plant in the producer on purpose: the checker of its simulation must catch each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokc.client.produce.memory import MemoryWaiters
+from aiokc.client.produce.outcomes import Outcomes
+from aiokc.client.produce.sender import Sender
+from aiokc.client.producer.appending import Appending
+from aiokc.client.transactions.driver import TransactionDriver
+from aiokc.client.transactions.session import TransactionSession
+from aiokc.core.partitioning import key_partitions
+from aiokc.core.produce import settling, verdicts
+from aiokc.core.produce.accumulator import RecordAccumulator
+from aiokc.core.produce.batch import ProducerBatch, Stored
+from aiokc.core.produce.failure import Failure
+from aiokc.core.produce.identity import NO_SEQUENCE, NOBODY, ProducerIdentity
+from aiokc.core.produce.partition_queue import PartitionQueue
+from aiokc.core.produce.session import ProducerSession
+from aiokc.core.transactions.events import EndTxn, NotAnswered, Settled
+from aiokc.core.transactions.machine import TransactionMachine
+from aiokc.core.transactions.transitions import OPEN
+from aiokc.error_codes import ErrorCode
+from aiokc.records.encoding.batch_builder import ClosedBatch
+
+from ..checking.history import replaced
+
+
+@dataclass(frozen=True)
+class ProducerBug:
+    """The replacements that make the bug, and the anomalies of which the checker must find one.
+
+    ``transactional`` and ``impatient`` choose the worlds. ``first`` is the first seed to try: some bugs show only in
+    one world of many, and the test must be fast.
+    """
+
+    kinds: frozenset[str]
+    replacements: tuple[tuple[Any, str, Any], ...]
+    transactional: bool
+    impatient: bool
+    first: int
+
+
+def _bug(
+    kinds: str,
+    *replacements: tuple[Any, str, Any],
+    transactional: bool = False,
+    impatient: bool = False,
+    first: int = 0,
+) -> ProducerBug:
+    return ProducerBug(frozenset(kinds.split(", ")), replacements, transactional, impatient, first)
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Plant a bug in the producer within the block; None plants none."""
+    with ExitStack() as stack:
+        for target, attribute, value in PRODUCER_BUGS[name].replacements if name is not None else ():
+            stack.enter_context(replaced(target, attribute, value))
+        yield
+
+
+# Sequences
+
+
+_put_back = PartitionQueue.put_back
+
+
+def _number_each_attempt(self: PartitionQueue, batch: ProducerBatch, retry_at: float) -> None:
+    """The broker can't tell the second attempt from a new batch."""
+    _put_back(self, batch, retry_at)
+    batch.sequence, batch.identity = NO_SEQUENCE, NOBODY
+
+
+def _give_back_the_sequence(self: PartitionQueue, batch: ProducerBatch) -> None:
+    """The batch may be in the log, and the next one is taken for it."""
+    self.in_flight.pop(batch, None)
+    if batch.is_numbered and batch.identity == self.sequences.identity and not self.waiting:
+        self.sequences.next = batch.sequence
+
+
+_resolve = PartitionQueue.resolve
+
+
+def _bump_under_in_flight(self: PartitionQueue, session: ProducerSession) -> bool:
+    """Batches in flight are stored under the old epoch, and again or not at all."""
+    in_flight, self.in_flight = self.in_flight, {}
+    try:
+        return _resolve(self, session)
+    finally:
+        self.in_flight = {**in_flight, **self.in_flight}
+
+
+def _number_without_probing(self: PartitionQueue, batch: ProducerBatch, session: ProducerSession) -> bool:
+    """The second batch goes before the first one is stored: a broker that knows neither may take it alone."""
+    probing = self.probing
+    numbered = _number(self, batch, session)
+    self.probing = probing
+    return numbered
+
+
+_number = PartitionQueue.number
+
+
+def _append_what_comes_back(self: PartitionQueue, batch: ProducerBatch) -> None:
+    """Without sequences to keep the order, later records would overtake it."""
+    self.waiting.append(batch)
+
+
+# Batches
+
+
+_split = ClosedBatch.split
+
+
+def _split_backwards(self: ClosedBatch, *arguments: Any) -> Any:
+    return list(reversed(_split(self, *arguments)))
+
+
+_frame = ProducerBatch.frame
+_last: dict[int, ProducerBatch] = {}
+
+
+def _send_the_bytes_of_another(self: ProducerBatch) -> bytearray:
+    """KAFKA-19012: the memory of a batch that is sent again has been given to another one."""
+    other = _last.get(id(self.tp))
+    _last[id(self.tp)] = self
+    if self.attempts > 1 and other is not None and other is not self and other.closed and other.count == self.count:
+        return other.closed.frame(self.identity.producer_id, self.identity.epoch, self.sequence)
+    return _frame(self)
+
+
+def _take_silence_for_success(accumulator: RecordAccumulator, batch: ProducerBatch, text: str, now: float) -> None:
+    queue = accumulator.queue(batch.tp)
+    if batch in queue.in_flight:
+        accumulator.store(queue, batch, Stored(None))
+
+
+def _never_maybe(self: Failure) -> Failure:
+    return self
+
+
+# Calls
+
+
+_send = Appending.send
+
+
+async def _append_though_cancelled(self: Appending, record: Any, *, timeout: float) -> Any:
+    try:
+        return await _send(self, record, timeout=timeout)
+    except asyncio.CancelledError:
+        self.send_soon(record, None)
+        raise
+
+
+_wait = MemoryWaiters.wait
+
+
+async def _keep_what_was_granted(self: MemoryWaiters, size: int, timeout: float) -> bool:
+    """A call that is cancelled keeps the memory that it was given."""
+    used, granted = self._accumulator.used, self._granted
+    try:
+        return await _wait(self, size, timeout)
+    except asyncio.CancelledError:
+        del used, granted
+        self._accumulator.used += self._accumulator.cost(size)
+        raise
+
+
+def _no_bound(self: MemoryWaiters, size: int) -> bool:
+    return True
+
+
+def _tell_at_once(self: Outcomes, tp: Any) -> None:
+    """A batch that fails before an earlier one is stored is told of first."""
+    for batch in self._held.pop(tp):
+        for index, told in batch.callbacks:
+            self._callbacks.add(lambda told=told, batch=batch, index=index: told(batch, index))
+        batch.callbacks = []
+
+
+async def _flush_nothing(self: Sender, mark: Any, timeout: float | None = None) -> bool:
+    return True
+
+
+def _forget_at_the_end(self: Sender, failure: Failure) -> None:
+    """stop() leaves deliveries that nobody completes."""
+
+
+# Transactions
+
+
+def _overlook_failures(self: TransactionSession, tp: Any, failure: Failure) -> None:
+    """The transaction is committed without the record."""
+
+
+def _renumber_inside(self: TransactionSession, lost: ProducerIdentity) -> ProducerIdentity | None:
+    """librdkafka #3575: the rest of the transaction becomes another one."""
+    if self._machine.identity == lost:
+        self._machine.identity = lost._replace(epoch=lost.epoch + 1)
+    return self.identity
+
+
+async def _settle_at_once(self: TransactionDriver, effect: Any) -> None:
+    """EndTxn goes before the last acknowledgement."""
+    self._batches().flush()
+    self.feed(Settled(effect.step))
+
+
+def _think_it_unknown(self: TransactionSession, tp: Any) -> None:
+    """The abort of a transaction of KIP-890 whose batches all failed is skipped."""
+
+
+_on_not_answered = TransactionMachine._on_not_answered
+
+
+def _believe_in_the_commit(self: TransactionMachine, event: NotAnswered, now: float) -> Any:
+    """A commit whose answer was lost counts as done."""
+    if isinstance(event.sent, EndTxn) and event.sent.committed:
+        self._under_way = None
+        return self._end(True)
+    return _on_not_answered(self, event, now)
+
+
+_end = TransactionMachine._end
+
+
+def _go_on_with_the_epoch(self: TransactionMachine, committed: bool) -> Any:
+    """A late request of the transaction before joins, or ends, the next one."""
+    self._needs_epoch = False
+    return _end(self, committed)
+
+
+def _open_unless_dead(self: TransactionDriver, number: int) -> bool:
+    """A block in which the producer was fenced ends without a word."""
+    is_untold = self._end is not None and self._end.committed and not self._end.told
+    return number == self.begun and (self.machine.state in OPEN or is_untold)
+
+
+PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
+    "number each attempt": _bug("duplicate", (PartitionQueue, "put_back", _number_each_attempt)),
+    "give back a sequence": _bug("contents, lost, duplicate", (PartitionQueue, "dropped", _give_back_the_sequence)),
+    "bump under in-flight": _bug(
+        "duplicate, reordered, lost, ghost", (PartitionQueue, "resolve", _bump_under_in_flight)
+    ),
+    "no probing": _bug("reordered", (PartitionQueue, "number", _number_without_probing), first=137),
+    "append what comes back": _bug("reordered, stuck", (PartitionQueue, "insert", _append_what_comes_back)),
+    "split backwards": _bug("reordered, lost", (ClosedBatch, "split", _split_backwards)),
+    "the bytes of another batch": _bug(
+        "lost, duplicate, contents", (ProducerBatch, "frame", _send_the_bytes_of_another)
+    ),
+    "take silence for success": _bug("lost", (settling, "unanswered", _take_silence_for_success)),
+    "never maybe": _bug("ghost", (Failure, "maybe", _never_maybe)),
+    "append though cancelled": _bug("ghost", (Appending, "send", _append_though_cancelled), impatient=True),
+    "keep what was granted": _bug("leak", (MemoryWaiters, "wait", _keep_what_was_granted), impatient=True),
+    "no bound": _bug("memory", (MemoryWaiters, "has_room", _no_bound)),
+    "tell at once": _bug("reordered", (Outcomes, "_release", _tell_at_once)),
+    "flush nothing": _bug("unflushed", (Sender, "flushed", _flush_nothing)),
+    "forget at the end": _bug("stuck, silent, leak", (Sender, "end", _forget_at_the_end)),
+    "another hash": _bug("misplaced", (key_partitions, "murmur2_partition", lambda key, count: len(key) % count)),
+    "a refusal counts as stored": _bug(
+        "lost",
+        (verdicts, "RULES", {**verdicts.RULES, ErrorCode.INVALID_RECORD: verdicts.RULES[ErrorCode.NONE]}),
+    ),
+    "commit despite a failure": _bug("torn", (TransactionSession, "failed", _overlook_failures), transactional=True),
+    "renumber inside a transaction": _bug(
+        "torn, aborted, error, dangling, stuck",
+        (TransactionSession, "bump", _renumber_inside),
+        (TransactionSession, "renumbers", True),
+        transactional=True,
+    ),
+    "end before the last answer": _bug(
+        "torn, aborted", (TransactionDriver, "_settle", _settle_at_once), transactional=True
+    ),
+    "skip an abort": _bug("dangling", (TransactionSession, "sent", _think_it_unknown), transactional=True),
+    "believe in the commit": _bug(
+        "torn, aborted", (TransactionMachine, "_on_not_answered", _believe_in_the_commit), transactional=True
+    ),
+    "go on with the epoch": _bug(
+        "torn, aborted", (TransactionMachine, "_end", _go_on_with_the_epoch), transactional=True
+    ),
+    "a dead block says nothing": _bug(
+        "torn", (TransactionDriver, "is_open", _open_unless_dead), transactional=True, first=77
+    ),
+}
