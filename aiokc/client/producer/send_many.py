@@ -1,16 +1,17 @@
-"""send_many(): appends many records of one topic, most of them by one call into C for some hundred at a time."""
+"""send_many(): appends many records, or the rows of Arrow columns, most of them by one call into C for some hundred."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
 from ...config import ProducerConfig
 from ...core.produce.accumulator import BATCH_COST
 from ...errors import ConfigError, ProduceError, shown
-from ...records.encoding.batch_builder import append_records
+from ...records.encoding.batch_builder import OpenBatch, append_records
+from ...records.encoding.columns import ColumnRecords, column_records
 from ...types import ProducerRecord
 from ..aio.time_slice import TimeSlice
 from ..produce.batch_delivery import BatchDelivery
@@ -22,6 +23,36 @@ from .records import checked_record
 _AT_ONCE: Final = 500
 
 
+class _Listed:
+    """Records that the application gave one by one."""
+
+    def __init__(self, topic: str, records: tuple[Any, ...]) -> None:
+        self.topic, self._records = topic, records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def record(self, at: int) -> Any:
+        return self._records[at]
+
+    def append(self, appenders: list[OpenBatch | None], start: int, stop: int, *call: int) -> tuple[int, int]:
+        return append_records(appenders, self.topic, self._records, start, stop, *call)
+
+
+class _Columns:
+    """The rows of an Arrow record batch."""
+
+    def __init__(self, topic: str, rows: ColumnRecords) -> None:
+        self.topic, self._rows = topic, rows
+        self.append = rows.append
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def record(self, at: int) -> Any:
+        return ProducerRecord(self.topic, *self._rows.record(at))
+
+
 class ManyRecords:
     """Appends the records of one call after the other, in time slices. Other tasks may append in between."""
 
@@ -29,34 +60,53 @@ class ManyRecords:
         self._config = config
         self._appending = appending
 
-    async def send(self, topic: str, records: Iterable[Any], *, timeout: float) -> BatchDelivery:
+    async def send(self, topic: str, records: Any, *, timeout: float) -> BatchDelivery:
         """Append all records; wait for metadata and memory, at most ``timeout`` seconds without an append.
 
         What is raised for a record says in a note how many were appended before it.
         """
         appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice()
         appending.check()
-        route = appending.routes.known(topic) or await appending.routes.find(topic, None, timeout)
-        appending.check()
+        if not appending.routes.known(topic):
+            await appending.routes.find(topic, None, timeout)
+            appending.check()
         time_slice.begins()
+        if hasattr(type(records), "__arrow_c_array__"):
+            await self._append_all(_Columns(topic, self._rows(records)), delivery, time_slice, timeout)
+            return delivery
         left: Iterator[Any] = iter(records)
         while some := tuple(islice(left, _AT_ONCE)):
-            at = 0
-            while at < len(some):
-                before = at
-                at = self._append_simple(route, some, at, delivery)
-                if at == before:
-                    await self._append_one(topic, some[at], delivery, timeout)
-                    route = appending.routes.known(topic) or route
-                    at += 1
-                if asyncio.get_running_loop().time() > time_slice.ends:
-                    await time_slice.give_way()
-                    appending.check()
+            await self._append_all(_Listed(topic, some), delivery, time_slice, timeout)
         return delivery
 
-    async def _append_one(self, topic: str, given: Any, delivery: BatchDelivery, timeout: float) -> None:
+    def _rows(self, columns: Any) -> ColumnRecords:
+        if not self._appending.serializing.is_nothing:
+            raise ConfigError("columns hold bytes already: give them to a Producer without serializers")
         try:
-            one = await self._appending.send(_record(topic, given), timeout=timeout)
+            return column_records(columns)
+        except TypeError as error:
+            raise ConfigError(f"records: {error}") from error
+
+    async def _append_all(
+        self, rows: _Listed | _Columns, delivery: BatchDelivery, time_slice: TimeSlice, timeout: float
+    ) -> None:
+        appending, topic = self._appending, rows.topic
+        route, at = appending.routes.known(topic), 0
+        while at < len(rows):
+            before = at
+            if route is not None:
+                at = self._append_simple(route, rows, at, delivery)
+            if at == before:
+                await self._append_one(rows, at, delivery, timeout)
+                route = appending.routes.known(topic) or route
+                at += 1
+            if asyncio.get_running_loop().time() > time_slice.ends:
+                await time_slice.give_way()
+                appending.check()
+
+    async def _append_one(self, rows: _Listed | _Columns, at: int, delivery: BatchDelivery, timeout: float) -> None:
+        try:
+            one = await self._appending.send(_record(rows.topic, rows.record(at)), timeout=timeout)
         except Exception as error:
             if delivery.count:
                 error.add_note(f"aiokc: {delivery.count} records of this send_many() were appended before this one")
@@ -65,7 +115,7 @@ class ManyRecords:
             raise
         delivery.add(*one.place())
 
-    def _append_simple(self, route: TopicRoute, records: tuple[Any, ...], at: int, delivery: BatchDelivery) -> int:
+    def _append_simple(self, route: TopicRoute, rows: _Listed | _Columns, at: int, delivery: BatchDelivery) -> int:
         """Append records from ``at`` on as long as nothing is out of the ordinary; return how far it got."""
         appending = self._appending
         accumulator = appending.accumulator
@@ -76,12 +126,10 @@ class ManyRecords:
         queues = route.queues
         room = self._config.buffer_memory - accumulator.used - BATCH_COST
         sticky = -1 if route.sticky.partition is None else route.sticky.partition
-        taken, _ = append_records(
+        taken, _ = rows.append(
             [queue.appender for queue in queues],
-            route.topic,
-            records,
             at,
-            len(records),
+            min(at + _AT_ONCE, len(rows)),
             int(appending.clock() * 1000),
             sticky if sticky < len(queues) else -1,
             keys,

@@ -334,7 +334,7 @@ class RecordAccumulator:
         if now < self._expires_at:
             return
         too_old = now - self.options.delivery_timeout
-        for queue in [queue for queue in self._active if queue.oldest <= too_old]:
+        for queue in list(self._active):
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
                 failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text or queue.trouble)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
 from typing import Final, Self
 
@@ -180,7 +181,7 @@ KEYS_STOP: Final = 2
 
 
 def append_records(
-    appenders: list[RecordAppender | None],
+    appenders: Sequence[RecordAppender | None],
     topic: str,
     records: tuple[object, ...],
     start: int,
