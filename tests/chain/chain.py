@@ -9,8 +9,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from aiokc import TopicPartition
 from aiokc.testing.kafka import LocalKafka
 from tests.comparison.rows import read_by_confluent
+from tests.written.open_transactions import open_transactions
 
 from .ledger import Ledger, Row
 from .moving_leaders import move_leaders
@@ -90,7 +92,7 @@ class Chain:
         for place in self.copiers:
             if not place.busy.locked() and not place.process.running:
                 await place.process.kill()
-                self.ended.append(f"{place.name}: {place.process.ended}")
+                self.ended.append(f"{place.process.ended}")
                 place.process = self._new_copier(place.name)
                 await place.process.start()
 
@@ -102,6 +104,9 @@ class Chain:
         for place in (*self.copiers, self.reader):
             await place.process.stop()
         self.ledger.outputs = await self._committed(self.target)
+        partitions = [TopicPartition(topic, number) for topic, count in self.topics.items() for number in range(count)]
+        left = await asyncio.to_thread(open_transactions, self.kafka.bootstrap, partitions, f"{self._group}-.*")
+        assert left == []
 
     async def _committed(self, topic: str) -> list[Row]:
         found = await asyncio.to_thread(
@@ -119,11 +124,14 @@ class Chain:
 
     async def suffer(self, faults: Sequence[str], random: Random, *, pause: float) -> None:
         """Have these faults happen, one ``pause`` at most after the other. Return when all are undone."""
-        async with asyncio.TaskGroup() as running:
+        happening: set[asyncio.Task[None]] = set()
+        async with asyncio.TaskGroup() as group:
             for name in faults:
                 await asyncio.sleep(random.uniform(0.0, pause))
+                happening.add(group.create_task(getattr(self, name)(Random(random.random()))))
+            while happening:
+                _, happening = await asyncio.wait(happening, timeout=0.2)
                 await self._replace_ended()
-                running.create_task(getattr(self, name)(Random(random.random())))
 
     def _note(self, what: str) -> None:
         self.story.append(f"{asyncio.get_running_loop().time():.1f} {what}")
@@ -141,8 +149,11 @@ class Chain:
         """It is paused, another process takes its transactional id, and it goes on: it must find that out."""
         place = random.choice(self.copiers)
         async with place.busy:
-            self._note(f"{place.name} is replaced")
             zombie = place.process
+            await zombie.is_ready.wait()
+            if zombie.ended is not None or not zombie.running:
+                return
+            self._note(f"{place.name} is replaced")
             zombie.pause()
             place.process = self._new_copier(place.name)
             await place.process.start()

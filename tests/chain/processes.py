@@ -19,11 +19,16 @@ Hear = Callable[[dict[str, Any]], None]
 
 
 class WorkerProcess:
-    """``python -m tests.chain.worker`` in one role. ``ended`` is the error that it ended by, if it did."""
+    """``python -m tests.chain.worker`` in one role.
+
+    ``is_ready`` is set when it says so (a copier does once it has its transactional id), or has ended before that.
+    ``ended`` is the error that it ended by, if it did.
+    """
 
     def __init__(self, role: str, given: dict[str, Any], hear: Hear, log: Path) -> None:
         self.name: str = given["name"]
         self.ended: str | None = None
+        self.is_ready = asyncio.Event()
         self.is_paused = False
         self._command = ("-m", "tests.chain.worker", role, json.dumps(given))
         self._hear, self._log = hear, log
@@ -36,6 +41,7 @@ class WorkerProcess:
                 sys.executable, *self._command, cwd=_ROOT, stdin=PIPE, stdout=PIPE, stderr=log, limit=1 << 26
             )
         self._listening = asyncio.create_task(self._listen())
+        self._listening.add_done_callback(lambda _: self.is_ready.set())
 
     @property
     def running(self) -> bool:
@@ -92,5 +98,7 @@ class WorkerProcess:
             said = json.loads(line)
             if "ended" in said:
                 self.ended = f"{said['ended']}: {said['why']}"
+            elif "is_ready" in said:
+                self.is_ready.set()
             else:
                 self._hear(said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -10,6 +11,8 @@ from typing import Any, Final
 import pytest
 
 from aiokc.testing.kafka import LocalKafka
+from tests.written.open_transactions import hanging_transactions
+from tests.written.segments import dump, wrong_batches
 
 from .chain import FAULTS, Chain
 
@@ -24,7 +27,13 @@ PROTOCOLS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+#: A sample of the faults: of processes, and of brokers.
+OF_COPIERS: Final = ("copier_is_killed", "copier_is_replaced", "copier_is_paused", "writer_is_killed")
+SOME: Final = ("broker_is_killed", "leaders_move")
+
+
 async def run(chain: Chain, rounds: list[list[str]], random: Random, *, pause: float) -> None:
+    """Have these faults happen. Then every record has come through once, and no transaction is open."""
     try:
         await chain.start()
         for faults in rounds:
@@ -32,18 +41,19 @@ async def run(chain: Chain, rounds: list[list[str]], random: Random, *, pause: f
         await chain.finish()
     finally:
         await chain.close()
-        print(*chain.story, *(f"by itself {why}" for why in chain.ended), sep="\n")
+        print(*chain.story, *(f"a copier ended by itself: {why}" for why in chain.ended), sep="\n")
     print(len(chain.ledger.inputs), "records")
     assert not chain.ledger.wrong()
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_each_record_comes_through_once(
-    three_nodes: LocalKafka, topic_name: str, protocol: str, tmp_path: Path
-) -> None:
-    random = Random(21)
-    await run(Chain(three_nodes, topic_name, PROTOCOLS[protocol], random, tmp_path), [[*FAULTS]], random, pause=0.5)
+async def test_each_record_comes_through_once(three_nodes: LocalKafka, topic_name: str, tmp_path: Path) -> None:
+    """Two chains at once, with both protocols of groups; what happens to brokers happens to both."""
+    async with asyncio.TaskGroup() as running:
+        for seed, (protocol, faults) in enumerate({"classic": OF_COPIERS, "consumer": [*OF_COPIERS, *SOME]}.items()):
+            random = Random(seed)
+            chain = Chain(three_nodes, f"{topic_name}-{protocol}", PROTOCOLS[protocol], random, tmp_path)
+            running.create_task(run(chain, [random.sample(faults, len(faults))], random, pause=0.5))
 
 
 @pytest.fixture(scope="module", params=[0, 2], ids=["v0", "v2"])
@@ -62,6 +72,14 @@ def own(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
 async def test_each_record_comes_through_once_for_long(
     own: LocalKafka, topic_name: str, protocol: str, seed: int, tmp_path: Path
 ) -> None:
+    """Besides, the files of every replica are as they must be, and Kafka's own tool finds no hanging transaction."""
     random = Random(seed)
     rounds = [random.sample(FAULTS, len(FAULTS)) for _ in range(4)]
-    await run(Chain(own, topic_name, PROTOCOLS[protocol], random, tmp_path), rounds, random, pause=2.0)
+    chain = Chain(own, topic_name, PROTOCOLS[protocol], random, tmp_path)
+    await run(chain, rounds, random, pause=2.0)
+    replicas = await asyncio.to_thread(dump, own, *chain.topics)
+    for (tp, _), batches in replicas.items():
+        assert list(wrong_batches(batches)) == []
+        assert batches == replicas[tp, own.nodes[0].id]
+    for node in own.nodes:
+        assert await asyncio.to_thread(hanging_transactions, own.bootstrap, node.id) == []

@@ -130,6 +130,7 @@ async def copy(given: dict[str, Any], ended: asyncio.Event) -> None:
             **{**settings, **given["options"]},
         ) as consumer,
     ):
+        _say(is_ready=True)
         loop: TransactionalLoop[Any, Any] = TransactionalLoop(consumer, producer)
         copying = asyncio.create_task(Copy(producer, given["target"], random).run(loop))
         waiting = asyncio.create_task(ended.wait())

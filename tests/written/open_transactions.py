@@ -12,6 +12,7 @@ with warnings.catch_warnings():  # while it is imported it uses what Python 3.11
     from kafka import TopicPartition as TheirPartition
 
 from aiokc import TopicPartition
+from aiokc.testing.kafka.jars import run_tool
 
 _ENDED: Final = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
@@ -31,3 +32,16 @@ def open_transactions(bootstrap: str, partitions: Iterable[TopicPartition], ids:
         return found + [str(one) for some in listed.values() for one in some if one.state not in _ENDED]
     finally:
         admin.close()
+
+
+def hanging_transactions(bootstrap: str, node_id: int) -> list[str]:
+    """Return what kafka-transactions.sh finds in a broker's partitions that no coordinator will ever end."""
+    said = run_tool(
+        "org.apache.kafka.tools.TransactionsCommand",
+        *("--bootstrap-server", bootstrap, "find-hanging", "--broker-id", str(node_id)),
+        *("--max-transaction-timeout", "0"),  # minutes: also a young one
+        timeout=120,
+    )
+    header, *rows = said.splitlines()
+    assert header.startswith("Topic"), said
+    return [row for row in rows if row.strip()]

@@ -165,6 +165,7 @@ class Appending:
         if batch.count == 1:
             accumulator.session.appended(queue.tp)
         self.look()
+        route.appenders[queue.tp.partition] = batch.open
         self.quick.appended(route, batch)
         delivery = Delivery(batch, batch.count - 1, timestamp)
         if self.interceptors is not None:

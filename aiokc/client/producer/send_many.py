@@ -35,7 +35,7 @@ class _Listed:
     def record(self, at: int) -> Any:
         return self._records[at]
 
-    def append(self, appenders: list[OpenBatch | None], start: int, stop: int, *call: int) -> tuple[int, int]:
+    def append(self, appenders: list[OpenBatch | None], start: int, stop: int, *call: Any) -> tuple[int, int]:
         return append_records(appenders, self.topic, self._records, start, stop, *call)
 
 
@@ -67,7 +67,7 @@ class ManyRecords:
         """
         appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice()
         appending.check()
-        if not appending.routes.known(topic):
+        if appending.routes.known(topic) is None:
             await appending.routes.find(topic, None, timeout)
             appending.check()
         time_slice.begins()
@@ -126,8 +126,9 @@ class ManyRecords:
         queues = route.queues
         room = self._config.buffer_memory - accumulator.used - BATCH_COST
         sticky = -1 if route.sticky.partition is None else route.sticky.partition
+        touched: list[int] = []
         taken, _ = rows.append(
-            [queue.appender for queue in queues],
+            route.appenders,
             at,
             min(at + _AT_ONCE, len(rows)),
             int(appending.clock() * 1000),
@@ -135,15 +136,16 @@ class ManyRecords:
             keys,
             self._config.max_request_size,
             room,
+            touched,
         )
         if taken > at:
             route.used_at = appending.now()
-            for queue in queues:
-                grown = accumulator.take_in(queue)
+            for partition in touched:
+                grown = accumulator.take_in(queues[partition])
                 if grown is not None:
                     delivery.add(*grown)
-                    if queue.tp.partition == sticky:
-                        appending.routes.stuck(route, queue)
+                    if partition == sticky:
+                        appending.routes.stuck(route, queues[partition])
             appending.look()
         return taken
 
