@@ -90,7 +90,7 @@ class Chain:
     async def _replace_ended(self) -> None:
         """Start a copier again that has ended by itself, as whatever runs it would."""
         for place in self.copiers:
-            if not place.busy.locked() and not place.process.running:
+            if not place.busy.locked() and place.process.has_ended:
                 await place.process.kill()
                 self.ended.append(f"{place.process.ended}")
                 place.process = self._new_copier(place.name)
@@ -151,7 +151,7 @@ class Chain:
         async with place.busy:
             zombie = place.process
             await zombie.is_ready.wait()
-            if zombie.ended is not None or not zombie.running:
+            if zombie.has_ended:
                 return
             self._note(f"{place.name} is replaced")
             zombie.pause()

@@ -47,6 +47,11 @@ class WorkerProcess:
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it does nothing any more, or is about to."""
+        return self.ended is not None or not self.running
+
     async def kill(self) -> None:
         """SIGKILL: it sends no last request. Everything that it has written is heard on return."""
         if self.running:
