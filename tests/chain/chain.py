@@ -19,6 +19,7 @@ from .moving_leaders import move_leaders
 from .processes import WorkerProcess
 
 PARTITIONS: Final = 4
+_COPIERS: Final = 2
 _WITHIN: Final = 90.0
 _FENCED: Final = "ProducerFenced"
 
@@ -36,8 +37,9 @@ class Chain:
     """Numbers go into one topic, and from there, in transactions of several copiers, into another one."""
 
     def __init__(
-        self, kafka: LocalKafka, name: str, protocol: dict[str, Any], random: Random, folder: Path, *, copiers: int = 2
+        self, kafka: LocalKafka, name: str, protocol: dict[str, Any], random: Random, folder: Path, *, longest: float
     ) -> None:
+        """``longest``: for how many seconds something is paused or away at most."""
         self.kafka = kafka
         self.ledger = Ledger()
         self.topics = {f"{name}-in": PARTITIONS, f"{name}-out": PARTITIONS}
@@ -47,11 +49,12 @@ class Chain:
         self.ended: list[str] = []
         self._protocol, self._random, self._folder = protocol, random, folder
         self._group = name
+        self._longest = longest
         self._lives = itertools.count()
         for topic, count in self.topics.items():
             kafka.create_topic(topic, count, 3, {"min.insync.replicas": "2"})
         self.writer = Place("writer", self._new_writer())
-        self.copiers = [Place(f"{name}-{number}", self._new_copier(f"{name}-{number}")) for number in range(copiers)]
+        self.copiers = [Place(f"{name}-{number}", self._new_copier(f"{name}-{number}")) for number in range(_COPIERS)]
         self.reader = Place("reader", self._new_reader())
         self._broker = asyncio.Lock()
 
@@ -133,6 +136,9 @@ class Chain:
                 _, happening = await asyncio.wait(happening, timeout=0.2)
                 await self._replace_ended()
 
+    def _time(self, random: Random) -> float:
+        return random.uniform(0.2, self._longest)
+
     def _note(self, what: str) -> None:
         self.story.append(f"{asyncio.get_running_loop().time():.1f} {what}")
 
@@ -141,7 +147,7 @@ class Chain:
         async with place.busy:
             self._note(f"{place.name} is killed")
             await place.process.kill()
-            await asyncio.sleep(random.choice([0.0, random.uniform(0.0, 8.0)]))
+            await asyncio.sleep(random.choice([0.0, self._time(random)]))
             place.process = self._new_copier(place.name)
             await place.process.start()
 
@@ -157,7 +163,7 @@ class Chain:
             zombie.pause()
             place.process = self._new_copier(place.name)
             await place.process.start()
-            await asyncio.sleep(random.uniform(0.0, 8.0))
+            await asyncio.sleep(self._time(random))
         zombie.resume()
         try:
             await zombie.ends()
@@ -167,7 +173,7 @@ class Chain:
             await zombie.kill()
 
     async def copier_is_paused(self, random: Random) -> None:
-        await self._is_paused(random.choice(self.copiers), random.uniform(0.5, 12.0))
+        await self._is_paused(random.choice(self.copiers), self._time(random))
 
     async def copier_is_stopped(self, random: Random) -> None:
         place = random.choice(self.copiers)
@@ -182,12 +188,12 @@ class Chain:
         async with self.writer.busy:
             self._note("the writer is killed")
             await self.writer.process.kill()
-            await asyncio.sleep(random.uniform(0.0, 1.0))
+            await asyncio.sleep(self._time(random))
             self.writer.process = self._new_writer()
             await self.writer.process.start()
 
     async def writer_is_paused(self, random: Random) -> None:
-        await self._is_paused(self.writer, random.uniform(0.5, 5.0))
+        await self._is_paused(self.writer, self._time(random))
 
     async def reader_is_killed(self, random: Random) -> None:
         async with self.reader.busy:
@@ -208,7 +214,7 @@ class Chain:
             node = random.choice(self.kafka.nodes)
             self._note(f"{node.name} is killed")
             await asyncio.to_thread(node.kill)
-            await asyncio.sleep(random.uniform(0.0, 6.0))
+            await asyncio.sleep(self._time(random))
             await asyncio.to_thread(self.kafka.heal)
 
     async def broker_is_restarted(self, random: Random) -> None:
@@ -221,7 +227,7 @@ class Chain:
     async def broker_is_paused(self, random: Random) -> None:
         async with self._broker:
             node = random.choice(self.kafka.nodes)
-            seconds = random.uniform(0.5, 8.0)  # its session ends after 3
+            seconds = self._time(random)  # its session ends after 3
             self._note(f"{node.name} is paused for {seconds:.1f} s")
             node.pause()
             try:

@@ -52,7 +52,7 @@ async def test_each_record_comes_through_once(three_nodes: LocalKafka, topic_nam
     async with asyncio.TaskGroup() as running:
         for seed, (protocol, faults) in enumerate({"classic": OF_COPIERS, "consumer": [*OF_COPIERS, *SOME]}.items()):
             random = Random(seed)
-            chain = Chain(three_nodes, f"{topic_name}-{protocol}", PROTOCOLS[protocol], random, tmp_path)
+            chain = Chain(three_nodes, f"{topic_name}-{protocol}", PROTOCOLS[protocol], random, tmp_path, longest=2.0)
             running.create_task(run(chain, [random.sample(faults, len(faults))], random, pause=0.5))
 
 
@@ -75,7 +75,7 @@ async def test_each_record_comes_through_once_for_long(
     """Besides, the files of every replica are as they must be, and Kafka's own tool finds no hanging transaction."""
     random = Random(seed)
     rounds = [random.sample(FAULTS, len(FAULTS)) for _ in range(4)]
-    chain = Chain(own, topic_name, PROTOCOLS[protocol], random, tmp_path)
+    chain = Chain(own, topic_name, PROTOCOLS[protocol], random, tmp_path, longest=10.0)
     await run(chain, rounds, random, pause=2.0)
     replicas = await asyncio.to_thread(dump, own, *chain.topics)
     for (tp, _), batches in replicas.items():
