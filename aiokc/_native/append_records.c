@@ -55,9 +55,9 @@ static int append_one(Run *run, PyObject *object) {
     PyObject *appender = Py_NewRef(PyList_GET_ITEM(run->appenders, placed.partition));
     int appended = 0;
     if (PyObject_TypeCheck(appender, run->places.appender_type)) {
-        int64_t size = 0;
-        appended = append_record(appender, &placed.record, &size);
-        run->room -= size;
+        Appended where = {0};
+        appended = append_record(appender, &placed.record, &where);
+        run->room -= where.size;
     }
     Py_DECREF(appender);
     return appended == 1 && !note(&run->touched, placed.partition, run->places.count) ? -1 : appended;

@@ -265,15 +265,16 @@ static int append_row(const ColumnRecords *self, const Places *places, PyObject 
     Placed placed;
     if (!read_row(self, places, row, now, &placed) || placed.partition >= PyList_GET_SIZE(appenders))
         return 0;
-    int64_t bound = bound_of(&placed.record), size = 0;
+    Appended where = {0};
+    int64_t bound = bound_of(&placed.record);
     if (bound > places->largest || bound > *room)
         return 0;
     PyObject *appender = Py_NewRef(PyList_GET_ITEM(appenders, placed.partition));
     int appended = 0;
     if (PyObject_TypeCheck(appender, places->appender_type))
-        appended = append_record(appender, &placed.record, &size);
+        appended = append_record(appender, &placed.record, &where);
     Py_DECREF(appender);
-    *room -= size;
+    *room -= where.size;
     return appended == 1 && !note(touched, placed.partition, places->count) ? -1 : appended;
 }
 

@@ -11,6 +11,7 @@ import time
 from typing import Final, TextIO
 
 from .planted_bugs import PLANTED_BUGS
+from .producers.bugs import PRODUCER_BUGS
 from .runner import Twist, Verdict, judged
 
 _TERMINAL_SECONDS: Final = 0.5
@@ -68,13 +69,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-n", type=int, default=1000, metavar="N", help="how many seeds (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (default: %(default)s)")
     parser.add_argument("--jobs", type=int, help="processes (default: one for each core)")
-    parser.add_argument("--bug", choices=sorted(PLANTED_BUGS), help="with this bug planted in the client")
+    parser.add_argument(
+        "--bug", choices=sorted([*PLANTED_BUGS, *PRODUCER_BUGS]), help="with this bug planted in the client"
+    )
     parser.add_argument("--impatient", action="store_true", help="users cancel nearly every call")
     parser.add_argument("--eager", action="store_true", help="groups know range and roundrobin only")
     parser.add_argument("--secure", action="store_true", help="members log in; sessions end, ACLs change")
     parser.add_argument("--consumer", action="store_true", help="groups have members of the consumer protocol")
+    parser.add_argument("--producers", action="store_true", help="worlds of producers, in the place of consumers")
+    parser.add_argument("--transactional", action="store_true", help="the producers have transactions")
     options = parser.parse_args(arguments)
-    twist = Twist(options.bug, options.impatient, options.eager, options.secure, options.consumer)
+    names = ("bug", "impatient", "eager", "secure", "consumer", "producers", "transactional")
+    twist = Twist(**{name: getattr(options, name) for name in names})
     if options.seed is not None:
         return _replay(options.seed, twist)
     return _run_many(range(options.first, options.first + options.n), options.jobs, twist)

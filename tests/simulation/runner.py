@@ -18,6 +18,9 @@ from tests.suite.hang_guard import HangGuard
 
 from .checking.history import CutShort, replaced_item
 from .planted_bugs import PLANTED_BUGS, planted
+from .producers import bugs as producer_bugs
+from .producers import plan as producer_plan
+from .producers import world as producer_world
 from .worlds.plan import deserializing, draw, impatient, with_columns, with_patterns, with_protocols, with_recreations
 from .worlds.securing import secured
 from .worlds.world import run
@@ -37,7 +40,8 @@ class Twist:
 
     ``eager``: groups use range and roundrobin only, and no member deserializes or reads columns, as in the first
     version of the simulation. ``secure``: members log in, sessions end, logins are refused, and ACLs change.
-    ``consumer``: groups have members of the consumer protocol (KIP-848).
+    ``consumer``: groups have members of the consumer protocol (KIP-848). ``producers``: there are no members, but
+    producers, with the bugs of `PRODUCER_BUGS`; ``transactional``: they have transactions.
     """
 
     bug: str | None = None
@@ -45,11 +49,14 @@ class Twist:
     eager: bool = False
     secure: bool = False
     consumer: bool = False
+    producers: bool = False
+    transactional: bool = False
 
     @property
     def options(self) -> list[str]:
         """The command line options for this change."""
-        flags = [f"--{name}" for name in ("impatient", "eager", "secure", "consumer") if getattr(self, name)]
+        names = ("impatient", "eager", "secure", "consumer", "producers", "transactional")
+        flags = [f"--{name}" for name in names if getattr(self, name)]
         return [*(["--bug", self.bug] if self.bug else []), *flags]
 
 
@@ -86,6 +93,8 @@ class Verdict:
 def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> Verdict:
     """Run one world in this process."""
     again = f"make simulate SEED={seed}" + (f" ARGS={shlex.quote(shlex.join(twist.options))}" if twist.options else "")
+    if twist.producers:
+        return _judge_producers(seed, twist, again, whole_history=whole_history)
     cooperative = False if twist.eager else None
     if twist.bug is None:
         plan = draw(seed, cooperative=cooperative)
@@ -125,6 +134,30 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
     )
 
 
+def _judge_producers(seed: int, twist: Twist, again: str, *, whole_history: bool) -> Verdict:
+    """Run one world of producers in this process."""
+    plan = producer_plan.draw(seed, transactional=twist.transactional)
+    if twist.impatient:
+        plan = producer_plan.impatient(plan)
+    watching = _guard.watching(f"a world: {again}", _WORLD_SECONDS) if _guard else nullcontext()
+    try:
+        with watching, producer_bugs.planted(twist.bug):
+            outcome = producer_world.run(plan)
+    except Exception:
+        return Verdict(seed, ("error",), (traceback.format_exc(),), "", 0, 0, again, plan.text, ())
+    return Verdict(
+        seed,
+        tuple(dict.fromkeys(anomaly.kind for anomaly in outcome.anomalies)),
+        tuple(map(str, outcome.anomalies)),
+        outcome.history.digest,
+        outcome.rounds,
+        sum(isinstance(event, CutShort) for _, event in outcome.history),
+        again,
+        plan.text,
+        tuple(outcome.history.lines()) if whole_history else (),
+    )
+
+
 def judged(
     seeds: Iterable[int], *, jobs: int | None = None, twist: Twist = _PLAIN, whole_history: bool = False
 ) -> Iterator[Verdict]:
@@ -143,12 +176,21 @@ def first_catches(bugs: Iterable[str], most_seeds: int) -> dict[str, Verdict | N
 
 def first_catch(bug: str, most_seeds: int) -> Verdict | None:
     """Return the verdict of the first seed that shows one of a planted bug's expected anomalies, None if none does."""
-    expected, first = PLANTED_BUGS[bug].kinds, PLANTED_BUGS[bug].first
+    expected, first, twist = _hunt(bug)
     for seed in range(first, first + most_seeds):
-        verdict = judge(seed, twist=Twist(bug))
+        verdict = judge(seed, twist=twist)
         if expected & set(verdict.kinds):
             return verdict
     return None
+
+
+def _hunt(bug: str) -> tuple[frozenset[str], int, Twist]:
+    """Return the anomalies that a bug shows, the first seed to try, and the worlds to look at."""
+    of_producers = producer_bugs.PRODUCER_BUGS.get(bug)
+    if of_producers is None:
+        return PLANTED_BUGS[bug].kinds, PLANTED_BUGS[bug].first, Twist(bug)
+    worlds = Twist(bug, producers=True, transactional=of_producers.transactional, impatient=of_producers.impatient)
+    return of_producers.kinds, of_producers.first, worlds
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from ...config import ProducerConfig
 from ...core.produce.accumulator import BATCH_COST
-from ...errors import ConfigError, ProduceError, shown
+from ...errors import ConfigError, KafkaError, ProduceError, shown
 from ...records.encoding.batch_builder import OpenBatch, append_records
 from ...records.encoding.columns import ColumnRecords, column_records
 from ...types import ProducerRecord
@@ -21,13 +21,15 @@ from .records import checked_record
 
 #: So many records are taken from the application's iterable at once; they take less than a millisecond.
 _AT_ONCE: Final = 500
+#: Serializers take some microseconds for each.
+_SERIALIZED_AT_ONCE: Final = 100
 
 
 class _Listed:
-    """Records that the application gave one by one."""
+    """Records that the application gave one by one. ``serialized``: their keys and values are bytes by now."""
 
-    def __init__(self, topic: str, records: tuple[Any, ...]) -> None:
-        self.topic, self._records = topic, records
+    def __init__(self, topic: str, records: Sequence[Any], *, serialized: bool) -> None:
+        self.topic, self._records, self.serialized = topic, tuple(records), serialized
 
     def __len__(self) -> int:
         return len(self._records)
@@ -40,7 +42,9 @@ class _Listed:
 
 
 class _Columns:
-    """The rows of an Arrow record batch."""
+    """The rows of an Arrow record batch, for a producer without serializers."""
+
+    serialized = False
 
     def __init__(self, topic: str, rows: ColumnRecords) -> None:
         self.topic, self._rows = topic, rows
@@ -75,9 +79,28 @@ class ManyRecords:
             await self._append_all(_Columns(topic, self._rows(records)), delivery, time_slice, timeout)
             return delivery
         left: Iterator[Any] = iter(records)
-        while some := tuple(islice(left, _AT_ONCE)):
-            await self._append_all(_Listed(topic, some), delivery, time_slice, timeout)
+        serializes = not (appending.takes_bytes or appending.serializing.is_async or appending.interceptors)
+        while some := list(islice(left, _SERIALIZED_AT_ONCE if serializes else _AT_ONCE)):
+            refused = self._serialize(topic, some) if serializes else None
+            await self._append_all(_Listed(topic, some, serialized=serializes), delivery, time_slice, timeout)
+            if refused is not None:
+                raise _told(refused, delivery)
         return delivery
+
+    def _serialize(self, topic: str, some: list[Any]) -> Exception | None:
+        """Put bytes in the place of keys and values. What is refused is returned: ``some`` then ends before that."""
+        appending = self._appending
+        for index, given in enumerate(some):
+            try:
+                record = _record(topic, given)
+                key, value = appending.serializing.serialize(topic, record.headers, record.key, record.value)
+            except KafkaError as error:
+                appending.accumulator.session.refused(error)
+                del some[index:]
+                return error
+            # A value alone stays one: that is the cheapest to append.
+            some[index] = record._replace(key=key, value=value) if isinstance(given, ProducerRecord) else value
+        return None
 
     def _rows(self, columns: Any) -> ColumnRecords:
         if not self._appending.serializing.is_nothing:
@@ -106,12 +129,10 @@ class ManyRecords:
 
     async def _append_one(self, rows: _Listed | _Columns, at: int, delivery: BatchDelivery, timeout: float) -> None:
         try:
-            one = await self._appending.send(_record(rows.topic, rows.record(at)), timeout=timeout)
+            record = _record(rows.topic, rows.record(at))
+            one = await self._appending.send(record, timeout=timeout, serialized=rows.serialized)
         except Exception as error:
-            if delivery.count:
-                error.add_note(f"aiokc: {delivery.count} records of this send_many() were appended before this one")
-            if isinstance(error, ProduceError):
-                error.appended = delivery.count
+            _told(error, delivery)
             raise
         delivery.add(*one.place())
 
@@ -120,7 +141,8 @@ class ManyRecords:
         appending = self._appending
         accumulator = appending.accumulator
         keys = appending.routes.keys_mode
-        if keys is None or not appending.takes_bytes or not appending.memory.has_room(0):
+        is_bytes = rows.serialized or appending.serializing.is_nothing
+        if keys is None or not is_bytes or appending.interceptors is not None or not appending.memory.has_room(0):
             return at
         appending.routes.settle(route)
         queues = route.queues
@@ -148,6 +170,15 @@ class ManyRecords:
                         appending.routes.stuck(route, queues[partition])
             appending.look()
         return taken
+
+
+def _told(error: Exception, delivery: BatchDelivery) -> Exception:
+    """Say in an error how many records were appended before the one that it is about."""
+    if delivery.count:
+        error.add_note(f"aiokc: {delivery.count} records of this send_many() were appended before this one")
+    if isinstance(error, ProduceError):
+        error.appended = delivery.count
+    return error
 
 
 def _record(topic: str, given: Any) -> ProducerRecord[Any, Any]:

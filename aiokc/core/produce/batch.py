@@ -47,7 +47,7 @@ class ProducerBatch:
     ``number`` orders the batches of a partition, ``created`` is when its first record was appended (loop time).
     ``sequence`` and ``identity`` are set when it is first drained, and are frozen while it may be in the log under
     them. ``unclear``: an attempt has ended so that the batch may be in the log. ``waiting`` and ``callbacks`` belong to
-    the driver: pairs of an index and what is to be told of that record's outcome. They move to the parts in a split.
+    the driver: what is to be told of a record's outcome, and the record's index. They move to the parts in a split.
     """
 
     __slots__ = (
@@ -78,6 +78,7 @@ class ProducerBatch:
         "unclear",
         "urgent",
         "waiting",
+        "watched",
     )
 
     def __init__(self, tp: TopicPartition, number: Number, created: float, batch: OpenBatch) -> None:
@@ -102,9 +103,10 @@ class ProducerBatch:
         self.outcome: Outcome | None = None
         self.parts: list[ProducerBatch] = []
         self.starts: list[int] = []  # the index of each part's first record
-        self.waiting: list[tuple[int, Any]] = []
+        self.waiting: dict[Any, int] = {}
         self.callbacks: list[tuple[int, Any]] = []
         self.observed: set[int] | None = None
+        self.watched: list[tuple[object, int, int]] = []  # by whom, from which record on, and how many
         self.marks: list[FlushMark] = []
 
     @property
@@ -141,10 +143,12 @@ class ProducerBatch:
         return f"{error_name(self.last_code)}{self.last_text and f' ({self.last_text})'}"
 
     def close(self) -> None:
-        """Compress it, if that was not done before. It may run in a thread: nothing else touches ``open`` meanwhile."""
-        if self.closed is None and self.open is not None:
-            self.seal()
-            closed = self.open.close()
+        """Compress it, if that was not done before. It may run in a thread, and meanwhile expire, and be forgotten."""
+        opened = self.open
+        if self.closed is None and opened is not None:
+            self._sealed = True
+            opened.seal()
+            closed = opened.close()
             self._count, self.closed, self.open = closed.count, closed, None
 
     def forget(self) -> None:
@@ -174,9 +178,9 @@ class ProducerBatch:
             self.starts.append(start)
             start += part.count
         self.parts = parts
-        for index, waiter in self.waiting:
+        for waiter, index in self.waiting.items():
             part, at = self.find(index)
-            part.waiting.append((at, waiter))
+            part.waiting[waiter] = at
         for index, callback in self.callbacks:
             part, at = self.find(index)
             part.callbacks.append((at, callback))
@@ -184,7 +188,9 @@ class ProducerBatch:
             mark.remaining += len(parts) - 1
             for part in parts:
                 part.marks.append(mark)
-        self.waiting, self.callbacks, self.marks = [], [], []
+        for watcher, first, count in self.watched:
+            self._watch_parts(watcher, first, first + count)
+        self.waiting, self.callbacks, self.marks, self.watched = {}, [], [], []
         self.forget()
 
     # Who has seen that its records failed
@@ -195,14 +201,32 @@ class ProducerBatch:
             self.observed = set()
         self.observed.add(index)
 
+    def watch(self, watcher: object, first: int, count: int) -> None:
+        """The watcher is told of a failure of these records, until it says that it is not: by ``unwatch``."""
+        if (watcher, first, count) not in self.watched:
+            self.watched.append((watcher, first, count))
+
+    def unwatch(self, watcher: object) -> None:
+        self.watched = [one for one in self.watched if one[0] is not watcher]
+
+    def _watch_parts(self, watcher: object, first: int, end: int) -> None:
+        for part, start in zip(self.parts, self.starts, strict=True):
+            begin, until = max(first, start), min(end, start + part.count)
+            if begin < until:
+                part.watch(watcher, begin - start, until - begin)
+
+    def _seen(self) -> set[int]:
+        ranges = (range(first, first + count) for _, first, count in self.watched)
+        return set(self.observed or ()).union(*ranges)
+
     @property
     def unobserved(self) -> int:
         """How many of its records have failed unseen, if it has failed."""
-        return self.count - (0 if self.observed is None else len(self.observed))
+        return self.count - len(self._seen())
 
     def first_unobserved(self) -> int | None:
         """Return the index of the first record whose failure nobody has seen."""
-        seen = self.observed or ()
+        seen = self._seen()
         return next((index for index in range(self.count) if index not in seen), None)
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from aiokc import Delivery, Producer, RecordMetadata
+from aiokc.config import ProducerOptions
 from aiokc.errors import KafkaError, ProduceError
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import TopicPartition
@@ -90,10 +91,6 @@ class Application:
             if producer is not None:
                 await self.work(producer)
                 await self._stop(producer)
-        except Interrupted:
-            self.history.about(self.plan.name, "left while it was starting")
-            if self.producer is not None:
-                await self._stop(self.producer)
         except Exception as error:
             self.history.add(Failure("error", f"{self.plan.name}: {error!r}"))
         self.ended = True
@@ -101,17 +98,17 @@ class Application:
     async def _started(self) -> Producer[bytes, bytes] | None:
         """Return a started producer, once one has started."""
         while not self.leaving:
-            producer: Producer[bytes, bytes] = Producer(
-                bootstrap_servers=self._bootstrap, client_id=self.plan.name, **self.plan.options
-            )
+            who: ProducerOptions = {"bootstrap_servers": self._bootstrap, "client_id": self.plan.name}
+            options: ProducerOptions = {**self.plan.options, **who}
+            producer: Producer[bytes, bytes] = Producer(**options)
             try:
                 await self.call(producer.start(), self.block, "start()")
             except KafkaError as error:
                 self.history.about(self.plan.name, f"start failed: {error!r}")
                 await asyncio.sleep(0.3)
             except Interrupted:
+                self.history.add(CutShort(self.plan.name, "start"))
                 await producer.stop()
-                raise
             else:
                 self.producer = producer
                 return producer

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
+from aiokc.client.produce import sender
 from aiokc.client.produce.memory import MemoryWaiters
 from aiokc.client.produce.outcomes import Outcomes
 from aiokc.client.produce.sender import Sender
@@ -15,7 +17,7 @@ from aiokc.client.producer.appending import Appending
 from aiokc.client.transactions.driver import TransactionDriver
 from aiokc.client.transactions.session import TransactionSession
 from aiokc.core.partitioning import key_partitions
-from aiokc.core.produce import settling, verdicts
+from aiokc.core.produce import verdicts
 from aiokc.core.produce.accumulator import RecordAccumulator
 from aiokc.core.produce.batch import ProducerBatch, Stored
 from aiokc.core.produce.failure import Failure
@@ -151,24 +153,21 @@ def _never_maybe(self: Failure) -> Failure:
 _send = Appending.send
 
 
-async def _append_though_cancelled(self: Appending, record: Any, *, timeout: float) -> Any:
-    try:
-        return await _send(self, record, timeout=timeout)
-    except asyncio.CancelledError:
-        self.send_soon(record, None)
-        raise
+async def _await_after_the_append(self: Appending, record: Any, *, timeout: float) -> Any:
+    """A call that is cancelled at this await has appended its record."""
+    delivery = await _send(self, record, timeout=timeout)
+    await asyncio.sleep(0)
+    return delivery
 
 
 _wait = MemoryWaiters.wait
 
 
 async def _keep_what_was_granted(self: MemoryWaiters, size: int, timeout: float) -> bool:
-    """A call that is cancelled keeps the memory that it was given."""
-    used, granted = self._accumulator.used, self._granted
+    """A call that is cancelled takes memory with it."""
     try:
         return await _wait(self, size, timeout)
     except asyncio.CancelledError:
-        del used, granted
         self._accumulator.used += self._accumulator.cost(size)
         raise
 
@@ -177,11 +176,10 @@ def _no_bound(self: MemoryWaiters, size: int) -> bool:
     return True
 
 
-def _tell_at_once(self: Outcomes, tp: Any) -> None:
-    """A batch that fails before an earlier one is stored is told of first."""
+def _tell_backwards(self: Outcomes, tp: Any) -> None:
     for batch in self._held.pop(tp):
-        for index, told in batch.callbacks:
-            self._callbacks.add(lambda told=told, batch=batch, index=index: told(batch, index))
+        for index, told in reversed(batch.callbacks):
+            self._callbacks.add(partial(told, batch, index))
         batch.callbacks = []
 
 
@@ -244,46 +242,52 @@ def _open_unless_dead(self: TransactionDriver, number: int) -> bool:
 
 
 PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
-    "number each attempt": _bug("duplicate", (PartitionQueue, "put_back", _number_each_attempt)),
-    "give back a sequence": _bug("contents, lost, duplicate", (PartitionQueue, "dropped", _give_back_the_sequence)),
+    "number each attempt": _bug("duplicate", (PartitionQueue, "put_back", _number_each_attempt), first=9),
+    "give back a sequence": _bug(
+        "contents, lost, duplicate", (PartitionQueue, "dropped", _give_back_the_sequence), first=36
+    ),
     "bump under in-flight": _bug(
-        "duplicate, reordered, lost, ghost", (PartitionQueue, "resolve", _bump_under_in_flight)
+        "duplicate, reordered, lost, ghost", (PartitionQueue, "resolve", _bump_under_in_flight), first=8
     ),
     "no probing": _bug("reordered", (PartitionQueue, "number", _number_without_probing), first=137),
-    "append what comes back": _bug("reordered, stuck", (PartitionQueue, "insert", _append_what_comes_back)),
-    "split backwards": _bug("reordered, lost", (ClosedBatch, "split", _split_backwards)),
+    "append what comes back": _bug("reordered, stuck", (PartitionQueue, "insert", _append_what_comes_back), first=20),
+    "split backwards": _bug("reordered, lost", (ClosedBatch, "split", _split_backwards), first=121),
     "the bytes of another batch": _bug(
-        "lost, duplicate, contents", (ProducerBatch, "frame", _send_the_bytes_of_another)
+        "lost, duplicate, contents", (ProducerBatch, "frame", _send_the_bytes_of_another), first=1
     ),
-    "take silence for success": _bug("lost", (settling, "unanswered", _take_silence_for_success)),
-    "never maybe": _bug("ghost", (Failure, "maybe", _never_maybe)),
-    "append though cancelled": _bug("ghost", (Appending, "send", _append_though_cancelled), impatient=True),
+    "take silence for success": _bug("lost", (sender, "unanswered", _take_silence_for_success)),
+    "never maybe": _bug("ghost", (Failure, "maybe", _never_maybe), first=10),
+    "await after the append": _bug("ghost", (Appending, "send", _await_after_the_append), impatient=True),
     "keep what was granted": _bug("leak", (MemoryWaiters, "wait", _keep_what_was_granted), impatient=True),
-    "no bound": _bug("memory", (MemoryWaiters, "has_room", _no_bound)),
-    "tell at once": _bug("reordered", (Outcomes, "_release", _tell_at_once)),
+    "no bound": _bug("memory", (MemoryWaiters, "has_room", _no_bound), first=8),
+    "tell backwards": _bug("reordered", (Outcomes, "_release", _tell_backwards), first=3),
     "flush nothing": _bug("unflushed", (Sender, "flushed", _flush_nothing)),
-    "forget at the end": _bug("stuck, silent, leak", (Sender, "end", _forget_at_the_end)),
+    "forget at the end": _bug("stuck, silent, leak", (Sender, "end", _forget_at_the_end), first=14),
     "another hash": _bug("misplaced", (key_partitions, "murmur2_partition", lambda key, count: len(key) % count)),
     "a refusal counts as stored": _bug(
         "lost",
         (verdicts, "RULES", {**verdicts.RULES, ErrorCode.INVALID_RECORD: verdicts.RULES[ErrorCode.NONE]}),
+        first=7,
     ),
-    "commit despite a failure": _bug("torn", (TransactionSession, "failed", _overlook_failures), transactional=True),
+    "commit despite a failure": _bug(
+        "torn", (TransactionSession, "failed", _overlook_failures), transactional=True, first=3
+    ),
     "renumber inside a transaction": _bug(
         "torn, aborted, error, dangling, stuck",
         (TransactionSession, "bump", _renumber_inside),
         (TransactionSession, "renumbers", True),
         transactional=True,
+        first=9,
     ),
     "end before the last answer": _bug(
-        "torn, aborted", (TransactionDriver, "_settle", _settle_at_once), transactional=True
+        "torn, aborted", (TransactionDriver, "_settle", _settle_at_once), transactional=True, first=1
     ),
-    "skip an abort": _bug("dangling", (TransactionSession, "sent", _think_it_unknown), transactional=True),
+    "skip an abort": _bug("dangling", (TransactionSession, "sent", _think_it_unknown), transactional=True, first=1),
     "believe in the commit": _bug(
-        "torn, aborted", (TransactionMachine, "_on_not_answered", _believe_in_the_commit), transactional=True
+        "torn, aborted", (TransactionMachine, "_on_not_answered", _believe_in_the_commit), transactional=True, first=12
     ),
     "go on with the epoch": _bug(
-        "torn, aborted", (TransactionMachine, "_end", _go_on_with_the_epoch), transactional=True
+        "torn, aborted", (TransactionMachine, "_end", _go_on_with_the_epoch), transactional=True, first=52
     ),
     "a dead block says nothing": _bug(
         "torn", (TransactionDriver, "is_open", _open_unless_dead), transactional=True, first=77

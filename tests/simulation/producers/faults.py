@@ -82,14 +82,16 @@ def _refusing(name: str, *codes: ErrorCode) -> Apply:
     return intercepting(name, lambda random: random.choice(codes), ProduceRequest)
 
 
+def _late(random: Random) -> faults.Fault:
+    return faults.deliver_late(random.choice((0.1, 0.5, 6.0)) * random.uniform(0.5, 1.0))
+
+
 PRODUCE_APPLY: Final[dict[str, Apply]] = {
     "produce error": _refusing("an error of", *_RETRIABLE),
     "refused after append": intercepting(
         "refused after append", lambda random: faults.refuse_afterwards(random.choice(_AFTER_APPEND)), ProduceRequest
     ),
-    "late produce": intercepting(
-        "delivered late", lambda random: faults.deliver_late(random.uniform(0.05, 6)), ProduceRequest
-    ),
+    "late produce": intercepting("delivered late", _late, ProduceRequest),
     "lose produce": intercepting("lost answer to", lambda random: faults.lose_answer(), ProduceRequest),
     "one partition": _one_partition,
     "refused for good": _refusing("refused for good", *_FOR_GOOD),
@@ -104,7 +106,5 @@ PRODUCE_APPLY: Final[dict[str, Apply]] = {
     ),
     "slow markers": _slow_markers,
     "lose control": intercepting("lost answer to", lambda random: faults.lose_answer(), *_CONTROL),
-    "late control": intercepting(
-        "delivered late", lambda random: faults.deliver_late(random.uniform(0.05, 6)), *_CONTROL
-    ),
+    "late control": intercepting("delivered late", _late, *_CONTROL),
 }

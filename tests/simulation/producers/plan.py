@@ -45,6 +45,10 @@ TRANSACTION_FAULTS: Final = (
 )
 
 
+#: So little that calls wait for it.
+_LITTLE_MEMORY: Final[ProducerOptions] = {"buffer_memory": 17_000, "batch_size": 2_000}
+
+
 @dataclass(frozen=True)
 class AppPlan:
     """One application: a producer on a host of its own, and the tasks that send by it."""
@@ -118,7 +122,10 @@ def draw(seed: int, *, transactional: bool = False) -> ProducerPlan:
 
 def impatient(plan: ProducerPlan) -> ProducerPlan:
     """Return the same world with more to send, and applications that cancel nearly every call at an arbitrary await."""
-    apps = tuple(replace(app, cancels=0.95, pause=app.pause / 4) for app in plan.apps)
+    apps = tuple(
+        replace(app, cancels=0.95, pause=app.pause / 4, sizes=(12, 3_000), options={**app.options, **_LITTLE_MEMORY})
+        for app in plan.apps
+    )
     return replace(plan, apps=apps)
 
 

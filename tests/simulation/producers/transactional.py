@@ -45,8 +45,6 @@ class TransactionalApplication(Application):
                 if self.calm and self.is_open(str(self.plan.options.get("transactional_id"))):
                     self.history.add(Failure("dangling", f"{self.plan.name}: a transaction is open after stop()"))
                 await asyncio.wait((self._leaving,), timeout=self.random.uniform(0.2, 2.0))
-        except Interrupted:
-            self.history.about(self.plan.name, "left while it was starting")
         except Exception as error:
             self.history.add(Failure("error", f"{self.plan.name}: {error!r}"))
         self.ended = True
