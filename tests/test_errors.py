@@ -18,6 +18,7 @@ import spark_source
 from aiokc import RawRecord, TopicPartition
 from aiokc.admin import GroupIsActive, GroupListing, MemberDescription, PartialListing, PlanIsOutdated
 from aiokc.core.group.events import IllegalTransition
+from aiokc.core.transactions import machine
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
     AuthenticationFailed,
@@ -102,6 +103,7 @@ MADE: dict[type[KafkaError], Callable[[], list[KafkaError]]] = {
     OffsetOutOfRange: lambda: [OffsetOutOfRange({T0: 3}, "said broker 1"), _found()],
     LogTruncated: lambda: [LogTruncated({T0: 3, T1: 4}, {T0: 2}), LogTruncated({T0: 3}, {}, "another log")],
     IllegalTransition: lambda: [IllegalTransition("stable", T0)],
+    machine.IllegalTransition: lambda: [machine.IllegalTransition("READY", T0)],
     PartialListing: lambda: [
         PartialListing([GroupListing("g", "classic", "Empty", "consumer", 1)], {2: ConnectionFailed("refused")})
     ],

@@ -18,6 +18,7 @@ typedef struct {
     PyObject *appenders;
     int64_t timestamp;
     int64_t room; /* the bytes that may still be appended */
+    Touched touched;
 } Run;
 
 /* Read the fields of a record that has more than a value. False: the caller has to look at it. */
@@ -54,12 +55,12 @@ static int append_one(Run *run, PyObject *object) {
     PyObject *appender = Py_NewRef(PyList_GET_ITEM(run->appenders, placed.partition));
     int appended = 0;
     if (PyObject_TypeCheck(appender, run->places.appender_type)) {
-        int64_t size = 0;
-        appended = append_record(appender, &placed.record, &size);
-        run->room -= size;
+        Appended where = {0};
+        appended = append_record(appender, &placed.record, &where);
+        run->room -= where.size;
     }
     Py_DECREF(appender);
-    return appended;
+    return appended == 1 && !note(&run->touched, placed.partition, run->places.count) ? -1 : appended;
 }
 
 static PyObject *append_records(PyObject *module, PyObject *args) {
@@ -69,8 +70,9 @@ static PyObject *append_records(PyObject *module, PyObject *args) {
     PyObject *records;
     Py_ssize_t start, stop;
     long long timestamp, largest, room;
-    if (!PyArg_ParseTuple(args, "O!UO!nnLniLL:append_records", &PyList_Type, &run.appenders, &run.topic, &PyTuple_Type,
-                          &records, &start, &stop, &timestamp, &places->sticky, &places->keys, &largest, &room))
+    if (!PyArg_ParseTuple(args, "O!UO!nnLniLLO!:append_records", &PyList_Type, &run.appenders, &run.topic,
+                          &PyTuple_Type, &records, &start, &stop, &timestamp, &places->sticky, &places->keys, &largest,
+                          &room, &PyList_Type, &run.touched.listed))
         return NULL;
     run.timestamp = timestamp, places->largest = largest, run.room = room;
     start = Py_MAX(start, 0);
@@ -81,14 +83,15 @@ static PyObject *append_records(PyObject *module, PyObject *args) {
     while (start < stop && (appended = append_one(&run, PyTuple_GET_ITEM(records, start))) == 1)
         start++;
     Py_END_CRITICAL_SECTION();
+    PyMem_Free(run.touched.seen);
     return appended < 0 ? NULL : Py_BuildValue("nL", start, (long long)run.room);
 }
 
 static PyMethodDef functions[] = {
     {"append_records", append_records, METH_VARARGS,
-     PyDoc_STR("append_records(appenders, topic, records, start, stop, timestamp, sticky, keys, largest, room)\n\n"
-               "Append records[start:stop], up to the first one that is out of the ordinary; return its index and the "
-               "room that is left.")},
+     PyDoc_STR("append_records(appenders, topic, records, start, stop, timestamp, sticky, keys, largest, room, touched)"
+               "\n\nAppend records[start:stop], up to the first one that is out of the ordinary; return its index and "
+               "the room that is left. The partitions that it has appended to are added to touched.")},
     {0},
 };
 

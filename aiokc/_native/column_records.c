@@ -261,20 +261,21 @@ static int read_row(const ColumnRecords *self, const Places *places, int64_t row
 /* Appending rows */
 
 static int append_row(const ColumnRecords *self, const Places *places, PyObject *appenders, int64_t row, int64_t now,
-                      int64_t *room) {
+                      int64_t *room, Touched *touched) {
     Placed placed;
     if (!read_row(self, places, row, now, &placed) || placed.partition >= PyList_GET_SIZE(appenders))
         return 0;
-    int64_t bound = bound_of(&placed.record), size = 0;
+    Appended where = {0};
+    int64_t bound = bound_of(&placed.record);
     if (bound > places->largest || bound > *room)
         return 0;
     PyObject *appender = Py_NewRef(PyList_GET_ITEM(appenders, placed.partition));
     int appended = 0;
     if (PyObject_TypeCheck(appender, places->appender_type))
-        appended = append_record(appender, &placed.record, &size);
+        appended = append_record(appender, &placed.record, &where);
     Py_DECREF(appender);
-    *room -= size;
-    return appended;
+    *room -= where.size;
+    return appended == 1 && !note(touched, placed.partition, places->count) ? -1 : appended;
 }
 
 static PyObject *records_append(ColumnRecords *self, PyObject *args) {
@@ -283,8 +284,9 @@ static PyObject *records_append(ColumnRecords *self, PyObject *args) {
     PyObject *appenders;
     Py_ssize_t start, stop;
     long long timestamp, largest, given_room;
-    if (!PyArg_ParseTuple(args, "O!nnLniLL:append", &PyList_Type, &appenders, &start, &stop, &timestamp, &places.sticky,
-                          &places.keys, &largest, &given_room))
+    Touched touched = {.seen = NULL};
+    if (!PyArg_ParseTuple(args, "O!nnLniLLO!:append", &PyList_Type, &appenders, &start, &stop, &timestamp,
+                          &places.sticky, &places.keys, &largest, &given_room, &PyList_Type, &touched.listed))
         return NULL;
     places.largest = largest;
     int64_t room = given_room;
@@ -293,9 +295,10 @@ static PyObject *records_append(ColumnRecords *self, PyObject *args) {
     stop = Py_MIN(stop, records_length(self));
     Py_BEGIN_CRITICAL_SECTION(appenders);
     places.count = PyList_GET_SIZE(appenders);
-    while (start < stop && (appended = append_row(self, &places, appenders, start, timestamp, &room)) == 1)
+    while (start < stop && (appended = append_row(self, &places, appenders, start, timestamp, &room, &touched)) == 1)
         start++;
     Py_END_CRITICAL_SECTION();
+    PyMem_Free(touched.seen);
     return appended < 0 ? NULL : Py_BuildValue("nL", start, (long long)room);
 }
 
@@ -367,7 +370,7 @@ static PyObject *records_record(ColumnRecords *self, PyObject *given) {
 
 static PyMethodDef records_methods[] = {
     {"append", (PyCFunction)records_append, METH_VARARGS,
-     PyDoc_STR("append(appenders, start, stop, timestamp, sticky, keys, largest, room)\n\n"
+     PyDoc_STR("append(appenders, start, stop, timestamp, sticky, keys, largest, room, touched)\n\n"
                "Append rows as append_records() does records.")},
     {"record", (PyCFunction)records_record, METH_O,
      PyDoc_STR("record(row) -> (value, key, partition, timestamp_ms, headers)")},

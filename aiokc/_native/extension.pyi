@@ -100,6 +100,7 @@ def append_records(
     keys: int,
     largest: int,
     room: int,
+    touched: list[int],
     /,
 ) -> tuple[int, int]: ...
 
@@ -117,6 +118,7 @@ class ColumnRecords:
         keys: int,
         largest: int,
         room: int,
+        touched: list[int],
         /,
     ) -> tuple[int, int]: ...
     def record(self, row: int, /) -> tuple[bytes | None, bytes | None, int | None, int | None, Headers]: ...

@@ -21,6 +21,27 @@ typedef struct {
     int64_t largest; /* the most bytes of a record, by its upper bound */
 } Places;
 
+/* The partitions that a call has appended to: each once, in order of their first record. */
+typedef struct {
+    char *seen;       /* a byte for each partition; NULL until there is one */
+    PyObject *listed; /* a list that the caller looks into */
+} Touched;
+
+/* Note a partition. False: there is an exception. */
+static inline int note(Touched *touched, Py_ssize_t partition, Py_ssize_t count) {
+    if (touched->seen == NULL && (touched->seen = PyMem_Calloc((size_t)count, 1)) == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    if (touched->seen[partition])
+        return 1;
+    touched->seen[partition] = 1;
+    PyObject *number = PyLong_FromSsize_t(partition);
+    int done = number != NULL && PyList_Append(touched->listed, number) == 0;
+    Py_XDECREF(number);
+    return done;
+}
+
 /* A record with its partition; its headers lie in ``few``. */
 typedef struct {
     NewRecord record;

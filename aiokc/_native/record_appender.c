@@ -123,7 +123,7 @@ static int make_room(Appender *self, int64_t needed) {
     return PyByteArray_Resize(self->buffer, (Py_ssize_t)Py_MAX(needed, Py_MIN(wanted, self->capacity))) == 0;
 }
 
-static int append_within(Appender *self, const NewRecord *record, int64_t *size) {
+static int append_within(Appender *self, const NewRecord *record, Appended *where) {
     Filling *filling = &self->filling;
     if (self->buffer == NULL || self->is_sealed || filling->count == MOST_32_BITS)
         return 0;
@@ -136,20 +136,20 @@ static int append_within(Appender *self, const NewRecord *record, int64_t *size)
     }
     if (!make_room(self, filling->used + needed))
         return -1;
+    *where = (Appended){.index = filling->count, .size = needed};
     put_record((uint8_t *)PyByteArray_AS_STRING(self->buffer) + filling->used, filling, record, body);
-    *size = needed;
     return 1;
 }
 
-int append_record(PyObject *appender, const NewRecord *record, int64_t *size) {
+int append_record(PyObject *appender, const NewRecord *record, Appended *where) {
     Appender *self = (Appender *)appender;
     int appended;
     Py_BEGIN_CRITICAL_SECTION(self);
-    appended = append_within(self, record, size);
+    appended = append_within(self, record, where);
     Py_END_CRITICAL_SECTION();
     if (appended == 1 && self->memory != NULL) {
         Py_BEGIN_CRITICAL_SECTION(self->memory);
-        self->memory->used += *size;
+        self->memory->used += where->size;
         Py_END_CRITICAL_SECTION();
     }
     return appended;
@@ -161,10 +161,6 @@ static Filling filling_of(Appender *self) {
     filling = self->filling;
     Py_END_CRITICAL_SECTION();
     return filling;
-}
-
-int64_t count_of(PyObject *appender) {
-    return filling_of((Appender *)appender).count;
 }
 
 /* BufferMemory */
@@ -267,8 +263,8 @@ static PyObject *appender_append(PyObject *self, PyObject *const *args, Py_ssize
     Given given;
     if (!gather(&given, timestamp, args[1], args[2], count == 4 ? args[3] : NULL))
         return NULL;
-    int64_t size;
-    int appended = append_record(self, &given.record, &size);
+    Appended where;
+    int appended = append_record(self, &given.record, &where);
     forget(&given);
     return appended < 0 ? NULL : PyBool_FromLong(appended);
 }

@@ -30,12 +30,14 @@ typedef struct {
 int gather(Given *given, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers);
 void forget(Given *given);
 
-/* Append a record to a RecordAppender, and set ``size`` to the bytes that it has there. 0: there is no room. -1: there is
- * an exception. No Python code runs in here. */
-int append_record(PyObject *appender, const NewRecord *record, int64_t *size);
+/* Where a record is that was appended, and how many bytes it has there. */
+typedef struct {
+    int64_t index;
+    int64_t size;
+} Appended;
 
-/* Return how many records an appender has. */
-int64_t count_of(PyObject *appender);
+/* Append a record to a RecordAppender. 0: there is no room. -1: there is an exception. No Python code runs in here. */
+int append_record(PyObject *appender, const NewRecord *record, Appended *appended);
 
 uint32_t murmur2(const char *bytes, int64_t size);
 

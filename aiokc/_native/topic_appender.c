@@ -167,6 +167,14 @@ static int64_t time_of(TopicAppender *self) {
     return seconds < 0 || seconds > 9e15 ? -1 : (int64_t)(seconds * 1000);
 }
 
+static int64_t room_in(Memory *memory) {
+    int64_t room;
+    Py_BEGIN_CRITICAL_SECTION(memory);
+    room = memory->limit - memory->used;
+    Py_END_CRITICAL_SECTION();
+    return room;
+}
+
 /* Read a record from the arguments of ``append``. 0: Python has to look at it. -1: there is an exception. */
 static int read_arguments(TopicAppender *self, PyObject *const *args, Placed *placed) {
     placed->record = (NewRecord){.timestamp = 0};
@@ -177,25 +185,23 @@ static int read_arguments(TopicAppender *self, PyObject *const *args, Placed *pl
     if (placed->record.timestamp < 0)
         return PyErr_Occurred() ? -1 : 0;
     int64_t bound = bound_of(&placed->record);
-    return bound <= self->places.largest && bound <= self->memory->limit - self->memory->used;
+    return bound <= self->places.largest && bound <= room_in(self->memory);
 }
 
 /* Append a record to the partition's appender, if there is one. The batch is returned with a reference. */
-static int append_placed(TopicAppender *self, const Placed *placed, PyObject **batch, int64_t *count) {
+static int append_placed(TopicAppender *self, const Placed *placed, PyObject **batch, Appended *where) {
     PyObject *appender;
     Py_BEGIN_CRITICAL_SECTION(self);
     appender = Py_NewRef(PyList_GET_ITEM(self->appenders, placed->partition));
     *batch = Py_NewRef(PyList_GET_ITEM(self->batches, placed->partition));
     Py_END_CRITICAL_SECTION();
-    int64_t size = 0;
-    int appended = appender == Py_None ? 0 : append_record(appender, &placed->record, &size);
-    if (appended == 1) {
-        *count = count_of(appender);
-        self->appended++;
-    }
+    int appended = appender == Py_None ? 0 : append_record(appender, &placed->record, where);
     Py_DECREF(appender);
     if (appended != 1)
         Py_CLEAR(*batch);
+    Py_BEGIN_CRITICAL_SECTION(self);
+    self->appended += appended == 1;
+    Py_END_CRITICAL_SECTION();
     return appended;
 }
 
@@ -206,15 +212,15 @@ static PyObject *topic_append(TopicAppender *self, PyObject *const *args, Py_ssi
     }
     Placed placed;
     PyObject *batch = NULL;
-    int64_t count = 0;
+    Appended where;
     int appended = read_arguments(self, args, &placed);
     if (appended == 1)
-        appended = append_placed(self, &placed, &batch, &count);
+        appended = append_placed(self, &placed, &batch, &where);
     if (appended == 0)
         Py_RETURN_NONE;
     if (appended < 0)
         return NULL;
-    PyObject *index = PyLong_FromLongLong(count - 1);
+    PyObject *index = PyLong_FromLongLong(where.index);
     PyObject *timestamp = PyLong_FromLongLong(placed.record.timestamp);
     Place *delivery = index == NULL || timestamp == NULL ? NULL : new_place(self->delivery_type, batch, index, timestamp);
     Py_XDECREF(index);

@@ -314,7 +314,10 @@ class Connection:
     ) -> memoryview:
         """Write a request and return the body of its reply. No other task runs before the await."""
         waiter = Waiter(Reply(loop=self._loop), self._loop.time(), deadline, at_once)
-        return await self._reply(self._write(request, version, waiter))
+        exchange, frame = self._pipeline.send(request, version, waiter)
+        self._watch(waiter)
+        self._transport.write(frame)
+        return await self._reply(exchange)
 
     @staticmethod
     async def _reply(exchange: Exchange[Waiter]) -> memoryview:
@@ -324,13 +327,10 @@ class Connection:
             exchange.abandoned = True
             raise
 
-    def _write(self, request: Request[Any], version: int, waiter: Waiter) -> Exchange[Waiter]:
-        exchange, frame = self._pipeline.send(request, version, waiter)
+    def _watch(self, waiter: Waiter) -> None:
+        self.last_used = waiter.sent_at
         if waiter.deadline < self._alarm_at:
             self._set_alarm(waiter.deadline)
-        self._transport.write(frame)
-        self.last_used = waiter.sent_at
-        return exchange
 
     # Requests whose order matters: each is written when the caller says so, and answered in that order
 
@@ -347,12 +347,14 @@ class Connection:
     def write(self, request: Request[R], version: int, deadline: float) -> Written[R]:
         """Write a request now, behind all that are in flight: ``can_write`` is true. ``answer`` has its response."""
         waiter = Waiter(Reply(loop=self._loop), self._loop.time(), deadline, at_once=False)
-        self._write(request, version, waiter)
+        parts = self._pipeline.send_in_parts(request, version, waiter)
+        self._watch(waiter)
+        self._transport.write_parts(parts)
         return Written(type(request), version, waiter)
 
     def write_unanswered(self, request: Request[Any], version: int) -> None:
         """Write a request that the broker does not answer (Produce with acks=0): ``can_write`` is true."""
-        self._transport.write(self._pipeline.send_unanswered(request, version))
+        self._transport.write_parts(self._pipeline.send_in_parts(request, version, None))
         self.last_used = self._loop.time()
 
     async def answer(self, written: Written[R]) -> R:

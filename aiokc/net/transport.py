@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 from ..errors import KafkaError
-from ..wire import FrameAssembler, FrameBuffers
+from ..wire import FrameAssembler, FrameBuffers, Parts
 
 # Above this many unsent bytes, requests wait: a broker that does not read must not fill the memory.
 _WRITE_BUFFER_BYTES = 256 * 1024
@@ -72,6 +72,11 @@ class FrameTransport(asyncio.BufferedProtocol):
         """Send a whole frame in one call: no cancellation can leave half a frame on the wire."""
         assert self._transport is not None
         self._transport.write(frame)
+
+    def write_parts(self, parts: Parts) -> None:
+        """Do as ``write`` with a frame in pieces. No piece may change until it is sent, or the connection has ended."""
+        assert self._transport is not None
+        self._transport.writelines(parts)
 
     @property
     def can_write(self) -> bool:

@@ -3,11 +3,13 @@
 from .compile_read import decode, decode_in_slices, decode_prefix
 from .compile_write import encode
 from .frame_buffers import FrameBuffers
+from .frame_parts import Parts
 from .frames import (
     FrameAssembler,
     RequestHeader,
     decode_request_header,
     encode_request,
+    encode_request_in_parts,
     encode_response,
     read_response_header,
     what_else_speaks,
@@ -19,6 +21,7 @@ __all__ = [
     "FrameAssembler",
     "FrameBuffers",
     "Message",
+    "Parts",
     "Request",
     "RequestHeader",
     "Response",
@@ -29,6 +32,7 @@ __all__ = [
     "decode_request_header",
     "encode",
     "encode_request",
+    "encode_request_in_parts",
     "encode_response",
     "field",
     "prepare",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from struct import Struct as Format
 from typing import Any, Final, NoReturn, cast
 
+from .frame_parts import splice
 from .primitives import Primitive, write_uvarint
 from .schema import Field, Message, Struct, fields_of
 
@@ -63,7 +64,7 @@ class _Source:
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
         self._cls, self._version, self._flexible = cls, version, flexible
-        self._names: dict[str, Any] = {"uvarint": write_uvarint, "absent": _absent, "null": _null}
+        self._names: dict[str, Any] = {"uvarint": write_uvarint, "splice": splice, "absent": _absent, "null": _null}
         self._lines: list[str] = []
 
     def compiled(self) -> Writer:
@@ -157,7 +158,7 @@ class _Source:
             self._add(depth, f"{out} += data")
         else:
             self._length(depth, value, width, out)
-            self._add(depth, f"{out} += {value}")
+            self._add(depth, f"splice({out}, {value})" if kind.name == "records" else f"{out} += {value}")
 
     def _struct(self, depth: int, kind: type[Struct], value: str, where: str, nullable: bool, out: str) -> None:
         write = self._name(writer(kind, self._version, self._flexible), "write")

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from ..errors import MalformedResponse
 from .compile_write import write_message
 from .frame_buffers import FrameBuffers
+from .frame_parts import FrameParts, Parts
 from .primitives import read_uvarint
 from .schema import Message, Request, Response
 
@@ -131,7 +132,27 @@ def what_else_speaks(head: bytes) -> str:
 
 def encode_request(request: Request[Any], *, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """Return the whole frame of a request: length, header (v1, or v2 where the version is flexible), body."""
-    out = bytearray(_LENGTH.size)
+    out = bytearray()
+    _write_request(out, request, version, correlation_id, client_id)
+    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
+    return bytes(out)
+
+
+def encode_request_in_parts(
+    request: Request[Any], *, version: int, correlation_id: int, client_id: str | None
+) -> Parts:
+    """Do as ``encode_request``; long record batches are not copied, but stay pieces of their own."""
+    out = FrameParts()
+    _write_request(out, request, version, correlation_id, client_id)
+    parts = out.finish()
+    _LENGTH.pack_into(parts[0], 0, sum(map(len, parts)) - _LENGTH.size)
+    return parts
+
+
+def _write_request(
+    out: bytearray, request: Request[Any], version: int, correlation_id: int, client_id: str | None
+) -> None:
+    out += bytes(_LENGTH.size)
     out += _REQUEST_HEADER.pack(request.api_key, version, correlation_id)
     if client_id is None:
         out += _CLIENT_ID_LENGTH.pack(-1)
@@ -141,8 +162,6 @@ def encode_request(request: Request[Any], *, version: int, correlation_id: int, 
     if request.is_flexible_in(version):
         out.append(0)
     write_message(request, version, out)
-    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
-    return bytes(out)
 
 
 def read_response_header(frame: memoryview, request: type[Request[Any]], version: int) -> tuple[int, int]:

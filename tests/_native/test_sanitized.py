@@ -35,9 +35,7 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
     copy.build()
     names = (
         "_native/test_native.py",
-        "_native/test_record_appender.py",
-        "_native/test_append_records.py",
-        "_native/test_topic_appender.py",
+        "_native/encoding",
         "records/columns/test_columns.py",
         "records/columns/test_runs.py",
         "records/test_hostile_batch.py",

@@ -139,6 +139,22 @@ def test_records_of_several_threads_are_whole() -> None:
         assert Counter(record.value for record in records) == {b"value %d" % i: THREADS for i in range(200)}
 
 
+def test_each_record_of_several_threads_has_its_place() -> None:
+    for _ in range(ROUNDS // 10):
+        memory = _native.BufferMemory(1 << 30)
+        topic = _native.TopicAppender(_native.RecordPlace, lambda: 0.0, memory, 1, 0, 1 << 30)
+        appender = _native.RecordAppender(1 << 30, memory)
+        topic.put(0, "batch", appender)
+
+        def append(topic: Any = topic) -> list[int]:
+            return [topic.append(b"%d" % i, None, 0, 5, ())._index for i in range(200)]
+
+        indexes = [index for found in at_once(append) for index in found]
+        assert sorted(indexes) == list(range(200 * THREADS))
+        assert topic.appended == appender.count == 200 * THREADS
+        assert memory.used == appender.size - HEADER.size
+
+
 def test_a_buffer_goes_to_one_thread() -> None:
     for _ in range(ROUNDS // 10):
         appender = _native.RecordAppender(1 << 20)

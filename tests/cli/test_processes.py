@@ -93,7 +93,7 @@ async def test_ctrl_c_aborts_a_transaction() -> None:
         produce.send_signal(signal.SIGINT)
         code, out, err = await ended(produce)
         assert (code, out) == (130, b"")
-        assert err.startswith(b"interrupted after 1 records\nthe transaction was aborted: ")
+        assert err.startswith(b"interrupted after 1 record\nthe transaction was aborted: ")
         async with Consumer(bootstrap_servers=cluster.bootstrap, isolation_level="read_committed") as consumer:
             ends = await consumer.end_offsets([TopicPartition("events", 0)])
         assert list(ends.values()) == [2]  # the record and the marker: nothing is open any more

@@ -1,9 +1,9 @@
 """The blocks of Python in README.md, the guide and Spark's page, as programs that run against a broker.
 
 Only this changes: ``localhost:9092`` becomes the broker's address, ``"events"`` or ``"rides"`` the test's topic
-(``"events.*"`` a pattern for it, ``"events-..."`` others of the test's own), a port to listen on becomes 0, ``"billing"`` a group of the test's own (a member that
-an earlier example left behind would delay it), and a block that imports nothing is put into the consumer, or the
-producer, that docs/guide/index.md names.
+(``"events.*"`` a pattern for it, ``"events-..."`` others of the test's own), a port to listen on becomes 0,
+``"billing"`` a group of the test's own (a member that an earlier example left behind would delay it), and a block that
+imports nothing is put into the consumer, or the producer, that docs/guide/index.md names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ ROOT: Final = Path(__file__).parent.parent.parent
 
 _BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OTHER_TOPIC: Final = re.compile(r'"events-(\w+)"')
-_FOR_EVER: Final = ("while True:", "async for record in consumer", "awaitTermination()", "while not told_to_end")
+_FOR_EVER: Final = (
+    "while True:",
+    "async for record in consumer",
+    "awaitTermination()",
+    "while not told_to_end",
+    "loop.run(process)",
+)
 _CONSUMER: Final = """\
 import asyncio
 from aiokc import *

@@ -48,16 +48,15 @@ class Production:
     async def run(self) -> None:
         """Send the input, up to the first failure, and say what became of it. Ctrl-C goes on as it came."""
         await self._producer.start(timeout_ms=self._context.timeout_ms)
-        # By then each record has its outcome: that is what the option means.
-        stopping_ms = self._producer.config.delivery_timeout_ms + 1_000
         try:
             await self._send_all()
+            # By then each record has its outcome: that is what the option means.
+            await self._stop(self._producer.config.delivery_timeout_ms + 1_000)
         except BaseException:
-            stopping_ms = _INTERRUPTED_MS
-            self._context.say(f"interrupted after {self._sending.sent} records")
+            self._context.say(f"interrupted after {counted(self._sending.sent)}")
+            await self._stop(_INTERRUPTED_MS)  # where it is the second call, it ends at once
             raise
         finally:
-            await self._stop(stopping_ms)
             self._tell()
 
     async def _send_all(self) -> None:
@@ -90,8 +89,8 @@ class Production:
         sending, context = self._sending, self._context
         sending.tell(context)
         if not self._is_transaction or self._committed == "yes":
-            of_all = "" if sending.stored == sending.sent else f" of {sending.sent}"
-            context.say(f"{sending.stored}{of_all} records stored in {self._topic}")
+            of_all = "" if sending.stored == sending.sent else f"{sending.stored} of "
+            context.say(f"{of_all}{counted(sending.sent)} stored in {self._topic}")
         elif self._committed == "maybe":
             context.say("nobody knows whether the transaction was committed: look with 'aiokc cat' before a retry")
         else:
@@ -166,6 +165,11 @@ class Production:
             shows_records=False,
             in_bytes=in_bytes,
         )
+
+
+def counted(records: int) -> str:
+    """Return a number of records in words."""
+    return f"{records} record" if records == 1 else f"{records} records"
 
 
 def _beginning(name: str, size: int) -> bytes:

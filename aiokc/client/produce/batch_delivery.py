@@ -56,8 +56,7 @@ class BatchDelivery:
                 raise asyncio.InvalidStateError(f"{batch.tp}: not all records are acknowledged yet")
             if isinstance(outcome, Failure):
                 failed.append((batch, start, outcome))
-                for index in range(start, start + count):
-                    batch.observe(index)
+                batch.watch(self, start, count)
             else:
                 offset = None if outcome.base_offset is None else outcome.base_offset + start
                 _join(stored.setdefault(batch.tp, []), StoredRecords(offset, count))
@@ -74,13 +73,26 @@ class BatchDelivery:
         found: dict[TopicPartition, Exception] = {}
         for batch, start, count in self._found():
             if isinstance(batch.outcome, Failure):
-                for index in range(start, start + count):
-                    batch.observe(index)
+                batch.watch(self, start, count)
                 if batch.tp not in found:
                     found[batch.tp] = batch.outcome.error_of(batch.tp, start)
         return found
 
     def __await__(self) -> Generator[object, None, dict[TopicPartition, list[StoredRecords]]]:
+        """One batch after the other is waited for. Who awaits all of them is told of a failure of any."""
+        watcher = object()  # another one for each that awaits: one of them may give up
+        for batch, start, count in self._found():
+            if batch.outcome is None:
+                batch.watch(watcher, start, count)
+        try:
+            yield from self._outcomes()
+        except BaseException:
+            for batch, _, _ in self._found():
+                batch.unwatch(watcher)
+            raise
+        return self.result()
+
+    def _outcomes(self) -> Generator[object, None, None]:
         while (found := next((one for one in self._found() if one[0].outcome is None), None)) is not None:
             open_batch, index, _ = found
             told = asyncio.get_running_loop().create_future()
@@ -89,8 +101,8 @@ class BatchDelivery:
                 yield from told
             finally:
                 if told.cancelled():
-                    open_batch.waiting[:] = [one for one in open_batch.waiting if one[1] is not told]
-        return self.result()
+                    holder = open_batch.find(index)[0]
+                    holder.waiting[:] = [one for one in holder.waiting if one[1] is not told]
 
     def _found(self) -> Iterator[tuple[ProducerBatch, int, int]]:
         """The pieces as they are now: a batch that was split has them in its parts."""

@@ -28,14 +28,16 @@ _NO_SUCH_TOPIC: Final = (
 class TopicRoute:
     """One topic as the newest metadata have it. ``queues`` are its partitions in order.
 
-    ``quick`` appends to their open batches what send_soon() is given, if that is simple: see QuickSends.
+    ``appenders`` are the batches that send_many() appends to; those that are not open any more refuse records by
+    themselves. ``quick`` appends to open batches what send_soon() is given, if that is simple: see QuickSends.
     """
 
-    __slots__ = ("available", "info", "queues", "quick", "sticky", "topic", "used_at")
+    __slots__ = ("appenders", "available", "info", "queues", "quick", "sticky", "topic", "used_at")
 
     def __init__(self, topic: str, info: TopicInfo, queues: list[PartitionQueue], sticky: StickyChoice) -> None:
         self.topic, self.info, self.queues, self.sticky = topic, info, queues, sticky
         self.available = [number for number in range(len(queues)) if info.partitions[number].leader is not None]
+        self.appenders = [queue.appender for queue in queues]
         self.quick: Any = None  # a TopicAppender of the extension
         self.used_at = 0.0
 

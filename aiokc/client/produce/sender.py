@@ -73,7 +73,6 @@ class Sender:
         self.progress = Signal()
         self.accumulator = accumulator
         self.requests = RequestCounter()
-        self.closing = False
         self._config = config
         self._pool = pool
         self._metadata = metadata
@@ -194,9 +193,11 @@ class Sender:
                 accumulator.fail_waiting(accumulator.session.doom)
             if accumulator.finished:
                 self._told()
-            hurry = self.closing or self._no_linger or self._memory_is_wanted()
+            hurry = self._no_linger or self._memory_is_wanted()
             self._no_linger = False
             ready = accumulator.ready(cluster, now, hurry=hurry)
+            for tp in ready.renumbered:
+                logger.warning("%s: records are sent again in another epoch, and may be stored twice (KIP-360)", tp)
             for batch in ready.to_compress:
                 batch.closing = True
                 tasks.start_soon(self._compress, batch)

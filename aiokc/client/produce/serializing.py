@@ -32,10 +32,13 @@ class Serializing:
         self, topic: str, headers: HeadersToSend, key: object, value: object
     ) -> tuple[bytes | None, bytes | None]:
         """Return key and value in bytes. Raises SerializationFailed."""
-        key_bytes = None if key is None else _checked("key", topic, _called("key", self._key, topic, headers, key))
+        key_bytes = None if key is None else self._made("key", self._key, topic, headers, key)
         if value is None:
             return key_bytes, None
-        return key_bytes, _checked("value", topic, _called("value", self._value, topic, headers, value))
+        return key_bytes, self._made("value", self._value, topic, headers, value)
+
+    def _made(self, origin: Origin, write: _Writer, topic: str, headers: HeadersToSend, data: object) -> bytes:
+        return _checked(origin, write, topic, _called(origin, write, topic, headers, data))
 
     async def serialize_async(
         self, topic: str, headers: HeadersToSend, key: object, value: object
@@ -49,7 +52,7 @@ class Serializing:
         result = _called(origin, write, topic, headers, data)
         if inspect.isawaitable(result):
             result = await _caught(origin, topic, result)
-        return _checked(origin, topic, result)
+        return _checked(origin, write, topic, result)
 
 
 async def _caught(origin: Origin, topic: str, result: Awaitable[Any]) -> Any:
@@ -69,7 +72,7 @@ def _called(origin: Origin, write: _Writer, topic: str, headers: HeadersToSend, 
         raise SerializationFailed(origin, f"raised {type(error).__name__}", topic=topic) from error
 
 
-def _checked(origin: Origin, topic: str, data: Any) -> bytes:
+def _checked(origin: Origin, write: _Writer, topic: str, data: Any) -> bytes:
     if type(data) is bytes:
         return data
     if isinstance(data, bytes | bytearray | memoryview):
@@ -77,15 +80,21 @@ def _checked(origin: Origin, topic: str, data: Any) -> bytes:
     if inspect.iscoroutine(data):
         data.close()
         problem = "is async: give it as AsyncSerializer(...)"
+    elif write is _as_it_is:
+        problem = f"is missing: the {origin} is a {type(data).__name__}, and without a serializer it must be bytes"
     else:
         problem = f"returned {type(data).__name__}, not bytes"
     raise SerializationFailed(origin, problem, topic=topic)
 
 
+def _as_it_is(topic: str, headers: HeadersToSend, data: Any) -> Any:
+    return data
+
+
 def _writer(origin: Origin, serializer: Any) -> _Writer:
     """Return a function that gives the bytes, or an awaitable of them."""
     if serializer is None:
-        return lambda topic, headers, data: data
+        return _as_it_is
     if isinstance(serializer, AsyncSerializer):
         serializer = serializer.wrapped
     method = getattr(serializer, "serialize", None)

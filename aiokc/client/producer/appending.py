@@ -71,22 +71,27 @@ class Appending:
         if self.accumulator.news:
             self._sender.wake.notify()
 
-    async def send(self, record: ProducerRecord[Any, Any], *, timeout: float) -> Delivery:
-        """Append a record: wait for its topic's metadata, its serializers and memory, at most ``timeout`` seconds."""
+    async def send(self, record: ProducerRecord[Any, Any], *, timeout: float, serialized: bool = False) -> Delivery:
+        """Append a record: wait for its topic's metadata, its serializers and memory, at most ``timeout`` seconds.
+
+        ``serialized``: the serializers were asked already.
+        """
         self.check()
         if self.interceptors is not None:
             record = self.interceptors.on_send(record)
         try:
-            return await self._send(record, timeout)
+            return await self._send(record, timeout, serialized)
         except Exception as error:
             self.accumulator.session.refused(error)
             self._failed_before_append(record, error)
             raise
 
-    async def _send(self, record: ProducerRecord[Any, Any], timeout: float) -> Delivery:
+    async def _send(self, record: ProducerRecord[Any, Any], timeout: float, serialized: bool) -> Delivery:
         deadline = self.now() + timeout
         topic, headers, partition = record.topic, record.headers, record.partition
-        if self.serializing.is_async:
+        if serialized:
+            key, value = record.key, record.value
+        elif self.serializing.is_async:
             with anyio.move_on_after(timeout) as scope:
                 key, value = await self.serializing.serialize_async(topic, headers, record.key, record.value)
             if scope.cancelled_caught:
@@ -165,6 +170,7 @@ class Appending:
         if batch.count == 1:
             accumulator.session.appended(queue.tp)
         self.look()
+        route.appenders[queue.tp.partition] = batch.open
         self.quick.appended(route, batch)
         delivery = Delivery(batch, batch.count - 1, timestamp)
         if self.interceptors is not None:

@@ -9,7 +9,9 @@ from typing import Any, Final, Generic, Unpack, cast
 
 from ...config import ProducerConfig, ProducerOptions, configured
 from ...config.making import named_producer
+from ...errors import ConfigError
 from ...observation import ProducerHealth, ProducerMetrics
+from ...records.encoding.columns import ArrowColumns
 from ...serialization.serializer import AnySerializer
 from ...types import HeadersToSend, K, PartitionInfo, ProducerRecord, RecordMetadata, V
 from ..aio.time_slice import Turns, let_others_run
@@ -168,16 +170,25 @@ class Producer(TransactionCalls, Generic[K, V]):
         return delivery
 
     async def send_many(
-        self, topic: str, records: Iterable[V | ProducerRecord[K, V] | None], *, timeout_ms: int | None = None
+        self,
+        topic: str,
+        records: Iterable[V | ProducerRecord[K, V] | None] | ArrowColumns,
+        *,
+        timeout_ms: int | None = None,
     ) -> BatchDelivery:
         """Append many records of one topic, for much less time per record than send() takes; return one BatchDelivery.
 
-        A record is a value, or a ProducerRecord with key, partition, timestamp and headers. The call waits as send()
+        A record is a value, or a ProducerRecord with key, partition, timestamp and headers. Or ``records`` is a record
+        batch of Arrow's, pyarrow's for instance, or what getmany_columns() returned: then its columns ``value``,
+        ``key``, ``partition``, ``timestamp`` and ``headers`` are sent, of which the first must be there, and all others
+        are ignored. Serializers take no part in that. The call waits as send()
         does, ``timeout_ms`` at most for each record, and lets other tasks run meanwhile: their records may lie between
         these. It raises what send() raises for a record; those before it are appended then (``error.appended``), and so
         are those before the moment in which a call is cancelled.
         """
         check_topic(topic)
+        if isinstance(records, str | bytes | bytearray | memoryview):
+            raise ConfigError(f"records is {type(records).__name__}: give a list of values, or of ProducerRecords")
         return await self._runtime.many.send(topic, records, timeout=self._seconds(timeout_ms))
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:

@@ -52,6 +52,8 @@ class QuickSends:
         quick = self.topics.get(topic) if type(topic) is str else None
         if quick is None or asyncio.get_running_loop() is not self.loop:
             return None
+        if type(headers) is list:  # C reads tuples only: nobody can change those meanwhile
+            headers = tuple(headers)
         return quick.append(value, key, partition, timestamp_ms, headers)
 
     def appended(self, route: TopicRoute, batch: ProducerBatch) -> None:

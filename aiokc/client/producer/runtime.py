@@ -149,7 +149,6 @@ class ProducerRuntime:
             if is_first and self.cluster_client.running and self.cluster_client.background.alive:
                 # As in ConsumerRuntime.stop: a cancelled scope around this call must not lose what was appended.
                 is_cancelled = anyio.current_effective_deadline() == -math.inf
-                self.sender.closing = True
                 with anyio.CancelScope(shield=is_cancelled):
                     ends = self.cluster_client.now() + timeout
                     if self.transactions is not None:

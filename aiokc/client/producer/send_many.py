@@ -1,16 +1,17 @@
-"""send_many(): appends many records of one topic, most of them by one call into C for some hundred at a time."""
+"""send_many(): appends many records, or the rows of Arrow columns, most of them by one call into C for some hundred."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from ...config import ProducerConfig
 from ...core.produce.accumulator import BATCH_COST
-from ...errors import ConfigError, ProduceError, shown
-from ...records.encoding.batch_builder import append_records
+from ...errors import ConfigError, KafkaError, ProduceError, shown
+from ...records.encoding.batch_builder import OpenBatch, append_records
+from ...records.encoding.columns import ColumnRecords, column_records
 from ...types import ProducerRecord
 from ..aio.time_slice import TimeSlice
 from ..produce.batch_delivery import BatchDelivery
@@ -20,6 +21,40 @@ from .records import checked_record
 
 #: So many records are taken from the application's iterable at once; they take less than a millisecond.
 _AT_ONCE: Final = 500
+#: Serializers take some microseconds for each.
+_SERIALIZED_AT_ONCE: Final = 100
+
+
+class _Listed:
+    """Records that the application gave one by one. ``serialized``: their keys and values are bytes by now."""
+
+    def __init__(self, topic: str, records: Sequence[Any], *, serialized: bool) -> None:
+        self.topic, self._records, self.serialized = topic, tuple(records), serialized
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def record(self, at: int) -> Any:
+        return self._records[at]
+
+    def append(self, appenders: list[OpenBatch | None], start: int, stop: int, *call: Any) -> tuple[int, int]:
+        return append_records(appenders, self.topic, self._records, start, stop, *call)
+
+
+class _Columns:
+    """The rows of an Arrow record batch, for a producer without serializers."""
+
+    serialized = False
+
+    def __init__(self, topic: str, rows: ColumnRecords) -> None:
+        self.topic, self._rows = topic, rows
+        self.append = rows.append
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def record(self, at: int) -> Any:
+        return ProducerRecord(self.topic, *self._rows.record(at))
 
 
 class ManyRecords:
@@ -29,75 +64,121 @@ class ManyRecords:
         self._config = config
         self._appending = appending
 
-    async def send(self, topic: str, records: Iterable[Any], *, timeout: float) -> BatchDelivery:
+    async def send(self, topic: str, records: Any, *, timeout: float) -> BatchDelivery:
         """Append all records; wait for metadata and memory, at most ``timeout`` seconds without an append.
 
         What is raised for a record says in a note how many were appended before it.
         """
         appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice()
         appending.check()
-        route = appending.routes.known(topic) or await appending.routes.find(topic, None, timeout)
-        appending.check()
+        if appending.routes.known(topic) is None:
+            await appending.routes.find(topic, None, timeout)
+            appending.check()
         time_slice.begins()
+        if hasattr(type(records), "__arrow_c_array__"):
+            await self._append_all(_Columns(topic, self._rows(records)), delivery, time_slice, timeout)
+            return delivery
         left: Iterator[Any] = iter(records)
-        while some := tuple(islice(left, _AT_ONCE)):
-            at = 0
-            while at < len(some):
-                before = at
-                at = self._append_simple(route, some, at, delivery)
-                if at == before:
-                    await self._append_one(topic, some[at], delivery, timeout)
-                    route = appending.routes.known(topic) or route
-                    at += 1
-                if asyncio.get_running_loop().time() > time_slice.ends:
-                    await time_slice.give_way()
-                    appending.check()
+        serializes = not (appending.takes_bytes or appending.serializing.is_async or appending.interceptors)
+        while some := list(islice(left, _SERIALIZED_AT_ONCE if serializes else _AT_ONCE)):
+            refused = self._serialize(topic, some) if serializes else None
+            await self._append_all(_Listed(topic, some, serialized=serializes), delivery, time_slice, timeout)
+            if refused is not None:
+                raise _told(refused, delivery)
         return delivery
 
-    async def _append_one(self, topic: str, given: Any, delivery: BatchDelivery, timeout: float) -> None:
+    def _serialize(self, topic: str, some: list[Any]) -> Exception | None:
+        """Put bytes in the place of keys and values. What is refused is returned: ``some`` then ends before that."""
+        appending = self._appending
+        for index, given in enumerate(some):
+            try:
+                record = _record(topic, given)
+                key, value = appending.serializing.serialize(topic, record.headers, record.key, record.value)
+            except KafkaError as error:
+                appending.accumulator.session.refused(error)
+                del some[index:]
+                return error
+            # A value alone stays one: that is the cheapest to append.
+            some[index] = record._replace(key=key, value=value) if isinstance(given, ProducerRecord) else value
+        return None
+
+    def _rows(self, columns: Any) -> ColumnRecords:
+        if not self._appending.serializing.is_nothing:
+            raise ConfigError("columns hold bytes already: give them to a Producer without serializers")
         try:
-            one = await self._appending.send(_record(topic, given), timeout=timeout)
+            return column_records(columns)
+        except TypeError as error:
+            raise ConfigError(f"records: {error}") from error
+
+    async def _append_all(
+        self, rows: _Listed | _Columns, delivery: BatchDelivery, time_slice: TimeSlice, timeout: float
+    ) -> None:
+        appending, topic = self._appending, rows.topic
+        route, at = appending.routes.known(topic), 0
+        while at < len(rows):
+            before = at
+            if route is not None:
+                at = self._append_simple(route, rows, at, delivery)
+            if at == before:
+                await self._append_one(rows, at, delivery, timeout)
+                route = appending.routes.known(topic) or route
+                at += 1
+            if asyncio.get_running_loop().time() > time_slice.ends:
+                await time_slice.give_way()
+                appending.check()
+
+    async def _append_one(self, rows: _Listed | _Columns, at: int, delivery: BatchDelivery, timeout: float) -> None:
+        try:
+            record = _record(rows.topic, rows.record(at))
+            one = await self._appending.send(record, timeout=timeout, serialized=rows.serialized)
         except Exception as error:
-            if delivery.count:
-                error.add_note(f"aiokc: {delivery.count} records of this send_many() were appended before this one")
-            if isinstance(error, ProduceError):
-                error.appended = delivery.count
+            _told(error, delivery)
             raise
         delivery.add(*one.place())
 
-    def _append_simple(self, route: TopicRoute, records: tuple[Any, ...], at: int, delivery: BatchDelivery) -> int:
+    def _append_simple(self, route: TopicRoute, rows: _Listed | _Columns, at: int, delivery: BatchDelivery) -> int:
         """Append records from ``at`` on as long as nothing is out of the ordinary; return how far it got."""
         appending = self._appending
         accumulator = appending.accumulator
         keys = appending.routes.keys_mode
-        if keys is None or not appending.takes_bytes or not appending.memory.has_room(0):
+        is_bytes = rows.serialized or appending.serializing.is_nothing
+        if keys is None or not is_bytes or appending.interceptors is not None or not appending.memory.has_room(0):
             return at
         appending.routes.settle(route)
         queues = route.queues
         room = self._config.buffer_memory - accumulator.used - BATCH_COST
         sticky = -1 if route.sticky.partition is None else route.sticky.partition
-        taken, _ = append_records(
-            [queue.appender for queue in queues],
-            route.topic,
-            records,
+        touched: list[int] = []
+        taken, _ = rows.append(
+            route.appenders,
             at,
-            len(records),
+            min(at + _AT_ONCE, len(rows)),
             int(appending.clock() * 1000),
             sticky if sticky < len(queues) else -1,
             keys,
             self._config.max_request_size,
             room,
+            touched,
         )
         if taken > at:
             route.used_at = appending.now()
-            for queue in queues:
-                grown = accumulator.take_in(queue)
+            for partition in touched:
+                grown = accumulator.take_in(queues[partition])
                 if grown is not None:
                     delivery.add(*grown)
-                    if queue.tp.partition == sticky:
-                        appending.routes.stuck(route, queue)
+                    if partition == sticky:
+                        appending.routes.stuck(route, queues[partition])
             appending.look()
         return taken
+
+
+def _told(error: Exception, delivery: BatchDelivery) -> Exception:
+    """Say in an error how many records were appended before the one that it is about."""
+    if delivery.count:
+        error.add_note(f"aiokc: {delivery.count} records of this send_many() were appended before this one")
+    if isinstance(error, ProduceError):
+        error.appended = delivery.count
+    return error
 
 
 def _record(topic: str, given: Any) -> ProducerRecord[Any, Any]:

@@ -17,10 +17,12 @@ from ...config import ProducerConfig
 from ...core.backoff import retry_backoff
 from ...core.produce.batch import FlushMark
 from ...core.produce.failure import Cause, Failure, Harm
+from ...core.rate_limit import RateLimit, and_more
 from ...core.transactions.events import (
     Abort,
     AddOffsetsToTxn,
     AddPartitionsToTxn,
+    Answered,
     Begin,
     Commit,
     ControlRequest,
@@ -43,13 +45,16 @@ from ...core.transactions.events import (
 )
 from ...core.transactions.machine import TransactionMachine
 from ...core.transactions.transitions import OPEN, State
-from ...errors import KafkaError, RequestTimedOut, TransactionAborted, UsageError, fresh
+from ...error_codes import ErrorCode
+from ...errors import KafkaError, RequestTimedOut, TransactionAborted, UsageError, broker_error, fresh
 from ...net.pool import Pool
 from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
 from .control_requests import ControlRequests
 
 logger = logging.getLogger("aiokc.transactions")
+
+_COMPLAINT_SECONDS: Final = 30.0
 
 #: The result of a call: None, or why it has failed. As a value, since nobody may be there to take an exception.
 Outcome: TypeAlias = "asyncio.Future[Exception | None]"
@@ -115,7 +120,8 @@ class TransactionDriver:
         self.doom: Failure | None = None
         self.moved = Signal()
         self.begun = 0  # transactions, so far
-        self.last_error: KafkaError | None = None  # why a control request went unanswered last
+        self.last_error: KafkaError | None = None  # why the last control request has failed; None if it has not
+        self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._name = transactional_id
         self._batches = batches
         self._check = check
@@ -137,7 +143,7 @@ class TransactionDriver:
                     if self._next is not None:
                         request, self._next = self._next, None
                         event = await self.requests.perform(request)
-                        self.last_error = event.error if isinstance(event, NotAnswered) else None
+                        self._note(event)
                         self.feed(event)
                     elif (left := self.machine.deadline - loop.time()) > 0:
                         await self._sooner.wait(None if left == math.inf else left)
@@ -147,12 +153,29 @@ class TransactionDriver:
             self._tasks = None
             self.moved.notify()
 
+    def _note(self, event: Answered | NotAnswered) -> None:
+        """Keep why a request has failed, for who waits for it; report it now and then if it goes on."""
+        if isinstance(event, NotAnswered):
+            self.last_error = event.error
+        else:
+            self.last_error = broker_error(event.code, event.what) if event.code else None
+        if self.last_error is None:
+            return
+        what = type(event.sent).__name__
+        is_normal = isinstance(event, Answered) and event.code == ErrorCode.CONCURRENT_TRANSACTIONS
+        held_back = self._complaints.admit((what, is_normal), asyncio.get_running_loop().time())
+        if held_back is not None:
+            level = logging.INFO if is_normal and not held_back else logging.WARNING
+            logger.log(level, "transactional id %r: %s: %s%s", self._name, what, self.last_error, and_more(held_back))
+
     def feed(self, event: Event) -> None:
         """Feed ``event`` to the machine, and perform the effects that it returns."""
         before = self.machine.state
         effects = self.machine.on(event, asyncio.get_running_loop().time())
         if self.machine.state is not before:
             logger.debug("transactional id %r: %s, by %s", self._name, self.machine.state, event)
+            if self.machine.state is State.FATAL_ERROR:
+                logger.error("transactional id %r: the producer can't go on: %s", self._name, self.machine.error)
         if isinstance(event, Begin):
             self.doom = None
         for effect in effects:
@@ -324,7 +347,7 @@ class TransactionDriver:
             raise fresh(error)
 
     def _timed_out(self, what: str, seconds: float) -> RequestTimedOut:
-        last: Final = self.last_error or self.requests.error
+        last = self.last_error or self.requests.error
         why = f"; the last attempt: {last}" if last is not None else ""
         error = RequestTimedOut(f"transactional id {self._name!r}: {what}: not done after {seconds:.3g} s{why}")
         error.__cause__ = last

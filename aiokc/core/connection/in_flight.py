@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ...errors import KafkaError, MalformedResponse, fresh
-from ...wire import encode_request, read_response_header
+from ...wire import Parts, encode_request, encode_request_in_parts, read_response_header
 from ...wire.messages.sasl import SaslAuthenticateRequest
 from ..sasl.mechanism import HiddenBytes
 from ..versions import AnyRequest, VersionRange, api_name, usable_version
@@ -69,20 +69,31 @@ class InFlightRequests(Generic[W]):
 
         No repr shows a frame with credentials: drivers have it in their local variables.
         """
-        exchange = Exchange(self._next_id, type(request), version, waiter)
-        frame = self.send_unanswered(request, version)
-        if isinstance(request, SaslAuthenticateRequest):
-            frame = HiddenBytes(frame)
-        self._in_flight.append(exchange)
-        return exchange, frame
-
-    def send_unanswered(self, request: AnyRequest, version: int) -> bytes:
-        """Do as ``send`` with a request that the broker does not answer: it is never in flight."""
         if self.error is not None:
             raise fresh(self.error)
         frame = encode_request(request, version=version, correlation_id=self._next_id, client_id=self._client_id)
+        if isinstance(request, SaslAuthenticateRequest):
+            frame = HiddenBytes(frame)
+        return self._enter(request, version, waiter), frame
+
+    def send_in_parts(self, request: AnyRequest, version: int, waiter: W | None) -> Parts:
+        """Do as ``send``, with a frame in pieces. ``waiter`` None: the broker does not answer the request (acks=0)."""
+        if self.error is not None:
+            raise fresh(self.error)
+        parts = encode_request_in_parts(
+            request, version=version, correlation_id=self._next_id, client_id=self._client_id
+        )
+        if waiter is None:
+            self._next_id = (self._next_id + 1) & 0x7FFFFFFF
+        else:
+            self._enter(request, version, waiter)
+        return parts
+
+    def _enter(self, request: AnyRequest, version: int, waiter: W) -> Exchange[W]:
+        exchange = Exchange(self._next_id, type(request), version, waiter)
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
-        return frame
+        self._in_flight.append(exchange)
+        return exchange
 
     def receive(self, frame: memoryview) -> tuple[Exchange[W], memoryview]:
         """Return the request that ``frame`` answers, and the body of the reply.

@@ -44,12 +44,16 @@ class AccumulatorOptions:
 
 
 class Ready(NamedTuple):
-    """What can be sent now, by node; when to look again unless something happens; and what has to be done before."""
+    """What can be sent now, by node; when to look again unless something happens; and what has to be done before.
+
+    ``renumbered`` are partitions of which batches go out in another epoch although they may be stored already.
+    """
 
     nodes: dict[int, list[PartitionQueue]]
     look_at: float
     without_leader: list[PartitionQueue]
     to_compress: list[ProducerBatch]
+    renumbered: list[TopicPartition]
 
 
 class RecordAccumulator:
@@ -213,7 +217,7 @@ class RecordAccumulator:
     def ready(self, cluster: Cluster, now: float, *, hurry: bool) -> Ready:
         """Return what can be sent now. ``hurry``: without linger, since memory is wanted or the producer closes."""
         session, options = self.session, self.options
-        ready = Ready({}, inf, [], [])
+        ready = Ready({}, inf, [], [], [])
         look_at = oldest = inf
         hurry = hurry or session.hurries
         for queue in list(self._active):
@@ -221,7 +225,11 @@ class RecordAccumulator:
             if topic is not None and topic.topic_id is not queue.topic_id:
                 self._learn_topic_id(queue, topic.topic_id)
             oldest = min(oldest, queue.oldest)
-            if not queue.resolve(session) or not queue.waiting:
+            renumbered = queue.renumbered
+            may_go_on = queue.resolve(session)
+            if queue.renumbered > renumbered:
+                ready.renumbered.append(queue.tp)
+            if not may_go_on or not queue.waiting:
                 continue
             leader = None if topic is None else topic.partitions.get(queue.tp.partition)
             if leader is None or leader.leader is None or leader.leader not in cluster.brokers:
@@ -326,7 +334,7 @@ class RecordAccumulator:
         if now < self._expires_at:
             return
         too_old = now - self.options.delivery_timeout
-        for queue in [queue for queue in self._active if queue.oldest <= too_old]:
+        for queue in list(self._active):
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
                 failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text or queue.trouble)

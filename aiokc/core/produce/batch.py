@@ -78,6 +78,7 @@ class ProducerBatch:
         "unclear",
         "urgent",
         "waiting",
+        "watched",
     )
 
     def __init__(self, tp: TopicPartition, number: Number, created: float, batch: OpenBatch) -> None:
@@ -105,6 +106,7 @@ class ProducerBatch:
         self.waiting: list[tuple[int, Any]] = []
         self.callbacks: list[tuple[int, Any]] = []
         self.observed: set[int] | None = None
+        self.watched: list[tuple[object, int, int]] = []  # by whom, from which record on, and how many
         self.marks: list[FlushMark] = []
 
     @property
@@ -184,7 +186,9 @@ class ProducerBatch:
             mark.remaining += len(parts) - 1
             for part in parts:
                 part.marks.append(mark)
-        self.waiting, self.callbacks, self.marks = [], [], []
+        for watcher, first, count in self.watched:
+            self._watch_parts(watcher, first, first + count)
+        self.waiting, self.callbacks, self.marks, self.watched = [], [], [], []
         self.forget()
 
     # Who has seen that its records failed
@@ -195,14 +199,32 @@ class ProducerBatch:
             self.observed = set()
         self.observed.add(index)
 
+    def watch(self, watcher: object, first: int, count: int) -> None:
+        """The watcher is told of a failure of these records, until it says that it is not: by ``unwatch``."""
+        if (watcher, first, count) not in self.watched:
+            self.watched.append((watcher, first, count))
+
+    def unwatch(self, watcher: object) -> None:
+        self.watched = [one for one in self.watched if one[0] is not watcher]
+
+    def _watch_parts(self, watcher: object, first: int, end: int) -> None:
+        for part, start in zip(self.parts, self.starts, strict=True):
+            begin, until = max(first, start), min(end, start + part.count)
+            if begin < until:
+                part.watch(watcher, begin - start, until - begin)
+
+    def _seen(self) -> set[int]:
+        ranges = (range(first, first + count) for _, first, count in self.watched)
+        return set(self.observed or ()).union(*ranges)
+
     @property
     def unobserved(self) -> int:
         """How many of its records have failed unseen, if it has failed."""
-        return self.count - (0 if self.observed is None else len(self.observed))
+        return self.count - len(self._seen())
 
     def first_unobserved(self) -> int | None:
         """Return the index of the first record whose failure nobody has seen."""
-        seen = self.observed or ()
+        seen = self._seen()
         return next((index for index in range(self.count) if index not in seen), None)
 
     def __repr__(self) -> str:

@@ -78,6 +78,14 @@ _ALLOWED: Final = {
     State.ABORTING_TRANSACTION: "the transaction is being aborted: call abort_transaction() again to wait for it",
     State.ABORTABLE_ERROR: "the transaction has failed: abort it first",
 }
+#: What the application calls for each wish.
+_CALLS: Final[dict[type[Event], str]] = {
+    Initialize: "start()",
+    Begin: "begin_transaction()",
+    SendOffsets: "send_offsets()",
+    Commit: "commit_transaction()",
+    Abort: "abort_transaction()",
+}
 
 
 class IllegalTransition(KafkaError):
@@ -152,7 +160,7 @@ class TransactionMachine:
         targets = NEXT[state].get(type(event))
         if targets is None:
             if isinstance(event, Wish):
-                raise self.refusal(type(event).__name__, begins=isinstance(event, Begin))
+                raise self.refusal(_CALLS[type(event)], begins=isinstance(event, Begin))
             raise IllegalTransition(state, event)
         effects = self._react(event, now)
         if self.state not in targets:

@@ -144,6 +144,10 @@ _OUTSIDE_THE_GROUP: Final = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
+_ADVICE: Final[Mapping[int, str]] = {
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms is above transaction.max.timeout.ms of the brokers "
+    "(15 minutes, unless they are configured otherwise)",
+}
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
@@ -194,8 +198,12 @@ def error_of(sent: ControlRequest, code: int, meaning: Verdict, transactional_id
             f"{of}: another producer has taken over this transactional id, or the transaction took longer than "
             "transaction_timeout_ms on brokers that end the producer for that (before Kafka 4.0); make a new one",
         )
-    advice = {Verdict.ABORTABLE: ": abort the transaction", Verdict.FATAL: ": make a new producer"}.get(meaning, "")
-    told = broker_error(code, of + advice)
+    advice = _ADVICE.get(code) or {
+        Verdict.ABORTABLE: "abort the transaction",
+        Verdict.FATAL: "make a new producer",
+        Verdict.REFUSED: "ask the administrator for the permission to Write, and to Describe, this transactional id",
+    }.get(meaning)
+    told = broker_error(code, f"{of}: {advice}" if advice else of)
     if meaning is not Verdict.ABORTABLE or type(told) is not BrokerError:
         return told
     error = TransactionAbortable(str(told))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
 from typing import Final, Self
 
@@ -180,7 +181,7 @@ KEYS_STOP: Final = 2
 
 
 def append_records(
-    appenders: list[RecordAppender | None],
+    appenders: Sequence[RecordAppender | None],
     topic: str,
     records: tuple[object, ...],
     start: int,
@@ -190,6 +191,7 @@ def append_records(
     keys: int,
     largest: int,
     room: int,
+    touched: list[int],
     /,
 ) -> tuple[int, int]:
     """Append records[start:stop] of one topic, each to the appender of its partition, as far as that is simple.
@@ -198,9 +200,10 @@ def append_records(
     for the caller to look at, and what is left of ``room``, the bytes that may be appended. It stops before a record
     whose partition has no appender, or one without room for it; whose upper bound is more than ``largest`` or ``room``;
     that is of another topic or partition than there are; or whose contents are not of the simplest types. ``sticky`` is
-    the partition of what no key and no partition decides on, -1: it stops there.
+    the partition of what no key and no partition decides on, -1: it stops there. Each partition that it has appended to
+    is added to ``touched``.
     """
-    at = max(start, 0)
+    at, known = max(start, 0), len(touched)
     for record in records[at : max(stop, 0)]:
         found = _placed(record, topic, timestamp, sticky, keys, len(appenders))
         if found is None:
@@ -214,6 +217,8 @@ def append_records(
         if not appender.append(timestamp_ms, key, value, headers):
             break
         room -= appender.size - before
+        if partition not in touched[known:]:
+            touched.append(partition)
         at += 1
     return at, room
 

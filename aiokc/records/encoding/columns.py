@@ -32,6 +32,7 @@ class ColumnRecords(Protocol):
         keys: int,
         largest: int,
         room: int,
+        touched: list[int],
         /,
     ) -> tuple[int, int]: ...
     def record(self, row: int, /) -> Row: ...
@@ -92,10 +93,13 @@ class PyArrowRecords:
         keys: int,
         largest: int,
         room: int,
+        touched: list[int],
         /,
     ) -> tuple[int, int]:
         rows = tuple(ProducerRecord("", *self.record(row)) for row in range(max(start, 0), min(stop, self._count)))
-        at, room = _pure.append_records(appenders, "", rows, 0, len(rows), timestamp, sticky, keys, largest, room)
+        at, room = _pure.append_records(
+            appenders, "", rows, 0, len(rows), timestamp, sticky, keys, largest, room, touched
+        )
         return max(start, 0) + at, room
 
 

@@ -58,9 +58,11 @@ OTHER = st.sampled_from([Record("events", b"v"), ("events", b"v", None, None, No
 
 def outcome(module: Any, capacities: Sequence[int | None], records: tuple[object, ...], call: dict[str, int]) -> object:
     appenders = [None if capacity is None else module.RecordAppender(capacity) for capacity in capacities]
-    found = module.append_records(appenders, "events", records, *call.values())
+    touched = [7]
+    found = module.append_records(appenders, "events", records, *call.values(), touched)
     contents = [None if one is None else (one.count, one.size, bytes(one.take())) for one in appenders]
-    return found, contents
+    assert sorted(touched[1:]) == [number for number, one in enumerate(appenders) if one is not None and one.count]
+    return (*found, touched), contents
 
 
 def assert_same(capacities: Sequence[int | None], records: tuple[object, ...], **call: int) -> Any:
@@ -102,7 +104,7 @@ def test_it_is_the_same_whatever_is_given(
 @given(st.lists(CONTENT | RECORD, min_size=1, max_size=40).map(tuple))
 def test_plain_records_are_all_appended(records: tuple[object, ...]) -> None:
     simple = tuple(one for one in records if not isinstance(one, ProducerRecord) or len(one.headers) <= 8)
-    (at, room), contents = assert_same([AMPLE] * 4, simple)
+    (at, room, _), contents = assert_same([AMPLE] * 4, simple)
     assert at == len(simple)
     assert sum(count for count, _, _ in contents) == len(simple)
     assert room == AMPLE - sum(size - 61 for _, size, _ in contents)
@@ -120,12 +122,13 @@ def test_each_goes_where_it_belongs() -> None:
     expected = [0, 0, 0, 0]
     for partition in (3, 3, murmur2_partition(key, 4), 2, 0):
         expected[partition] += 1
-    (at, _), contents = assert_same([AMPLE] * 4, records, sticky=3)
+    (at, _, touched), contents = assert_same([AMPLE] * 4, records, sticky=3)
     assert at == 5
+    assert touched == [7, *dict.fromkeys((3, murmur2_partition(key, 4), 2, 0))]
     assert [count for count, _, _ in contents] == expected
-    (at, _), contents = assert_same([AMPLE] * 4, records, sticky=3, keys=_pure.KEYS_CHOOSE_NOTHING)
+    (at, _, touched), contents = assert_same([AMPLE] * 4, records, sticky=3, keys=_pure.KEYS_CHOOSE_NOTHING)
     assert [count for count, _, _ in contents] == [1, 0, 1, 3]
-    (at, _), contents = assert_same([AMPLE] * 4, records, sticky=3, keys=_pure.KEYS_STOP)
+    (at, _, touched), contents = assert_same([AMPLE] * 4, records, sticky=3, keys=_pure.KEYS_STOP)
     assert at == 2
 
 
@@ -145,7 +148,7 @@ def test_each_goes_where_it_belongs() -> None:
     ids=str,
 )
 def test_where_it_stops(capacities: list[int | None], call: dict[str, int], appended: int) -> None:
-    (at, _), _ = assert_same(capacities, (bytes(100), bytes(100), bytes(100)), **call)
+    (at, _, _), _ = assert_same(capacities, (bytes(100), bytes(100), bytes(100)), **call)
     assert at - call.get("start", 0) == appended
 
 
@@ -154,13 +157,13 @@ def test_what_is_derived_from_an_appender_is_one() -> None:
         __slots__ = ()
 
     mine = Mine(1_000)
-    found = _native.append_records([mine], "events", (b"v",), 0, 1, NOW, 0, 0, AMPLE, AMPLE)
+    found = _native.append_records([mine], "events", (b"v",), 0, 1, NOW, 0, 0, AMPLE, AMPLE, [])
     assert found == (1, AMPLE - (mine.size - 61))
-    assert _native.append_records([object()], "events", (b"v",), 0, 1, NOW, 0, 0, AMPLE, AMPLE) == (0, AMPLE)
+    assert _native.append_records([object()], "events", (b"v",), 0, 1, NOW, 0, 0, AMPLE, AMPLE, []) == (0, AMPLE)
     with pytest.raises(TypeError):
-        _native.append_records((mine,), "events", (b"v",), 0, 1, NOW, 0, 0, AMPLE, AMPLE)
+        _native.append_records((mine,), "events", (b"v",), 0, 1, NOW, 0, 0, AMPLE, AMPLE, [])
     with pytest.raises(TypeError):
-        _native.append_records([mine], "events", [b"v"], 0, 1, NOW, 0, 0, AMPLE, AMPLE)
+        _native.append_records([mine], "events", [b"v"], 0, 1, NOW, 0, 0, AMPLE, AMPLE, [])
 
 
 def test_nothing_is_left_behind() -> None:

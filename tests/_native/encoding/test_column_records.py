@@ -80,8 +80,9 @@ def appended(records: Any, module: Any, capacity: int, **call: int) -> object:
         **call,
     }
     appenders = [module.RecordAppender(capacity) for _ in range(3)]
-    found = records.append(appenders, *arguments.values())
-    return found, [bytes(one.take()) for one in appenders]
+    touched: list[int] = []
+    found = records.append(appenders, *arguments.values(), touched)
+    return found, touched, [bytes(one.take()) for one in appenders]
 
 
 @given(

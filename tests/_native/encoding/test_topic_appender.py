@@ -72,7 +72,7 @@ def test_it_appends_what_append_records_appends(
     for value, key, partition, timestamp_ms, headers in records:
         record = ProducerRecord("t", value, key, partition, timestamp_ms, headers)
         before = [one.count for one in expected]
-        at, _ = _pure.append_records([*expected], "t", (record,), 0, 1, NOW, sticky, keys, AMPLE, AMPLE)
+        at, _ = _pure.append_records([*expected], "t", (record,), 0, 1, NOW, sticky, keys, AMPLE, AMPLE, [])
         found = topic.append(value, key, partition, timestamp_ms, headers)
         assert (found is not None) == at
         if found is not None:

@@ -1,11 +1,11 @@
-"""let_others_run(): how long other tasks wait for a loop over records that never waits for anything itself."""
+"""How long other tasks wait for a loop over records that never waits for anything itself: let_others_run(), Turns."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 
-from aiokc.client.aio.time_slice import let_others_run
+from aiokc.client.aio.time_slice import Turns, let_others_run
 
 
 async def test_giving_way_lets_due_timers_and_sockets_run() -> None:
@@ -23,3 +23,33 @@ async def test_giving_way_lets_due_timers_and_sockets_run() -> None:
 
         loop.remove_reader(ours)
     assert sorted(seen) == ["s", "t"]
+
+
+async def test_a_task_that_calls_without_a_wait_gives_way_each_256_calls() -> None:
+    turns, rounds = Turns(), 0
+
+    def count() -> None:
+        nonlocal rounds
+        rounds += 1
+        asyncio.get_running_loop().call_soon(count)
+
+    count()
+    calls = []
+    for _ in range(5):
+        begun = rounds
+        calls.append(next(number for number in range(1, 300) if turns.is_over()))
+        assert rounds == begun
+        await let_others_run()
+        assert rounds > begun
+    assert max(calls) == 256
+
+
+async def test_what_other_tasks_call_does_not_count() -> None:
+    """A thousand tasks that send one record each are begun in one round of the loop, and none has to wait."""
+    turns = Turns()
+
+    async def call() -> bool:
+        return turns.is_over()
+
+    assert not any(await asyncio.gather(*(call() for _ in range(1_000))))
+    assert not any(turns.is_over() for _ in range(127)), "nor do the calls of the round before"

@@ -72,7 +72,7 @@ async def test_records_are_stored_in_the_order_of_the_sends_whichever_way_they_w
 async def test_a_record_has_all_that_it_was_given(ways: list[bool]) -> None:
     async with Cluster(topics={"t": 3}) as cluster, producing(cluster) as producer:
         await producer.send("t", b"first", partition=2)
-        delivery = producer.send_soon("t", b"value", b"key", partition=2, timestamp_ms=7, headers=(("ü", None),))
+        delivery = producer.send_soon("t", b"value", b"key", partition=2, timestamp_ms=7, headers=[("ü", None)])
         assert type(delivery) is Delivery
         assert await delivery == RecordMetadata("t", 2, 1, 7)
         (_, record) = cluster.records("t", 2)

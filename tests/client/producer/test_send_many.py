@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from aiokc import AsyncSerializer, Producer, ProducerInterceptor, ProducerRecord, StoredRecords, TopicPartition
-from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused
+from aiokc.client.producer.appending import Appending
+from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused, SerializationFailed
+from aiokc.native import NATIVE
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 
 from .test_producer import producing, values
@@ -147,6 +149,32 @@ async def test_what_nobody_awaits_is_raised_by_flush() -> None:
             await producer.flush()
 
 
+@pytest.mark.parametrize("gives_up", [False, True])
+async def test_who_awaits_is_told_of_every_failure(gives_up: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """All batches fail while the first one is waited for. One of two waiters may give up before."""
+    async with Cluster(topics={"t": 3}) as cluster, producing(cluster, linger_ms=20) as producer:
+        await producer.partitions_for("t")
+        cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_RECORD)
+        records = [ProducerRecord("t", b"v", partition=number % 3) for number in range(30)]
+        delivery = await producer.send_many("t", records)
+
+        async def awaited() -> None:
+            await delivery
+
+        waiting = [asyncio.ensure_future(awaited()) for _ in range(2)]
+        await asyncio.sleep(0)
+        for one in waiting[: 2 if gives_up else 1]:
+            one.cancel()
+        if gives_up:
+            with pytest.raises(RecordRefused):
+                await producer.flush()
+        else:
+            await producer.flush()
+            with pytest.raises(RecordRefused):
+                await waiting[1]
+        assert ("nothing awaits" in caplog.text) == gives_up
+
+
 async def test_it_lets_other_tasks_run() -> None:
     """F6: no turn of the loop is much longer than 2 ms, however many records are given."""
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
@@ -163,3 +191,48 @@ async def test_it_lets_other_tasks_run() -> None:
 def test_a_producer_of_strings_is_typed() -> None:
     producer: Producer[bytes | None, str] = Producer(value_serializer=str.encode)
     assert producer.config.client_id is not None
+
+
+@pytest.mark.skipif(not NATIVE, reason="it is about what is left to Python")
+@pytest.mark.parametrize("partitions", [1, 50])
+async def test_python_looks_at_one_record_for_each_batch(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = 0
+    send = Appending.send
+
+    async def counted(self: Appending, record: Any, **how: Any) -> Any:
+        nonlocal looked_at
+        looked_at += 1
+        return await send(self, record, **how)
+
+    monkeypatch.setattr(Appending, "send", counted)
+    async with Cluster(topics={"t": partitions}) as cluster, producing(cluster, batch_size=4_000) as producer:
+        records = [ProducerRecord("t", bytes(100), b"%d" % number) for number in range(10_000)]
+        delivery = await producer.send_many("t", records)
+        await delivery
+        full_batches = 10_000 * 120 // 4_000
+        assert looked_at < full_batches + 2 * partitions + 50
+
+
+async def test_serializers_are_asked_once_for_each_record_and_in_order() -> None:
+    asked: list[object] = []
+
+    def serialize(number: int) -> bytes:
+        asked.append(number)
+        if number == 1_234:
+            raise ValueError("not this one")
+        return b"%d" % number
+
+    async with Cluster(topics={"t": 2}) as cluster:
+        async with producing(cluster, value_serializer=serialize, batch_size=500, buffer_memory=5_000) as producer:
+            records = [
+                ProducerRecord("t", number, partition=1, headers=(("h", None),)) if number % 10 == 0 else number
+                for number in range(2_000)
+            ]
+            with pytest.raises(SerializationFailed) as caught:
+                await producer.send_many("t", records)
+            assert caught.value.appended == 1_234
+            assert asked == list(range(1_235))
+            await producer.flush()
+        assert sorted(int(value or b"") for value in await all_values(cluster, 2)) == list(range(1_234))
+        stored = [one for one in cluster.records("t", 1) if one.headers]
+        assert [one.value for one in stored] == [b"%d" % number for number in range(0, 1_234, 10)]

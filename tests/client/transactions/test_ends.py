@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import GroupMetadata
+from aiokc import GroupMetadata, ProducerRecord
 from aiokc.client.producer.producer import Producer
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
@@ -270,3 +270,42 @@ async def test_sends_of_other_tasks_belong_to_the_transaction(stage: Stage) -> N
         await asyncio.gather(*(producer.send("out", b"%d" % number, partition=0) for number in range(10)))
         await producer.commit_transaction()
     assert await stage.read() == [b"%d" % number for number in range(10)]
+
+
+@scenario()
+async def test_every_send_looks_at_the_transaction(stage: Stage) -> None:
+    """Without transactions the later records of a batch are appended in one step of C, which looks at nothing else."""
+    async with stage.producer(linger_ms=30_000, max_request_size=1_000) as producer:
+        await producer.begin_transaction()
+        await producer.send("out", b"1", partition=0)
+        producer.send_soon("out", b"2", partition=0)
+        commit = asyncio.create_task(producer.commit_transaction())
+        await asyncio.sleep(0)
+        with pytest.raises(UsageError, match="being committed"):
+            producer.send_soon("out", b"3", partition=0)
+        await commit
+        with pytest.raises(UsageError, match="no transaction is open"):
+            producer.send_soon("out", b"4", partition=0)
+        await producer.begin_transaction()
+        await producer.send("out", b"5", partition=0)
+        producer.send_soon("out", b"6", partition=0)
+        for value in (bytes(2_000), b"7"):
+            with pytest.raises(MessageTooLarge):
+                producer.send_soon("out", value, partition=0)
+        await producer.abort_transaction()
+    assert await stage.read() == [b"1", b"2"]
+
+
+@scenario()
+async def test_many_records_by_one_call(stage: Stage) -> None:
+    values = [b"%d" % number for number in range(3_000)]
+    async with stage.producer(linger_ms=30_000) as producer:
+        with pytest.raises(UsageError, match="no transaction is open"):
+            await producer.send_many("out", values)
+        async with producer.transaction():
+            await producer.send_many("out", [ProducerRecord("out", value, partition=1) for value in values])
+        with pytest.raises(KeyError):
+            async with producer.transaction():
+                await producer.send_many("out", values)
+                raise KeyError
+    assert await stage.read() == values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -319,3 +320,22 @@ async def test_an_id_that_the_coordinator_has_forgotten(stage: Stage) -> None:
         async with producer.transaction():
             await producer.send("out", b"3", partition=0)
     assert await stage.read() == [b"1", b"3"]
+
+
+@scenario()
+async def test_after_the_last_epoch_of_an_id_there_is_another_id(stage: Stage) -> None:
+    async with stage.producer():
+        known = stage.cluster._state.transactions._known["id"]
+    known.epoch = 0x7FFF - 4
+    async with stage.producer() as producer:
+        assert producer._runtime.transactions is not None
+        ids = set()
+        for number in range(8):
+            ids.add(producer._runtime.transactions.machine.identity.producer_id)
+            with contextlib.suppress(KeyError):
+                async with producer.transaction():
+                    await producer.send_and_wait("out", b"%d" % number, partition=0)
+                    if number % 2:
+                        raise KeyError
+        assert len(ids) == 2
+    assert await stage.read() == [b"0", b"2", b"4", b"6"]

@@ -18,6 +18,7 @@ from aiokc.core.produce.settling import PartitionAnswer, settle, unanswered
 from aiokc.error_codes import ErrorCode
 from aiokc.records import open_batch, split_batches
 from aiokc.types import Broker, PartitionInfo, TopicInfo, TopicPartition
+from tests.suite.examples import examples
 
 PARTITIONS = 2
 DELIVERY_TIMEOUT = 100.0
@@ -252,4 +253,6 @@ def read_values(frame: bytes) -> list[bytes]:
 
 
 TestProducing = Producing.TestCase
-TestProducing.settings = settings(max_examples=150, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+TestProducing.settings = settings(
+    examples(60, thorough=1000), stateful_step_count=40, suppress_health_check=list(HealthCheck)
+)

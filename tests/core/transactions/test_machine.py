@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -107,8 +108,14 @@ def test_a_wrong_call_raises_and_changes_nothing(version: int) -> None:
         with pytest.raises(UsageError):
             producer.feed(calls[name])
     producer.ready()
-    for name in ("commit", "abort", "offsets", "initialize"):
-        with pytest.raises(UsageError, match="begin one first"):
+    said = {
+        "commit": "commit_transaction()",
+        "abort": "abort_transaction()",
+        "offsets": "send_offsets()",
+        "initialize": "start()",
+    }
+    for name, call in said.items():
+        with pytest.raises(UsageError, match=re.escape(f"{call}: no transaction is open: begin one first")):
             producer.feed(calls[name])
     producer.feed(Begin())
     with pytest.raises(UsageError, match="commit it, or abort it"):
@@ -151,8 +158,18 @@ def test_v2_adds_nothing_and_each_transaction_has_an_epoch_of_its_own() -> None:
     producer.feed(Produced())
     producer.feed(Commit())
     assert producer.settle() == [EndTxn(ProducerIdentity(1, 0), True, True)]
+    assert producer.machine.deadline == math.inf, "while a request is under way"
     assert producer.answer() == [Renewed(ProducerIdentity(1, 1)), Ended(True)]
-    assert producer.state is State.READY
+    assert (producer.state, producer.machine.identity) == (State.READY, ProducerIdentity(1, 1))
+
+
+def test_v2_an_end_that_brings_no_identity_is_followed_by_the_request_for_one() -> None:
+    """No broker answers so; a producer that went on under the old epoch would be in the old transaction."""
+    producer = Producer(2).begun(T0).commits()
+    assert producer.feed(Answered(producer.last, ErrorCode.NONE, "", None, 2)) == [
+        Ended(True),
+        InitProducerId(ProducerIdentity(1, 0)),
+    ]
 
 
 @both
@@ -183,6 +200,10 @@ def test_no_end_before_the_last_batch_is_answered(version: int) -> None:
     assert len(producer.sent) == before
     producer.feed(Settled(settle.step))
     assert isinstance(producer.last, EndTxn)
+    producer.answer()
+    producer.feed(Begin())
+    producer.writes(T0).feed(Commit())
+    assert len(producer.of(EndTxn)) == 1, "that the last transaction was settled says nothing about this one"
 
 
 def test_v1_the_first_pause_for_the_transaction_before_is_short() -> None:
@@ -195,6 +216,14 @@ def test_v1_the_first_pause_for_the_transaction_before_is_short() -> None:
     producer.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
     producer.waits()
     assert producer.now - began == pytest.approx(0.02 + BACKOFF)
+
+
+def test_v1_only_the_transaction_before_makes_the_first_pause_short() -> None:
+    producer = Producer(0).ready()
+    producer.feed(Begin())
+    producer.feed(Appended(T0))
+    producer.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert producer.machine.deadline == producer.now + BACKOFF
 
 
 # Offsets

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from aiokc import RawRecord
+from aiokc.cli.producing.production import counted
 from aiokc.error_codes import ErrorCode
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster, faults
@@ -20,7 +21,7 @@ from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.produce import ProduceRequest
 from aiokc.wire.messages.txn import EndTxnRequest
 from tests.cli.output.test_live import screen_of
-from tests.cli.running import Result, aiokc, system_of
+from tests.cli.running import Result, Stream, aiokc, system_of
 
 BINARY = bytes(range(256))
 
@@ -89,7 +90,7 @@ def stored(cluster: Cluster, topic: str) -> list[RawRecord]:
 def test_what_is_sent(words: str, stdin: bytes, expected: set[tuple[bytes | None, bytes | None]]) -> None:
     async def story(cluster: Cluster) -> None:
         result = await sent(cluster, *words.split(), stdin=stdin)
-        assert (result.code, result.out, result.err) == (0, "", f"{len(expected)} records stored in events\n")
+        assert (result.code, result.out, result.err) == (0, "", f"{counted(len(expected))} stored in events\n")
         await asyncio.sleep(1)  # virtual: with acks=0 nothing tells when a record is stored
         assert pairs(cluster) == expected
 
@@ -126,10 +127,13 @@ def test_what_cat_writes_is_sent_as_it_was() -> None:
         copied = await aiokc("produce", "copy", "--json", bootstrap=cluster.bootstrap, stdin=written.out.encode())
         assert (copied.code, copied.err) == (0, "9 records stored in copy\n")
         assert whole(cluster, "copy") == whole(cluster, "events")
-        where = {one.partition for one in stored(cluster, "copy") if one.key == b""}
-        assert len(where) == 3
-        await sent(cluster, "--json", "-p", "-1", stdin=written.out.encode())  # as keys choose
-        assert len({one.partition for one in stored(cluster, "events")[9:] if one.key == b"" and one.offset > 3}) <= 1
+        assert {one.partition for one in stored(cluster, "copy") if one.key == b""} == {0, 1, 2}
+        again = [line for line in written.out.splitlines() if '"key":"",' in line]
+        before = [cluster.end_offset("copy", partition) for partition in range(3)]
+        words = ("copy", "--json", "-p", "-1")  # as keys choose
+        await aiokc("produce", *words, bootstrap=cluster.bootstrap, stdin="\n".join(again).encode())
+        after = [cluster.end_offset("copy", partition) for partition in range(3)]
+        assert sorted(now - then for now, then in zip(after, before, strict=True)) == [0, 0, 3]
 
     virtually(story)
 
@@ -177,7 +181,7 @@ def test_a_line_that_is_wrong_ends_it(words: str, stdin: bytes, sentence: str) -
         error, *rest = result.err.splitlines()
         assert sentence in error
         assert len(error) < 300
-        assert rest == ["1 records stored in events"]
+        assert rest == ["1 record stored in events"]
         assert len(stored(cluster, "events")) == 1
 
     virtually(story)
@@ -241,7 +245,7 @@ def test_files_are_values(tmp_path: Path) -> None:
             assert result.code == 1
             assert result.err.startswith(f"error: {name}: ")
             assert why in result.err
-            assert result.err.endswith("\n1 records stored in events\n")
+            assert result.err.endswith("\n1 record stored in events\n")
         result = await sent(cluster, "--file", "/dev/zero")
         assert "longer than 1048576" in result.err
 
@@ -258,6 +262,31 @@ def test_a_cluster_that_goes_away_ends_it_in_time() -> None:
         assert "error: line 1: events-" in result.err
         assert "(it may be stored all the same)" in result.err
         assert result.err.endswith("0 of 2 records stored in events\n")
+
+    virtually(story)
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (1.0, ["interrupted after 43 records", "43 records stored in events"]),  # while it waits for memory
+        (9.0, ["interrupted after 100 records", "96 of 100 records stored in events"]),  # while it waits for the rest
+    ],
+)
+def test_ctrl_c_sends_what_was_read_and_says_what_became_of_it(after: float, said: list[str]) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(ProduceRequest, faults.delay(2))
+        options = ["-p", "0", "-X", "buffer.memory=20000", "-X", "batch.size=10000", "-X", "max.in.flight=1"]
+        variables = {"AIOKC_BOOTSTRAP_SERVERS": cluster.bootstrap}
+        system = system_of(environ=variables, stdin=(b"x" * 400 + b"\n") * 100)
+        running = asyncio.ensure_future(aiokc("produce", "events", *options, system=system))
+        await asyncio.sleep(after)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert isinstance(system.stderr, Stream)
+        lines = system.stderr.text.splitlines()
+        assert [lines[0], lines[-1]] == said
 
     virtually(story)
 

@@ -1,0 +1,313 @@
+"""The sender: versions of old brokers, requests in flight, memory that is wanted, leaders without hints, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import Producer
+from aiokc.client.produce.sender import Sender
+from aiokc.errors import AuthorizationFailed, BufferFull, KafkaError, RecordRefused, UnsupportedVersion
+from aiokc.testing import ApiKey, Cluster, ErrorCode
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import drop, lose_answer
+from aiokc.wire.messages.produce import ProduceRequest
+from tests.client.virtually import Asked, virtually
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def producing(cluster: Cluster, **options: Any) -> Producer[Any, Any]:
+    return Producer(**{"bootstrap_servers": cluster.bootstrap, **options})
+
+
+def sender_of(producer: Producer[Any, Any]) -> Sender:
+    return producer._runtime.sender
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def values(cluster: Cluster, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in cluster.records("t", partition)]
+
+
+@pytest.mark.parametrize(
+    ("release", "version"), [("2.1", 7), ("2.3", 7), ("2.4", 8), ("2.8", 9), ("3.6", 9), ("3.7", 10), ("4.3", 13)]
+)
+def test_each_release_is_spoken_to_in_its_version(release: str, version: int) -> None:
+    """S2. By topic id from 13 on, and by name where no id is known, which is so before 2.8."""
+    seen: list[int] = []
+
+    async def story(cluster: Cluster) -> None:
+        async def look(exchange: Exchange) -> None:
+            seen.append(exchange.version)
+            topic = exchange.request.topic_data[0]
+            assert bool(topic.name) == (exchange.version < 13)
+
+        cluster.intercept(ApiKey.PRODUCE, look)
+        async with producing(cluster, compression_type="zstd" if release == "2.1" else "none") as producer:
+            assert (await producer.send_and_wait("t", b"v", partition=0)).offset == 0
+
+    virtually(story, brokers=1, as_version=release)
+    assert set(seen) == {version}
+
+
+def test_a_codec_that_a_broker_does_not_know_fails_the_record_and_says_so() -> None:
+    """KIP-110: zstd needs version 7."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, compression_type="zstd") as producer:
+            sender_of(producer)._least_version = 14
+            with pytest.raises(UnsupportedVersion, match="compression_type"):
+                await producer.send_and_wait("t", b"v", partition=0)
+
+    virtually(story, brokers=1)
+
+
+def test_a_leader_that_moves_is_found_where_no_answer_names_it() -> None:
+    """Before KIP-951 the metadata say it: they are asked for at once."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            cluster.move_leader("t")
+            began = now()
+            await producer.send_and_wait("t", b"1", partition=0)
+            assert now() - began < 1
+
+    virtually(story, as_version="3.5")
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_no_more_requests_are_in_flight_than_the_option_says(most: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        options = {"max_in_flight_requests_per_connection": most, "batch_size": 0, "linger_ms": 0}
+        async with producing(cluster, **options) as producer:
+            for partition in range(8):
+                await producer.send_and_wait("t", b"", partition=partition)
+            hold = asyncio.Event()
+
+            async def stalled(exchange: Exchange) -> None:
+                await hold.wait()
+
+            cluster.intercept(ApiKey.PRODUCE, stalled)
+            for number in range(20):
+                for partition in range(8):
+                    await producer.send("t", b"%d" % number, partition=partition)
+                await asyncio.sleep(0.01)
+            (channel,) = sender_of(producer)._channels.values()
+            assert len(channel.in_flight) == most
+            assert len({batch for one in channel.in_flight for batch in one.asked.batches}) == 8 * most
+            hold.set()
+        assert values(cluster, 7) == [b"", *(b"%d" % number for number in range(20))]
+
+    virtually(story, brokers=1, topics={"t": 8})
+
+
+def test_one_request_has_the_batches_of_all_partitions_of_its_broker() -> None:
+    """S1."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, linger_ms=10) as producer:
+            await producer.partitions_for("t")
+            asked = Asked(cluster, asyncio.get_running_loop())  # type: ignore[arg-type]
+            for partition in range(12):
+                await producer.send("t", b"", partition=partition)
+            await producer.flush()
+            sizes = [sum(len(topic.partition_data) for topic in one.topic_data) for _, one in asked.of(ProduceRequest)]
+            assert sizes == [4, 4, 4]
+
+    virtually(story, topics={"t": 12})
+
+
+def test_memory_that_is_wanted_ends_linger() -> None:
+    """A2: for a call that waits, and for send_soon(), which does not."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, linger_ms=60_000, buffer_memory=16_384, delivery_timeout_ms=120_000) as producer:
+            await producer.partitions_for("t")
+            began = now()
+            for _ in range(3):
+                await producer.send("t", bytes(9000), partition=0)
+            with pytest.raises(BufferFull):
+                producer.send_soon("t", bytes(9000), partition=0)
+            await asyncio.sleep(1)
+            producer.send_soon("t", bytes(9000), partition=0)
+            assert now() - began < 2
+
+    virtually(story, brokers=1)
+
+
+def test_if_the_producer_is_refused_what_waits_fails_too() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = producing(cluster, linger_ms=60_000, delivery_timeout_ms=120_000)
+        await producer.start()
+        await producer.partitions_for("t")
+        cluster.intercept(ApiKey.PRODUCE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        waits = await producer.send("t", b"waits", partition=1)
+        refused = await producer.send("t", b"refused", partition=0)
+        producer._runtime.accumulator.queue(("t", 0)).waiting[0].urgent = True  # type: ignore[arg-type]
+        sender_of(producer).wake.notify()
+        for one in (refused, waits):
+            with pytest.raises(RecordRefused) as failed:
+                await one
+            assert failed.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        with pytest.raises(AuthorizationFailed):
+            await producer.send("t", b"")
+        await producer.stop()
+
+    virtually(story, brokers=1)
+
+
+def test_an_idle_sender_sleeps() -> None:
+    """F5: it is not woken by each record, nor by time, but where something is to be done."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, linger_ms=1000, metadata_max_age_ms=3_600_000) as producer:
+            await producer.send_and_wait("t", b"", partition=0)
+            await asyncio.sleep(1)
+            looks = _Looks(producer)
+            await asyncio.sleep(100)
+            assert looks.count == 0
+            for _ in range(100):
+                await producer.send("t", b"", partition=0)
+            await asyncio.sleep(0.5)
+            assert looks.count <= 2
+            await producer.flush()
+            looks.count = 0
+            cluster.intercept(ApiKey.PRODUCE, drop(), times=1)
+            await producer.send("t", b"", partition=0)
+            await asyncio.sleep(20)
+            assert looks.count <= 4, "it waits for the answer"
+
+    virtually(story, brokers=1)
+
+
+class _Looks:
+    """Counts how often the sender looks at its batches."""
+
+    def __init__(self, producer: Producer[Any, Any]) -> None:
+        self.count = 0
+        accumulator = producer._runtime.accumulator
+        ready = accumulator.ready
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            self.count += 1
+            return ready(*arguments, **named)
+
+        accumulator.ready = counted  # type: ignore[method-assign]
+
+
+def test_a_broker_that_takes_nothing_is_known_as_slow() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, max_in_flight_requests_per_connection=1, linger_ms=0) as producer:
+            await producer.send_and_wait("t", b"", partition=0)
+            assert sender_of(producer).slow_nodes(0.5) == set()
+            cluster.intercept(ApiKey.PRODUCE, drop(), times=1)
+            await producer.send("t", b"", partition=0)
+            await asyncio.sleep(1)
+            assert sender_of(producer).slow_nodes(0.5) == set(), "nothing waits for it"
+            waits = await producer.send("t", b"", partition=1)
+            await asyncio.sleep(1)
+            assert sender_of(producer).slow_nodes(0.5) == {1}
+            assert sender_of(producer).slow_nodes(2.0) == set()
+            await waits
+            assert sender_of(producer).slow_nodes(0.5) == set()
+
+    virtually(story, brokers=1)
+
+
+def test_what_is_in_flight_is_waited_for_and_not_for_ever() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            await producer.send_and_wait("t", b"", partition=0)
+            sender = sender_of(producer)
+            assert await sender.answered()
+            cluster.intercept(ApiKey.PRODUCE, drop(), times=1)
+            sent = await producer.send("t", b"", partition=0)
+            await asyncio.sleep(1)
+            began = now()
+            assert not await sender.answered(2.0)
+            assert now() - began == pytest.approx(2.0)
+            assert sender.unanswered == 1
+            assert await sender.answered()
+            await sent
+
+    virtually(story, brokers=1)
+
+
+def test_an_idle_topic_is_forgotten_and_its_sequences_are_not() -> None:
+    """KIP-526: the metadata no longer ask for it; a later record has the next sequence."""
+
+    async def story(cluster: Cluster) -> None:
+        options = {"metadata_max_idle_ms": 5000, "metadata_max_age_ms": 2000}
+        async with producing(cluster, **options) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            metadata = producer._runtime.cluster_client.metadata
+            assert metadata.followed == frozenset({"t"})
+            await asyncio.sleep(4)
+            await producer.send_and_wait("t", b"1", partition=0)
+            await asyncio.sleep(4)
+            assert metadata.followed == frozenset({"t"})
+            await asyncio.sleep(4)
+            assert metadata.followed == frozenset()
+            assert (await producer.send_and_wait("t", b"2", partition=0)).offset == 2
+            assert producer.metrics().retries == 0
+
+    virtually(story, brokers=1)
+
+
+def test_a_broker_that_offers_no_version_for_the_producer_id_ends_it_at_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        del cluster._state.versions[ApiKey.INIT_PRODUCER_ID]  # type: ignore[attr-defined]
+        async with producing(cluster) as producer:
+            await asyncio.sleep(1)
+            with pytest.raises(KafkaError, match="InitProducerId"):
+                await producer.send("t", b"")
+
+    virtually(story, brokers=1)
+
+
+def test_what_may_be_stored_twice_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """S8: an attempt ended without an answer, and then the broker has forgotten the producer."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            cluster.intercept(ApiKey.PRODUCE, lose_answer(), times=1)
+            sent = await producer.send("t", b"1", partition=0)
+            await asyncio.sleep(0.01)
+            cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_PRODUCER_EPOCH, times=1)
+            assert (await sent).offset == 2
+            assert values(cluster) == [b"0", b"1", b"1"]
+            assert producer.metrics().renumbered == producer.metrics().epoch_bumps == 1
+
+    virtually(story, brokers=1)
+    assert "t-0: records are sent again in another epoch" in caplog.text
+
+
+def test_records_go_on_while_sasl_sessions_are_renewed() -> None:
+    """KIP-368: the connection authenticates again between two requests; none is lost, and none is stored twice."""
+
+    async def story(cluster: Cluster) -> None:
+        options = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "allow_plaintext_credentials": True,
+        }
+        login = {"sasl_plain_username": "alice", "sasl_plain_password": "secret"}
+        async with producing(cluster, **options, **login, linger_ms=0) as producer:
+            sent = []
+            for number in range(300):
+                sent.append(await producer.send("t", b"%d" % number, partition=0))
+                await asyncio.sleep(0.05)
+            await producer.flush()
+            assert [(await one).offset for one in sent] == list(range(300))
+            assert producer.metrics().failed_requests <= producer.metrics().nodes[1].connects
+        assert values(cluster) == [b"%d" % number for number in range(300)]
+
+    virtually(story, brokers=1, sasl={"alice": "secret"}, session_ms=2000)

@@ -1,0 +1,112 @@
+"""send_many() of Arrow columns: each row is the record that its columns say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiokc import Client, Producer, ProducerInterceptor, TopicPartition
+from aiokc.errors import ConfigError, MessageTooLarge
+from aiokc.testing import Cluster
+
+from .test_producer import producing, values
+
+pa = pytest.importorskip("pyarrow")
+pytestmark = pytest.mark.timeout(30)
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+async def test_each_row_becomes_its_record() -> None:
+    batch = pa.record_batch(
+        {
+            "id": pa.array([1, 2, 3]),
+            "value": pa.array(["a", None, ""]),
+            "key": pa.array([b"k", b"", None]),
+            "partition": pa.array([2, 2, 2], pa.int32()),
+            "timestamp": pa.array([5, 6, 7], pa.timestamp("ms")),
+            "headers": pa.array([[{"key": "ü", "value": b"1"}], None, []], HEADERS),
+        }
+    )
+    async with Cluster(topics={"t": 3}) as cluster, producing(cluster) as producer:
+        for _ in range(2):  # the first time each row begins a batch, or waits for it
+            await (await producer.send_many("t", batch))
+        records = cluster.records("t", 2)
+        assert [(one.value, one.key, one.timestamp, one.headers) for one in records] == [
+            (b"a", b"k", 5, (("ü", b"1"),)),
+            (None, b"", 6, ()),
+            (b"", None, 7, ()),
+        ] * 2
+
+
+async def test_many_rows_are_stored_in_order_by_their_keys() -> None:
+    numbers = [b"%d" % number for number in range(20_000)]
+    batch = pa.record_batch({"value": numbers, "key": [number[-1:] for number in numbers]})
+    async with Cluster(topics={"t": 4}) as cluster, producing(cluster) as producer:
+        delivery = await producer.send_many("t", batch)
+        assert delivery.count == 20_000
+        await delivery
+        by_key: dict[bytes | None, list[bytes | None]] = {}
+        for partition in range(4):
+            for one in cluster.records("t", partition):
+                by_key.setdefault(one.key, []).append(one.value)
+        assert by_key == {b"%d" % key: numbers[key::10] for key in range(10)}
+
+
+async def test_columns_that_were_read_are_sent_as_they_are() -> None:
+    async with Cluster(topics={"t": 1, "copy": 1}) as cluster, producing(cluster) as producer:
+        await (await producer.send_many("t", [b"%d" % number for number in range(1_000)]))
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            async for columns in client.read_columns({TopicPartition("t", 0): (0, 1_000)}):
+                await (await producer.send_many("copy", columns))
+        assert [(one.value, one.timestamp) for one in cluster.records("copy")] == [
+            (one.value, one.timestamp) for one in cluster.records("t")
+        ]
+
+
+async def test_a_row_that_cannot_be_sent_is_told_with_the_number_of_those_before() -> None:
+    batch = pa.record_batch({"value": [b"1", b"2", bytes(2_000_000), b"3"]})
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        with pytest.raises(MessageTooLarge) as caught:
+            await producer.send_many("t", batch)
+        assert caught.value.appended == 2
+        await producer.flush()
+        assert values(cluster) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        (pa.record_batch({"key": [b"k"]}), "there is no column value"),
+        (pa.record_batch({"value": [1]}), "column value has Arrow's type"),
+        (pa.record_batch({"value": [b"v"], "partition": [-1]}), "partition"),
+        (pa.record_batch({"value": [b"v"], "headers": pa.array([[None]], HEADERS)}), "header"),
+        (b"bytes", "records is bytes"),
+        ("text", "records is str"),
+    ],
+    ids=["no value", "wrong value", "wrong partition", "null header", "bytes", "str"],
+)
+async def test_what_is_no_records(records: Any, message: str) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        with pytest.raises(ConfigError, match=message):
+            await producer.send_many("t", records)
+        assert values(cluster) == []
+
+
+async def test_serializers_are_not_asked_and_interceptors_see_each_row() -> None:
+    batch = pa.record_batch({"value": [b"1", b"2"]})
+    seen: list[object] = []
+
+    class Seeing(ProducerInterceptor):
+        def on_send(self, record: Any) -> Any:
+            seen.append(record.value)
+            return record
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        async with Producer(bootstrap_servers=cluster.bootstrap, value_serializer=str.encode) as producer:
+            with pytest.raises(ConfigError, match="columns hold bytes already"):
+                await producer.send_many("t", batch)
+        async with producing(cluster, interceptors=[Seeing()]) as producer:
+            await (await producer.send_many("t", batch))
+        assert seen == values(cluster) == [b"1", b"2"]
