@@ -277,7 +277,7 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
         (TransactionSession, "bump", _renumber_inside),
         (TransactionSession, "renumbers", True),
         transactional=True,
-        first=9,
+        first=229,
     ),
     "end before the last answer": _bug(
         "torn, aborted", (TransactionDriver, "_settle", _settle_at_once), transactional=True, first=1
@@ -290,6 +290,6 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
         "torn, aborted", (TransactionMachine, "_end", _go_on_with_the_epoch), transactional=True, first=523
     ),
     "a dead block says nothing": _bug(
-        "torn", (TransactionDriver, "is_open", _open_unless_dead), transactional=True, first=77
+        "torn", (TransactionDriver, "is_open", _open_unless_dead), transactional=True, first=81
     ),
 }

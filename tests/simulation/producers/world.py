@@ -122,7 +122,7 @@ class World:
         return [app.plan for app in self._apps.values()]
 
     def stopped(self) -> list[str]:
-        return [name for name, app in self._apps.items() if app.stopped]
+        return [name for name, app in self._apps.items() if app.stopped and not app.crashed]
 
     async def _life(self, plan: AppPlan) -> None:
         """Run one application from its start to its end."""
