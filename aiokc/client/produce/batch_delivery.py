@@ -96,13 +96,12 @@ class BatchDelivery:
         while (found := next((one for one in self._found() if one[0].outcome is None), None)) is not None:
             open_batch, index, _ = found
             told = asyncio.get_running_loop().create_future()
-            open_batch.waiting.append((index, told))
+            open_batch.waiting[told] = index
             try:
                 yield from told
             finally:
                 if told.cancelled():
-                    holder = open_batch.find(index)[0]
-                    holder.waiting[:] = [one for one in holder.waiting if one[1] is not told]
+                    open_batch.find(index)[0].waiting.pop(told, None)
 
     def _found(self) -> Iterator[tuple[ProducerBatch, int, int]]:
         """The pieces as they are now: a batch that was split has them in its parts."""

@@ -80,14 +80,15 @@ class Delivery(RecordPlace):
         return stored_as(batch.tp, index, outcome, self._timestamp)
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
-        while (batch := self._find()[0]).outcome is None:
-            entry = (self._find()[1], asyncio.get_running_loop().create_future())
-            batch.waiting.append(entry)
+        while (found := self._find())[0].outcome is None:
+            batch, index = found
+            told = asyncio.get_running_loop().create_future()
+            batch.waiting[told] = index
             try:
-                yield from entry[1]
+                yield from told
             finally:
-                if entry[1].cancelled():
-                    self._forget(entry)
+                if told.cancelled():
+                    self._find()[0].waiting.pop(told, None)
         return self.result()
 
     def place(self) -> tuple[ProducerBatch, int, int]:
@@ -105,10 +106,6 @@ class Delivery(RecordPlace):
 
     def _find(self) -> tuple[ProducerBatch, int]:
         return self._batch.find(self._index)
-
-    def _forget(self, entry: tuple[int, asyncio.Future[None]]) -> None:
-        waiting = self._find()[0].waiting
-        waiting[:] = [one for one in waiting if one[1] is not entry[1]]
 
     def __repr__(self) -> str:
         batch, _ = self._find()

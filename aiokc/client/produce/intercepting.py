@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...core.rate_limit import RateLimit, and_more
@@ -21,8 +21,14 @@ _COMPLAINT_SECONDS: Final = 30.0
 class ProducerInterceptors:
     """The interceptors of one producer (KIP-42)."""
 
-    def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
+    def __init__(
+        self,
+        interceptors: Sequence[ProducerInterceptor],
+        checked: Callable[[ProducerRecord[Any, Any]], ProducerRecord[Any, Any]],
+    ) -> None:
+        """``checked`` raises ConfigError for a record that can't be sent, as the producer does for its arguments."""
         self._interceptors = tuple(interceptors)
+        self._checked = checked
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._closed = False
 
@@ -33,7 +39,7 @@ class ProducerInterceptors:
                 changed: object = one.on_send(record)
                 if not isinstance(changed, ProducerRecord):
                     raise TypeError(f"on_send() returned {type(changed).__name__}: it must return the record to send")
-                record = changed
+                record = changed if changed is record else self._checked(changed)
             except USER_ERRORS as error:
                 self._complain(one, "on_send", "the record that it was given goes on", error)
         return record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from ...core.produce.accumulator import RecordAccumulator
@@ -19,7 +19,7 @@ class MemoryWaiters:
     def __init__(self, accumulator: RecordAccumulator, wake: Callable[[], None]) -> None:
         self._accumulator = accumulator
         self._wake = wake
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: OrderedDict[asyncio.Future[None], int] = OrderedDict()  # and the size that each waits for
         self._granted = 0  # calls that were granted room and have not resumed yet
 
     def __len__(self) -> int:
@@ -43,8 +43,7 @@ class MemoryWaiters:
             return False
         loop = asyncio.get_running_loop()
         granted: asyncio.Future[None] = loop.create_future()
-        entry = (size, granted)
-        self._waiting.append(entry)
+        self._waiting[granted] = size
         self._wake()
         timer = loop.call_later(timeout, _expire, granted)
         try:
@@ -61,8 +60,7 @@ class MemoryWaiters:
             return True
         finally:
             timer.cancel()
-            if entry in self._waiting:
-                self._waiting.remove(entry)
+            self._waiting.pop(granted, None)
             loop.call_soon(self.grant)  # what is behind this one may fit
 
     def _take_back(self, size: int) -> None:
@@ -71,8 +69,8 @@ class MemoryWaiters:
 
     def grant(self) -> None:
         """Give room to as many as there is room for, in order. To be called when memory has become free."""
-        while self._waiting and self._accumulator.has_room(self._waiting[0][0]):
-            size, granted = self._waiting.popleft()
+        while self._waiting and self._accumulator.has_room(next(iter(self._waiting.values()))):
+            granted, size = self._waiting.popitem(last=False)
             if not granted.done():
                 self._granted += 1
                 self._accumulator.used += self._accumulator.cost(size)
@@ -81,7 +79,7 @@ class MemoryWaiters:
     def close(self, error: Callable[[], Exception]) -> None:
         """Have every call that waits raise an error."""
         while self._waiting:
-            _, granted = self._waiting.popleft()
+            granted, _ = self._waiting.popitem(last=False)
             if not granted.done():
                 granted.set_exception(error())
 

@@ -30,12 +30,12 @@ class Outcomes:
         for batch in batches:
             outcome = batch.outcome
             has_failed = isinstance(outcome, Failure)
-            for index, waiter in batch.waiting:
+            for waiter, index in batch.waiting.items():
                 if not waiter.done():
                     if has_failed:
                         batch.observe(index)
                     waiter.set_result(None)
-            batch.waiting = []
+            batch.waiting = {}
             if batch.callbacks:
                 self._held.setdefault(batch.tp, []).append(batch)
                 for index, told in batch.callbacks:

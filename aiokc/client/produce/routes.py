@@ -86,6 +86,8 @@ class Routes:
             if info is None or not info.partitions:
                 self._raise_refusal(cluster, topic)
                 return None
+            if topic not in self._topics:  # forgotten as idle: the snapshot still has it, and nothing refreshes that
+                self.follow(topic)
             route = self._routes[topic] = self._made(topic, info, route)
         return route
 
@@ -122,8 +124,12 @@ class Routes:
         try:
             return await self._metadata.wait_for(look, timeout, what)
         except RequestTimedOut as error:
-            is_unknown = self._metadata.cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise self.missing(topic, partition, f"{error}{_NO_SUCH_TOPIC if is_unknown else ''}") from error
+            cluster, why = self._metadata.cluster, ""
+            if cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                why = _NO_SUCH_TOPIC
+            elif partition is not None and (info := cluster.topics.get(topic)) is not None:
+                why = f"; the topic has {len(info.partitions)} partitions"
+            raise self.missing(topic, partition, f"{error}{why}") from error
 
     def look_again(self) -> None:
         """Something is not in the metadata that may have appeared since."""

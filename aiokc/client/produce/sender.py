@@ -196,6 +196,8 @@ class Sender:
             hurry = self._no_linger or self._memory_is_wanted()
             self._no_linger = False
             ready = accumulator.ready(cluster, now, hurry=hurry)
+            if accumulator.finished:  # what was appended for a topic that was recreated since
+                self._told()
             for tp in ready.renumbered:
                 logger.warning("%s: records are sent again in another epoch, and may be stored twice (KIP-360)", tp)
             for batch in ready.to_compress:
@@ -229,6 +231,8 @@ class Sender:
         """Compress a large batch in a thread, while others are sent."""
         await asyncio.get_running_loop().run_in_executor(None, batch.close)
         batch.closing = False
+        if batch.outcome is not None:  # it has failed meanwhile: no thread was free for as long as it could wait
+            batch.forget()
         self.accumulator.closed(batch)
         self._told()
         self.wake.notify()

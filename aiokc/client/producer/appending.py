@@ -21,6 +21,7 @@ from ..produce.routes import Routes, TopicRoute
 from ..produce.sender import Sender
 from ..produce.serializing import Serializing
 from .quick_sends import QuickSends
+from .records import checked_record
 
 
 class Appending:
@@ -51,7 +52,7 @@ class Appending:
         self.memory = memory
         self.callbacks = callbacks
         self.serializing = serializing
-        self.interceptors = ProducerInterceptors(config.interceptors) if config.interceptors else None
+        self.interceptors = ProducerInterceptors(config.interceptors, _checked) if config.interceptors else None
         self.check = check
         self.now = now
         self.clock = clock
@@ -114,6 +115,7 @@ class Appending:
             if not await self.memory.wait(size, deadline - self.now()):
                 raise self._buffer_full(record)
             self.check()
+            route = self.routes.known(topic) or route  # it may have been forgotten as idle meanwhile
         return self._append(route, partition, record, key, value, size, None)
 
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
@@ -211,6 +213,10 @@ class Appending:
             timestamp = -1 if record.timestamp_ms is None else record.timestamp_ms
             metadata = RecordMetadata(record.topic, _partition(record), None, timestamp)
             self.callbacks.add(partial(self._acknowledged, record.headers, metadata, error))
+
+
+def _checked(record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+    return checked_record(*record)
 
 
 def _partition(record: ProducerRecord[Any, Any]) -> int:

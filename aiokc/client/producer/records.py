@@ -21,8 +21,7 @@ def checked_record(
         partition = checked_count("partition", partition, least=0, most=_MOST_32)
     if timestamp_ms is not None:
         timestamp_ms = checked_count("timestamp_ms", timestamp_ms, least=0, most=_MOST_64)
-    if headers:
-        headers = _checked_headers(headers)
+    headers = _checked_headers(headers) if headers else ()
     return ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
 
 
@@ -38,6 +37,16 @@ def _checked_headers(headers: Any) -> HeadersToSend:
     except (TypeError, ValueError) as error:
         raise ConfigError(f"headers={shown(headers)}: give pairs of a name and bytes, or None") from error
     for name, content in pairs:
-        if type(name) is not str or not (content is None or type(content) is bytes):
-            raise ConfigError(f"header ({shown(name)}, ...): a name is a str, and its content bytes or None")
+        if type(name) is not str or not (content is None or type(content) is bytes) or not _is_encodable(name):
+            raise ConfigError(
+                f"header ({shown(name)}, ...): a name is a str that UTF-8 can encode, and its content bytes or None"
+            )
     return pairs
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return True

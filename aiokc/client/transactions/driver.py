@@ -120,6 +120,7 @@ class TransactionDriver:
         self.doom: Failure | None = None
         self.moved = Signal()
         self.begun = 0  # transactions, so far
+        self.stopped_in = 0  # the transaction that was open when the producer was stopped, and was aborted
         self.last_error: KafkaError | None = None  # why the last control request has failed; None if it has not
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._name = transactional_id
@@ -293,6 +294,7 @@ class TransactionDriver:
         try:
             if self.machine.state in State.IN_TRANSACTION | State.ABORTABLE_ERROR:
                 logger.warning("transactional id %r: stopped with an open transaction: aborting it", self._name)
+                self.stopped_in = self.begun
                 await self.abort(deadline)
             elif self.machine.state in OPEN and self._end is not None:
                 await self._wait(self._end.outcome, deadline, "the end of the transaction")

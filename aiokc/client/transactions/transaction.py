@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 
 import anyio
 
-from ...errors import ConfigError, KafkaError, shown
+from ...errors import ConfigError, KafkaError, ProducerClosed, shown
 from ...types import ConsumerRecords, GroupMetadata, OffsetAndMetadata, RecordColumns, TopicPartition
 from ..arguments import checked_offsets, checked_seconds
 from .driver import TransactionDriver
@@ -49,6 +49,8 @@ class Transaction:
     ) -> None:
         driver = self._driver
         if not driver.is_open(self._number):
+            if error is None and driver.stopped_in == self._number:
+                raise ProducerClosed("stopped inside of the block: its transaction was aborted, not committed")
             return  # the block has ended it by hand
         if error is not None:
             if (failure := await self._abort()) is not None and failure is not error:

@@ -286,6 +286,8 @@ class RecordAccumulator:
         size = 0
         for queue in queues:
             batch = queue.waiting[0]
+            if not self.session.may_drain(queue.tp):  # another partition has failed since, and the transaction with it
+                continue
             self.close(batch)
             if taken and size + batch.size > self.options.max_request_size:
                 break
@@ -341,7 +343,7 @@ class RecordAccumulator:
                 if batch in queue.in_flight:
                     queue.unresolved = queue.unresolved or batch.is_numbered
                     self.fail(queue, batch, failure.maybe())
-                elif not batch.closing:
+                else:
                     queue.waiting.remove(batch)
                     self.fail(queue, batch, failure)
 

@@ -47,7 +47,7 @@ class ProducerBatch:
     ``number`` orders the batches of a partition, ``created`` is when its first record was appended (loop time).
     ``sequence`` and ``identity`` are set when it is first drained, and are frozen while it may be in the log under
     them. ``unclear``: an attempt has ended so that the batch may be in the log. ``waiting`` and ``callbacks`` belong to
-    the driver: pairs of an index and what is to be told of that record's outcome. They move to the parts in a split.
+    the driver: what is to be told of a record's outcome, and the record's index. They move to the parts in a split.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class ProducerBatch:
         self.outcome: Outcome | None = None
         self.parts: list[ProducerBatch] = []
         self.starts: list[int] = []  # the index of each part's first record
-        self.waiting: list[tuple[int, Any]] = []
+        self.waiting: dict[Any, int] = {}
         self.callbacks: list[tuple[int, Any]] = []
         self.observed: set[int] | None = None
         self.watched: list[tuple[object, int, int]] = []  # by whom, from which record on, and how many
@@ -143,10 +143,12 @@ class ProducerBatch:
         return f"{error_name(self.last_code)}{self.last_text and f' ({self.last_text})'}"
 
     def close(self) -> None:
-        """Compress it, if that was not done before. It may run in a thread: nothing else touches ``open`` meanwhile."""
-        if self.closed is None and self.open is not None:
-            self.seal()
-            closed = self.open.close()
+        """Compress it, if that was not done before. It may run in a thread, and meanwhile expire, and be forgotten."""
+        opened = self.open
+        if self.closed is None and opened is not None:
+            self._sealed = True
+            opened.seal()
+            closed = opened.close()
             self._count, self.closed, self.open = closed.count, closed, None
 
     def forget(self) -> None:
@@ -176,9 +178,9 @@ class ProducerBatch:
             self.starts.append(start)
             start += part.count
         self.parts = parts
-        for index, waiter in self.waiting:
+        for waiter, index in self.waiting.items():
             part, at = self.find(index)
-            part.waiting.append((at, waiter))
+            part.waiting[waiter] = at
         for index, callback in self.callbacks:
             part, at = self.find(index)
             part.callbacks.append((at, callback))
@@ -188,7 +190,7 @@ class ProducerBatch:
                 part.marks.append(mark)
         for watcher, first, count in self.watched:
             self._watch_parts(watcher, first, first + count)
-        self.waiting, self.callbacks, self.marks, self.watched = [], [], [], []
+        self.waiting, self.callbacks, self.marks, self.watched = {}, [], [], []
         self.forget()
 
     # Who has seen that its records failed

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...error_codes import ErrorCode
+from ...records.encoding.batch_builder import BATCH_OVERHEAD
 from .accumulator import RecordAccumulator, recreated
 from .batch import ProducerBatch, Stored
 from .failure import Cause, Failure
@@ -103,8 +104,9 @@ def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: Produce
     """Send the records as several batches, under the same sequences: the broker has definitely not stored them."""
     closed = batch.closed
     assert closed is not None
-    most = accumulator.options.batch_size
-    wanted = most if closed.size > most else closed.size // 2
+    # In halves at least, and by the size before compression: random bytes may be longer after it, and one part of the
+    # whole batch would be refused like the batch, again and again.
+    wanted = min(accumulator.options.batch_size, (closed.payload_size + BATCH_OVERHEAD) // 2)
     parts: list[ProducerBatch] = []
     sequence = batch.sequence
     for index, opened in enumerate(closed.split(wanted)):

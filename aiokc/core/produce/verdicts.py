@@ -89,6 +89,9 @@ RULES: Final[dict[int, Rule]] = {
 
 
 def rule_of(code: int) -> Rule:
-    """Return the rule for an error code; for one that Produce should not answer with, by whether it is retriable."""
+    """Return the rule for an error code; for one that Produce should not answer with, by whether it is retriable.
+
+    Nobody knows what such a broker has done with the batch.
+    """
     known = RULES.get(error_code(code))
-    return known if known is not None else _RETRY if is_retriable(code) else _REFUSED
+    return known if known is not None else Rule(Verdict.RETRY if is_retriable(code) else Verdict.REFUSED, unclear=True)

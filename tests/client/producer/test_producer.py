@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -93,6 +94,28 @@ async def test_records_that_go_one_by_one_make_no_task_each() -> None:
             assert (await producer.send_and_wait("t", b"next")).offset == number + 1
         loop.set_task_factory(None)
         assert made == []
+
+
+async def test_many_awaits_of_one_batch_are_cancelled_in_no_time() -> None:
+    """Each of them is found at once among the others: the loop is not held for seconds."""
+    hold = asyncio.Event()
+
+    async def stalled(exchange: Any) -> None:
+        await hold.wait()
+
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, batch_size=1 << 20) as producer:
+        await producer.partitions_for("t")
+        cluster.intercept(ApiKey.PRODUCE, stalled)
+        waiting = [asyncio.ensure_future(producer.send_and_wait("t", b"")) for _ in range(10_000)]
+        await asyncio.sleep(0)
+        began = time.thread_time()
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert time.thread_time() - began < 1
+        hold.set()
+        await producer.flush()
+        assert len(values(cluster)) == 10_000
 
 
 async def test_a_lost_answer_makes_no_duplicate() -> None:
@@ -190,6 +213,7 @@ async def test_what_the_arguments_may_be() -> None:
             {"headers": [("a", "text")]},
             {"headers": [(b"a", b"")]},
             {"headers": 5},
+            {"headers": [("half a pair: \ud800", b"")]},
         ):
             with pytest.raises(ConfigError):
                 await producer.send(**{"topic": "t", "value": b"", **wrong})  # type: ignore[arg-type]

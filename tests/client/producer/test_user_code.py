@@ -160,7 +160,7 @@ def test_a_partitioner_of_the_application_chooses() -> None:
             assert len(seen) == 1, "who names a partition does not ask it"
             await producer.send_and_wait("t", b"v")
             assert len(seen) == 2
-            with pytest.raises(MetadataMissing, match="partition 5"):
+            with pytest.raises(MetadataMissing, match="partition 5 of .* the topic has 3 partitions"):
                 await producer.send("t", b"v", b"xxxxx", timeout_ms=2000)
             with pytest.raises(MetadataMissing):
                 producer.send_soon("t", b"v", b"xxxxx")
@@ -294,6 +294,27 @@ def test_interceptors_see_each_record_and_its_fate_before_the_application(caplog
 
 
 # Callbacks
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"topic": None}, {"partition": -1}, {"timestamp_ms": 1 << 70}, {"headers": (("a", "text"),)}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_record_of_an_interceptor_that_cannot_be_sent_is_not(change: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It would end the producer, or stand in the way of all later records of its partition."""
+
+    class Changing(ProducerInterceptor):
+        def on_send(self, record: Any) -> Any:
+            return record._replace(**change)
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, interceptors=[Changing()]) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            assert (await producer.send_and_wait("t", b"1", partition=0)).offset == 1
+
+    virtually(story)
+    assert "Changing.on_send() failed, and the record that it was given goes on" in caplog.text
 
 
 def test_callbacks_come_in_the_order_of_the_sends_never_within_one() -> None:

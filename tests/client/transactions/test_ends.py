@@ -16,6 +16,7 @@ from aiokc.errors import (
     CommitFailed,
     ConfigError,
     MessageTooLarge,
+    ProducerClosed,
     RecordRefused,
     SerializationFailed,
     TransactionAborted,
@@ -309,3 +310,14 @@ async def test_many_records_by_one_call(stage: Stage) -> None:
                 await producer.send_many("out", values)
                 raise KeyError
     assert await stage.read() == values
+
+
+@scenario()
+async def test_a_block_in_which_the_producer_is_stopped_does_not_look_committed(stage: Stage) -> None:
+    """Another task stops it; nothing inside of the block raises any more."""
+    async with stage.producer() as producer:
+        with pytest.raises(ProducerClosed, match="aborted, not committed"):
+            async with producer.transaction():
+                await producer.send_and_wait("out", b"1", partition=0)
+                await producer.stop()
+    assert await stage.read() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, ClassVar
 
 import pytest
@@ -14,7 +15,7 @@ from aiokc.core.produce.session import PlainSession
 from aiokc.core.produce.settling import unanswered, written
 from aiokc.core.produce.verdicts import Verdict
 from aiokc.error_codes import ErrorCode
-from aiokc.records import open_batch, split_batches
+from aiokc.records import Codec, open_batch, split_batches
 from aiokc.types import TopicPartition
 
 from .one_partition import Produced
@@ -383,6 +384,17 @@ def test_parts_are_split_again_down_to_single_records() -> None:
     assert world.accumulator.unanswered == world.accumulator.used == 0
 
 
+def test_parts_are_smaller_also_where_compression_makes_records_longer() -> None:
+    """A part with all records of the batch would be refused like the batch, and split again, without end."""
+    world = Produced(batch_size=1_000, codec=Codec.GZIP)
+    random = Random(3)
+    batch = world.append_all([random.randbytes(84) for _ in range(10)])
+    world.send()
+    assert batch.size > 1_000
+    assert world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
+    assert [part.count for part in batch.parts] == [4, 4, 2]
+
+
 def test_a_flush_waits_for_the_parts_of_a_split() -> None:
     """Scenario 21, P5."""
     world = Produced(batch_size=10_000)
@@ -403,17 +415,17 @@ def test_who_waits_for_a_record_of_a_split_batch_waits_for_its_part() -> None:
     world = Produced(batch_size=10_000)
     batch = world.append_all([bytes(400)] * 8)
     for index in range(8):
-        batch.waiting.append((index, f"waits for {index}"))
+        batch.waiting[f"waits for {index}"] = index
         batch.callbacks.append((index, f"called for {index}"))
     world.send()
     world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
     seen: list[Any] = []
     for index in range(8):
         part, at = batch.find(index)
-        assert (at, f"waits for {index}") in part.waiting
+        assert part.waiting[f"waits for {index}"] == at
         assert (at, f"called for {index}") in part.callbacks
         seen += [part]
-    assert batch.waiting == batch.callbacks == []
+    assert (batch.waiting, batch.callbacks) == ({}, [])
 
 
 def test_a_batch_that_may_be_stored_is_not_split() -> None:
@@ -476,3 +488,13 @@ def test_some_refusals_end_the_producer(code: ErrorCode) -> None:
     assert world.session.doom.harm is Harm.PRODUCER
     with pytest.raises(Exception, match=code.name):
         world.session.check_append()
+
+
+@pytest.mark.parametrize("code", [999, -7])
+def test_a_code_that_nobody_knows_says_nothing_about_the_log(code: int) -> None:
+    world = Produced()
+    batch = world.append()
+    world.send_one()
+    assert world.answer(batch, code) is Verdict.REFUSED
+    assert isinstance(batch.outcome, Failure)
+    assert batch.outcome.persisted == "maybe"

@@ -104,5 +104,12 @@ def test_it_is_built_and_each_public_name_is_in_it(tmp_path: Path) -> None:
     reference = (site / "reference" / "index.html").read_text()
     assert (site / "style.css").exists()
     assert 'href="../style.css"' in reference
-    for name in ("Consumer.getmany", "Client.list_offsets", "testing.Cluster.append", "errors.KafkaError"):
+    for name in (
+        "Consumer.getmany",
+        "Producer.send",
+        "Transaction.send_offsets",
+        "Client.list_offsets",
+        "testing.Cluster.append",
+        "errors.KafkaError",
+    ):
         assert f'id="aiokc.{name}"' in reference, name
