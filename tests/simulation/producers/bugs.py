@@ -273,11 +273,11 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
         "torn", (TransactionSession, "failed", _overlook_failures), transactional=True, first=3
     ),
     "renumber inside a transaction": _bug(
-        "torn, aborted, error, dangling, stuck",
+        "torn, aborted, error, dangling, stuck, contents, lost",
         (TransactionSession, "bump", _renumber_inside),
         (TransactionSession, "renumbers", True),
         transactional=True,
-        first=9,
+        first=229,
     ),
     "end before the last answer": _bug(
         "torn, aborted", (TransactionDriver, "_settle", _settle_at_once), transactional=True, first=1
@@ -287,9 +287,9 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
         "torn, aborted", (TransactionMachine, "_on_not_answered", _believe_in_the_commit), transactional=True, first=12
     ),
     "go on with the epoch": _bug(
-        "torn, aborted", (TransactionMachine, "_end", _go_on_with_the_epoch), transactional=True, first=52
+        "torn, aborted", (TransactionMachine, "_end", _go_on_with_the_epoch), transactional=True, first=523
     ),
     "a dead block says nothing": _bug(
-        "torn", (TransactionDriver, "is_open", _open_unless_dead), transactional=True, first=77
+        "torn", (TransactionDriver, "is_open", _open_unless_dead), transactional=True, first=81
     ),
 }

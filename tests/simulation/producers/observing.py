@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from aiokc.client.cluster import cluster_client
+from aiokc.client.cluster.start_order import StartOrder
 from aiokc.core.produce.batch import ProducerBatch
 from aiokc.core.produce.identity import ProducerIdentity
 from aiokc.core.produce.partition_queue import PartitionQueue
@@ -17,6 +19,18 @@ from ..checking.history import Failure, History, replaced
 from .events import Renumbered
 
 _LIMIT = 1 << 30
+
+
+@contextmanager
+def hosts_apart() -> Iterator[None]:
+    """Clients of one event loop start in an order. Those of different hosts have nothing in common: one may crash."""
+    orders: dict[str, StartOrder] = {}
+
+    def start_order() -> StartOrder:
+        return orders.setdefault(current_host(), StartOrder())
+
+    with replaced(cluster_client, "start_order", start_order):
+        yield
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from ..worlds.world import quiet
 from .application import EPOCH, Application
 from .checker import LogSeen, ProducerChecker
 from .faults import APIS, PRODUCE_APPLY, TRANSACTION_APIS
-from .observing import observed
+from .observing import hosts_apart, observed
 from .plan import AppPlan, ProducerPlan, frozen_seconds
 from .transactional import TransactionalApplication
 
@@ -48,7 +48,7 @@ def run(plan: ProducerPlan) -> Outcome:
     loop.network.segment_bytes = plan.segment_bytes
     history = History(loop.time)
     world = World(plan, loop, history)
-    with quiet(), determined(Random(plan.seed)):
+    with quiet(), hosts_apart(), determined(Random(plan.seed)):
         try:
             with observed(history):
                 try:
@@ -101,7 +101,10 @@ class World:
             for trouble in troubles:
                 if not trouble.cancelled() and (error := trouble.exception()) is not None:
                     self._history.add(Failure("error", f"a fault could not be done: {error!r}"))
-            last = replace(plan.apps[0], name="last", starts=0.0, lasts=None, seed=plan.seed)
+            options = plan.apps[0].options
+            if plan.apps[0].is_transactional:
+                options = {**options, "transactional_id": "last"}
+            last = replace(plan.apps[0], name="last", starts=0.0, lasts=None, seed=plan.seed, options=options)
             lives.append(loop.create_task(self._life(last)))
             await asyncio.sleep(1.0)
             for app in self._apps.values():
@@ -119,7 +122,7 @@ class World:
         return [app.plan for app in self._apps.values()]
 
     def stopped(self) -> list[str]:
-        return [name for name, app in self._apps.items() if app.stopped]
+        return [name for name, app in self._apps.items() if app.stopped and not app.crashed]
 
     async def _life(self, plan: AppPlan) -> None:
         """Run one application from its start to its end."""
@@ -174,15 +177,24 @@ class World:
         return {tp: self._seen(tp) for tp in self._partitions}
 
     def _seen(self, tp: TopicPartition) -> LogSeen:
-        log = self._log(tp)
-        values = {record.offset: bytes(record.value or b"") for record in self._cluster.records(tp.topic, tp.partition)}
-        aborted = {
-            offset
-            for batch in log._batches
-            for one in log.aborted_between(batch.header.base_offset, batch.header.next_offset)
-            if batch.header.is_transactional and one.producer_id == batch.header.producer_id
-            for offset in range(batch.header.base_offset, batch.header.next_offset)
-            if one.first_offset <= offset <= one.last_offset
-        }
-        stable = log.last_stable_offset
-        return LogSeen(values, {offset for offset in values if offset < stable and offset not in aborted})
+        records = self._cluster.records(tp.topic, tp.partition)
+        values = {record.offset: bytes(record.value or b"") for record in records}
+        return LogSeen(values, set(committed_values(self._cluster, tp)))
+
+
+def committed_values(cluster: Cluster, tp: TopicPartition) -> dict[int, bytes]:
+    """Return the values, by offset, that readers of committed records see of a partition."""
+    log = cluster._state.topics.partition(tp.topic, tp.partition).log
+    aborted = {
+        offset
+        for batch in log._batches
+        for one in log.aborted_between(batch.header.base_offset, batch.header.next_offset)
+        if batch.header.is_transactional and one.producer_id == batch.header.producer_id
+        for offset in range(batch.header.base_offset, batch.header.next_offset)
+        if one.first_offset <= offset <= one.last_offset
+    }
+    return {
+        record.offset: bytes(record.value or b"")
+        for record in cluster.records(tp.topic, tp.partition)
+        if record.offset < log.last_stable_offset and record.offset not in aborted
+    }
