@@ -19,7 +19,8 @@ FOLDER_FILES = 12
 OF_NO_PACKAGE = {
     *("comparison", "mutants", "scenarios", "security", "simulation", "suite", "wheels", "docs/site"),
     *(f"scenarios/{subject}" for subject in ("fetch", "group", "offsets", "positions")),
-    *("simulation/checking", "simulation/worlds", "simulation/producers", "testing/brokers/producing"),
+    *("simulation/checking", "simulation/worlds", "simulation/producers", "simulation/producer_worlds"),
+    *("testing/brokers/producing", "chain", "written"),
     *("client/consumer/errors", "client/consumer/observing", "client/fetch/user_code", "client/group/listener"),
     *("client/group/consumer/answers", "client/group/consumer/on_kafka", "client/group/mixed_groups"),
     *("net/connection", "net/pool", "net/tls/peers"),

@@ -160,7 +160,7 @@ def test_a_partitioner_of_the_application_chooses() -> None:
             assert len(seen) == 1, "who names a partition does not ask it"
             await producer.send_and_wait("t", b"v")
             assert len(seen) == 2
-            with pytest.raises(MetadataMissing, match="partition 5 of .* the topic has 3 partitions"):
+            with pytest.raises(MetadataMissing, match=r"partition 5 of .* the topic has 3 partitions"):
                 await producer.send("t", b"v", b"xxxxx", timeout_ms=2000)
             with pytest.raises(MetadataMissing):
                 producer.send_soon("t", b"v", b"xxxxx")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ..producers.bugs import PRODUCER_BUGS
 from ..runner import Verdict, first_catches
-from .bugs import PRODUCER_BUGS
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -9,7 +9,7 @@ import pytest
 from aiokc import TransactionalLoop
 
 from ..checking.history import CutShort, replaced
-from .loops import draw, run
+from ..producers.loops import draw, run
 
 
 @pytest.mark.timeout(600)

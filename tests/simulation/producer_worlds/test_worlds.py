@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from ..producers.faults import PRODUCE_APPLY
+from ..producers.plan import FAULTS, TRANSACTION_FAULTS, draw
 from ..runner import Twist, judge, judged
 from ..worlds.faults import _APPLY
-from .faults import PRODUCE_APPLY
-from .plan import FAULTS, TRANSACTION_FAULTS, draw
 
 PLAIN = Twist(producers=True)
 TRANSACTIONAL = Twist(producers=True, transactional=True)

@@ -1,0 +1,1 @@
+"""Runs the worlds of producers: a sample of their seeds, their planted bugs, and cancelled calls."""
