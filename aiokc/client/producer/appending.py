@@ -15,11 +15,11 @@ from ...records.encoding.batch_builder import record_bound
 from ...types import HeadersToSend, ProducerRecord, RecordMetadata
 from ..produce.callbacks import Callbacks
 from ..produce.delivery import Delivery, OnDelivered, Told
-from ..produce.intercepting import ProducerInterceptors
 from ..produce.memory import MemoryWaiters
 from ..produce.routes import Routes, TopicRoute
 from ..produce.sender import Sender
 from ..produce.serializing import Serializing
+from .intercepting import ProducerInterceptors
 from .quick_sends import QuickSends
 from .records import checked_record
 
@@ -212,7 +212,7 @@ class Appending:
         if self.interceptors is not None:
             timestamp = -1 if record.timestamp_ms is None else record.timestamp_ms
             metadata = RecordMetadata(record.topic, _partition(record), None, timestamp)
-            self.callbacks.add(partial(self._acknowledged, record.headers, metadata, error))
+            self.callbacks.add([partial(self._acknowledged, record.headers, metadata, error)])
 
 
 def _checked(record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:

@@ -122,7 +122,8 @@ class ProducerRuntime:
     # Life
 
     async def start(self, *, timeout: float) -> None:
-        deadline = asyncio.get_running_loop().time() + timeout
+        self.accumulator.owner = loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         drivers = [self.sender.run, self._own_driver, self.routes.run]
         try:
             await self.cluster_client.start(drivers, timeout=timeout)
