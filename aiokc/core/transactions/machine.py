@@ -58,6 +58,7 @@ from .events import (
     Settled,
     Tick,
     TxnOffsetCommit,
+    VersionSeen,
     Wish,
 )
 from .open_transaction import OpenTransaction
@@ -183,6 +184,10 @@ class TransactionMachine:
                 self._open.may_be_known = True
             case Settled():
                 self._is_settled = self._is_settled or event.step == self._step
+            case VersionSeen():
+                self._uses_v2 = event.transaction_version >= _V2
+                if self._uses_v2 is not self._open.uses_v2:  # the next transaction needs another epoch
+                    self.state = State.INITIALIZING
             case Tick():
                 pass
             case _:

@@ -74,7 +74,7 @@ async def test_a_batch_that_a_shut_down_executor_never_began_with_is_sent() -> N
                 await producer.send_and_wait("t", b"0")
                 loop.run_in_executor(None, is_over.wait)
                 delivery = await producer.send("t", bytes(600_000))
-                while not executor._work_queue.qsize():
+                while not executor._work_queue.qsize():  # noqa: ASYNC110 - nothing tells of it
                     await asyncio.sleep(0)
                 executor.shutdown(wait=False, cancel_futures=True)
                 assert (await delivery).offset == 1
