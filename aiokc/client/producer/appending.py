@@ -115,7 +115,7 @@ class Appending:
             if not await self.memory.wait(size, deadline - self.now()):
                 raise self._buffer_full(record)
             self.check()
-            route = self.routes.known(topic) or route  # it may have been forgotten as idle meanwhile
+            route = self.routes.again(route)
         return self._append(route, partition, record, key, value, size, None)
 
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:

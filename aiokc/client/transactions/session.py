@@ -74,5 +74,9 @@ class TransactionSession:
         if self._machine.state is State.IN_TRANSACTION:
             self._driver.feed(RecordFailed(error))
 
+    def may_forget(self, used: ProducerIdentity) -> bool:
+        """Before KIP-890 an epoch holds for many transactions: then partitions are kept until it changes."""
+        return used != self._machine.identity
+
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
         return None if self._machine.identity == lost else self.identity

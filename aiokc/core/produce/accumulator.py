@@ -79,6 +79,7 @@ class RecordAccumulator:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[PartitionQueue, None] = {}  # those with batches, the one drained last at the end
         self._number = 0
+        self._renumbered = self._begun_anew = 0  # of partitions that are forgotten
         self._expires_at = inf  # no batch does before
         self._compress_here = 0  # so many bytes of records are compressed in this turn of the loop
         self._compressing = 0  # so many are being compressed in threads
@@ -92,6 +93,19 @@ class RecordAccumulator:
         if found is None:
             found = self._queues[tp] = PartitionQueue(tp)
         return found
+
+    def forget(self, topic: str, partitions: int) -> None:
+        """Let go of a topic that nothing was sent to for long, as far as its partitions are at rest.
+
+        Brokers remember the sequences of each, so the next record of such a partition needs another epoch.
+        """
+        for number in range(partitions):
+            queue = self._queues.get(TopicPartition(topic, number))
+            if queue is not None and not queue and self.session.may_forget(queue.sequences.identity):
+                del self._queues[queue.tp]
+                self._renumbered += queue.renumbered
+                self._begun_anew += queue.begun_anew
+        self.ratios.forget(topic)
 
     @property
     def used(self) -> int:
@@ -207,12 +221,12 @@ class RecordAccumulator:
     @property
     def renumbered(self) -> int:
         """How many batches were sent again under other sequences although they may have been stored."""
-        return sum(queue.renumbered for queue in list(self._queues.values()))
+        return self._renumbered + sum(queue.renumbered for queue in list(self._queues.values()))
 
     @property
     def begun_anew(self) -> int:
         """How often a partition has lost its sequences, and gone on in another epoch."""
-        return sum(queue.begun_anew for queue in list(self._queues.values()))
+        return self._begun_anew + sum(queue.begun_anew for queue in list(self._queues.values()))
 
     @property
     def unanswered(self) -> int:

@@ -435,3 +435,41 @@ def test_an_id_that_becomes_known_is_no_other_topic() -> None:
     world.append()
     assert world.look_at() < inf
     assert len(world.send()) == 1
+
+
+def test_a_topic_that_is_forgotten_begins_again_in_another_epoch() -> None:
+    """Brokers remember the sequences of its partitions: from 0 on under the same epoch they would look like repeats."""
+    world = Produced(partitions=2)
+    for _ in range(2):
+        world.append()
+        world.answer(world.send_one())
+    queue = world.queue()
+    world.accumulator.forget("t", 2)
+    assert world.queue() is not queue
+    world.append()
+    world.append(partition=1)
+    for batch in world.send():
+        assert (batch.identity, batch.sequence) == (ProducerIdentity(7, 1), 0)
+    assert world.session.identity == ProducerIdentity(7, 1), "one epoch for all partitions"
+
+
+def test_a_partition_that_is_not_at_rest_is_not_forgotten() -> None:
+    world = Produced(partitions=3)
+    waiting, sent = world.append(partition=0), world.append(partition=1)
+    world.answer(world.send()[1])
+    queues = [world.queue(partition) for partition in range(3)]
+    assert (len(queues[0]), len(queues[1])) == (1, 0)
+    world.accumulator.forget("t", 3)
+    assert [world.queue(partition) is queue for partition, queue in enumerate(queues)] == [True, False, False]
+    world.answer(waiting)
+    after = world.append(partition=0)
+    assert world.send() == [after]
+    assert (sent.identity, after.identity) == (ProducerIdentity(7, 0), ProducerIdentity(7, 1))
+
+
+def test_what_was_counted_of_a_forgotten_partition_still_counts() -> None:
+    world = Produced()
+    queue = world.queue()
+    queue.begun_anew, queue.renumbered = 3, 2
+    world.accumulator.forget("t", 1)
+    assert (world.accumulator.begun_anew, world.accumulator.renumbered) == (3, 2)
