@@ -81,6 +81,7 @@ class RecordAccumulator:
         self._number = 0
         self._renumbered = self._begun_anew = 0  # of partitions that are forgotten
         self._expires_at = inf  # no batch does before
+        self._look_at = inf  # when the sender looks again at the latest
         self._compress_here = 0  # so many bytes of records are compressed in this turn of the loop
         self._compressing = 0  # so many are being compressed in threads
         self._transactional = session.transactional_id is not None
@@ -143,7 +144,8 @@ class RecordAccumulator:
             if batch is not None:
                 batch.seal()
             batch = self._begin(queue, first, now)
-            self.news = True
+            if now + self.options.linger < self._look_at:  # else the sender comes in time as it is
+                self.news = True
         opened = batch.open
         assert opened is not None
         self._note(batch, opened)
@@ -265,7 +267,8 @@ class RecordAccumulator:
             else:
                 ready.nodes.setdefault(leader.leader, []).append(queue)
         self._expires_at = oldest + options.delivery_timeout
-        return ready._replace(look_at=min(look_at, self._expires_at))
+        self._look_at = min(look_at, self._expires_at)
+        return ready._replace(look_at=self._look_at)
 
     def _learn_topic_id(self, queue: PartitionQueue, topic_id: UUID | None) -> None:
         """The metadata name the topic's id: where it is another one, what was appended for the old topic fails (A18).

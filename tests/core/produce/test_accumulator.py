@@ -262,6 +262,22 @@ def test_an_append_says_whether_it_is_news_to_the_sender() -> None:
     assert found == [True, False, True, False, True]
 
 
+def test_a_batch_that_is_due_after_the_next_look_is_no_news() -> None:
+    """To look at thousands of partitions takes milliseconds: that is not to be done for the first record of each."""
+    world = Produced(partitions=3, linger=5.0)
+    found = []
+    for partition in range(2):
+        world.accumulator.news = False
+        world.append(partition=partition)
+        found.append(world.accumulator.news)
+        assert world.look_at() == 105.0
+        world.now += 1
+    assert found == [True, False]
+    world.now = 105.0
+    assert world.ready() == {1: [0]}
+    assert world.look_at() == 106.0
+
+
 def test_a_session_may_hold_partitions_back() -> None:
     """As transactions do until AddPartitionsToTxn is answered."""
 
