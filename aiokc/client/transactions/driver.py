@@ -112,11 +112,13 @@ class TransactionDriver:
         *,
         batches: Callable[[], Batches],
         check: Callable[[], None],
-        ended: Callable[[], None],
+        settled: Callable[[], None],
+        ended: Callable[[bool, float, Exception | None], None],
     ) -> None:
         """``batches`` returns the sender, which is made later. ``check`` raises why the producer does not run.
 
-        ``ended`` is called when the outcome of a transaction tells what became of its records.
+        ``settled`` is called when the outcome of a transaction tells what became of its records. ``ended`` is told
+        whether it was a commit, how many seconds after the begin it ended, and why it has failed.
         """
         self.machine = TransactionMachine(transactional_id, retry_backoff(config, random))
         self.requests = ControlRequests(config, pool, transactional_id, random)
@@ -130,7 +132,9 @@ class TransactionDriver:
         self._name = transactional_id
         self._batches = batches
         self._check = check
+        self._settled = settled
         self._ended = ended
+        self._begun_at = 0.0  # the last transaction
         self._tasks: TaskGroup | None = None
         self._sooner = Signal()
         self._next: ControlRequest | None = None
@@ -206,7 +210,8 @@ class TransactionDriver:
                 self._initializing.set_result(effect.error)
                 self._initializing = None
             case Ended():
-                self._ended()
+                self._settled()
+                self._ended(effect.committed, asyncio.get_running_loop().time() - self._begun_at, effect.error)
                 if self._end is not None and not self._end.outcome.done():
                     self._end.outcome.set_result(effect.error)
             case OffsetsEnded() if (outcome := self._offsets.pop(effect.number, None)) is not None:
@@ -219,7 +224,7 @@ class TransactionDriver:
         else:
             batches.fail_unsent(self.doom)
             await batches.answered()
-            self._ended()
+            self._settled()
         self.feed(Settled(effect.step))
 
     # The application's calls
@@ -248,6 +253,7 @@ class TransactionDriver:
         await self._look_at_version(deadline)
         await self.initialize(deadline)
         self._refuse_unclaimed("begin_transaction()")
+        self._begun_at = asyncio.get_running_loop().time()
         self.feed(Begin())
         self._end = None
         self.begun += 1
