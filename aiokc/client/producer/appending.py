@@ -59,7 +59,7 @@ class Appending:
         self._config = config
         self._sender = sender
         self._trouble = trouble
-        keys = routes.keys_mode if self.takes_bytes and config.transactional_id is None else None
+        keys = routes.keys_mode if self.takes_bytes else None
         self.quick = QuickSends(config, accumulator.memory, memory, clock, keys=keys)
 
     @property

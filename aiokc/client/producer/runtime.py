@@ -120,6 +120,8 @@ class ProducerRuntime:
         self.sender.progress.followed_by(_Calls(self.memory.grant))
         metadata.changed.followed_by(self.sender.wake)
         metadata.changed.followed_by(_Calls(self.appending.quick.clear))
+        if self.transactions is not None:
+            self.transactions.moved.followed_by(_Calls(self.appending.quick.clear))
         cluster_client.background.ended.followed_by(_Calls(self._background_ended))
         pool.on_refused = metadata.changed.notify
 
