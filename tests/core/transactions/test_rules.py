@@ -35,6 +35,7 @@ from aiokc.core.transactions.events import (
     Settled,
     Tick,
     TxnOffsetCommit,
+    VersionSeen,
 )
 from aiokc.core.transactions.machine import IllegalTransition, TransactionMachine
 from aiokc.core.transactions.transitions import FATAL, NEXT, OPEN, SENDS, State
@@ -176,13 +177,15 @@ class Story:
             can += [("wait", 2.0)] * 6
         if self.settle is not None and not self.is_settled:
             can += [("settled", None)] * 4
+        if machine.state is State.READY:
+            can += [("seen", 0), ("seen", 2)]
         if machine.state is State.IN_TRANSACTION:
             can += [("append", T0), ("append", T1), ("append", U0), ("offsets", None)]
         can += [("send", tp) for tp in (T0, T1, U0) if machine.may_send(tp)]
         if self.touched:
             can += [("fails", True)]
         if self.waiting:
-            can += [("abandon", None)]
+            can += [("abandon", None)] * 2
         return can
 
     def picks(self, number: int) -> None:
@@ -198,6 +201,9 @@ class Story:
                 self.answered(None, value)
             case "version":
                 self.producer.version = value
+            case "seen":
+                self.producer.version = value
+                self.feed(VersionSeen(value))
             case "append":
                 self.feed(Appended(value))
             case "send":
