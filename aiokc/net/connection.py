@@ -29,8 +29,6 @@ R = TypeVar("R", bound=Response)
 # If a timer fires this many seconds late, something held the loop: the delay says nothing about the broker.
 _LOOP_IS_LATE_SECONDS: Final = 0.1
 _LATE_READING_SECONDS: Final = 1.0
-#: A broker may say up to 24 days. After this a request is tried again, whatever it said.
-_LONGEST_THROTTLE_SECONDS: Final = 60.0
 
 
 class Connection:
@@ -444,9 +442,7 @@ class Connection:
     def _throttle(self, response: Response) -> None:
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
-            self.traffic.throttle.add(throttle_ms / 1e3)
-            seconds = min(throttle_ms / 1e3, _LONGEST_THROTTLE_SECONDS)
-            self.muted_until = max(self.muted_until, self._loop.time() + seconds)
+            self.muted_until = max(self.muted_until, self._loop.time() + self.traffic.throttled(throttle_ms))
 
     # Ending
 

@@ -56,7 +56,7 @@ def quickly_compressed(codec: int, level: int | None) -> int:
 
 _QUICKLY: Final = 64 << 10
 _SLOWLY: Final = 4 << 10  # with levels above these
-_FAST_LEVELS: Final = {Codec.GZIP: 6, Codec.LZ4: 9, Codec.ZSTD: 6}
+_FAST_LEVELS: Final[dict[int, int]] = {Codec.GZIP: 6, Codec.LZ4: 9, Codec.ZSTD: 6}
 
 
 def _too_large(limit: int) -> RecordTooLarge:
