@@ -77,6 +77,7 @@ class Story:
         self.touched = False
         self.end_sent: EndTxn | None = None  # not answered definitely
         self.committed_at_coordinator = False
+        self.is_v2 = False  # the open transaction
         self.unanswered = False  # of the open, old transaction: a request may come late
         self.waiting: set[int] = set()
         self.number = 0
@@ -96,6 +97,7 @@ class Story:
         if isinstance(event, Begin):
             self.failed = self.touched = self.committed_at_coordinator = self.unanswered = False
             self.added = set()
+            self.is_v2 = self.machine.uses_v2
         self.take(effects)
 
     def take(self, effects: list[Effect]) -> None:
@@ -162,7 +164,7 @@ class Story:
         if ended.committed:
             assert not self.failed
             assert self.committed_at_coordinator or not self.touched, "a commit is reported only if it was answered"
-        if not self.machine.uses_v2 and self.touched and (self.unanswered or not ended.committed):
+        if not self.is_v2 and self.touched and (self.unanswered or not ended.committed):
             assert self.machine.state is State.INITIALIZING, "what is late must not join the next transaction"
 
     def possible(self) -> list[tuple[str, Any]]:
