@@ -248,10 +248,12 @@ def may_pass(error: KafkaError) -> bool:
 def group_by_leader(cluster: Cluster, asked: Asked) -> dict[int, dict[TopicPartition, int]]:
     """Return the timestamps by leader and partition. Partitions without a known leader are left out."""
     by_leader: dict[int, dict[TopicPartition, int]] = {}
+    topics, brokers = cluster.topics, cluster.brokers
     for tp, timestamp in asked.items():
-        leader = cluster.leader(tp)
-        if leader is not None:
-            by_leader.setdefault(leader.node_id, {})[tp] = timestamp
+        topic = topics.get(tp.topic)
+        info = None if topic is None else topic.partitions.get(tp.partition)
+        if info is not None and info.leader is not None and info.leader in brokers:
+            by_leader.setdefault(info.leader, {})[tp] = timestamp
     return by_leader
 
 

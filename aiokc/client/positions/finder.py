@@ -186,14 +186,18 @@ class PositionFinder:
         if not self._leaderless or cluster is self._looked_at:
             return
         self._looked_at = cluster
-        for done, (tp, token) in enumerate(list(self._leaderless.items()), start=1):
-            if self._subscription.get(tp, token) is None:
-                del self._leaderless[tp]  # a seek, or a new assignment
-            elif cluster.leader(tp) is not None:
-                del self._leaderless[tp]
-                self._subscription.retry_later([tp], 0.0)
-            if done % _SET_AT_ONCE == 0:
+        waiting = list(self._leaderless.items())
+        for begin in range(0, len(waiting), _SET_AT_ONCE):
+            if begin:
                 await asyncio.sleep(0)
+            led: list[TopicPartition] = []
+            for tp, token in waiting[begin : begin + _SET_AT_ONCE]:
+                if self._subscription.get(tp, token) is None:
+                    del self._leaderless[tp]  # a seek, or a new assignment
+                elif cluster.leader(tp) is not None:
+                    del self._leaderless[tp]
+                    led.append(tp)
+            self._subscription.retry_now(led)
 
     def _complain_of_absent(self, partitions: Iterable[TopicPartition], now: float) -> None:
         """Warn about a partition that was assigned by hand and that its topic does not have: that may be a slip.
