@@ -168,10 +168,11 @@ class PositionFinder:
             self._connect_to(by_leader)
             for node_id, part in by_leader.items():
                 subscription.retry_later(part, now + self._request_timeout)  # sooner, if the answer is an error
-                for tp in part:
+                for tp in part if self._leaderless else ():
                     self._leaderless.pop(tp, None)
                 tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: tokens[tp] for tp in part})
-            if without_leader := [tp for tp in tokens if self._metadata.cluster.leader(tp) is None]:
+            if len(tokens) > sum(map(len, by_leader.values())):
+                without_leader = [tp for tp in tokens if self._metadata.cluster.leader(tp) is None]
                 self._metadata.request_missing()
                 self._complain_of_absent(without_leader, now)
                 subscription.retry_later(without_leader, now + leaderless.next())

@@ -273,8 +273,9 @@ class Subscription:
         ``topic_id``: the topic that ``offset`` belongs to, if it is known; in a recreated topic the offset means
         nothing. ``checked_epoch``: the offset came from the leader of that epoch, which need not validate it.
         """
-        self[tp].locate(next(self._tokens), offset, leader_epoch, topic_id)
-        self._assigned[tp].checked_epoch = checked_epoch
+        position = self[tp]
+        position.locate(next(self._tokens), offset, leader_epoch, topic_id)
+        position.checked_epoch = checked_epoch
         self._waiting.remove(tp)
         self.touch(tp)
 
