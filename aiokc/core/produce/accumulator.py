@@ -389,7 +389,11 @@ class RecordAccumulator:
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
                 trouble = queue.trouble or ("it was still to be compressed" if batch.closing else "")
-                failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text or trouble)
+                if (
+                    batch.last_text and trouble
+                ):  # credentials were refused since, for instance
+                    trouble = f"{batch.last_text}; since then: {trouble}"
+                failure = Failure(Cause.EXPIRED, batch.last_code, trouble or batch.last_text)
                 if batch in queue.in_flight:
                     queue.unresolved = queue.unresolved or batch.is_numbered
                     self.fail(queue, batch, failure.maybe())

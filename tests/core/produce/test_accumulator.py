@@ -13,6 +13,7 @@ from aiokc.core.produce.accumulator import BATCH_COST
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.identity import ProducerIdentity
 from aiokc.core.produce.session import PlainSession
+from aiokc.core.produce.settling import unanswered
 from aiokc.error_codes import ErrorCode
 from aiokc.records import Codec
 from aiokc.records.compression import quickly_compressed
@@ -225,6 +226,20 @@ def test_a_batch_that_expires_while_it_is_compressed_stays_failed() -> None:
     assert (batch.closed, world.accumulator.used) == (None, 0)
     after = world.append()
     assert world.send() == [after]
+
+
+def test_a_batch_that_expires_tells_of_its_last_attempt_and_of_what_kept_it_from_another() -> None:
+    """The credentials may be refused since: then that is what to mend."""
+    world = Produced(delivery_timeout=1.0)
+    batch = world.append()
+    world.send()
+    unanswered(world.accumulator, batch, "the connection was closed", world.now)
+    world.queue().trouble = "credentials were refused"
+    world.now += 2
+    world.accumulator.expire(world.now)
+    assert isinstance(batch.outcome, Failure)
+    told = str(batch.outcome.error_of(batch.tp, 0))
+    assert "NETWORK_EXCEPTION (the connection was closed; since then: credentials were refused)" in told
 
 
 def test_a_batch_that_could_not_be_compressed_fails_alone() -> None:

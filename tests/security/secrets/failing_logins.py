@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
-from aiokc import Consumer
+from aiokc import Consumer, Producer
 from aiokc.errors import KafkaError
 from aiokc.testing import ApiKey, Cluster, faults
 from aiokc.testing.brokers.exchange import Exchange
@@ -228,6 +228,44 @@ def _later(mechanism: str, session: Callable[[Cluster], Any]) -> Failure:
     return happen
 
 
+def _later_in_a_producer(mechanism: str, session: Callable[[Cluster], Any], **more: Any) -> Failure:
+    """Refuse the credentials of a producer that has sent already."""
+
+    def happen(scene: Scene) -> None:
+        secret = secret_of(scene, mechanism)
+
+        async def story(cluster: Cluster) -> None:
+            options = over_plaintext(cluster, mechanism, secret) | {"max_block_ms": 12_000, **more}
+            del options["default_api_timeout_ms"]
+            async with Producer(**options) as producer:
+                error: BaseException | None = None
+                for number in range(50):
+                    if number == 1:
+                        cluster.refuse_login(text=f"no more: {_spelled(secret)}")
+                        session(cluster)
+                    scene.shown.tasks()
+                    scene.shown.value("producer", producer)
+                    scene.shown.value("health", producer.health())
+                    try:
+                        if more:
+                            await producer.begin_transaction()
+                        delivery = await producer.send("t", b"")
+                        scene.shown.value("delivery", delivery)
+                        await delivery
+                        if more:
+                            await producer.commit_transaction()
+                        await asyncio.sleep(1.0)
+                    except KafkaError as raised:
+                        error = raised
+                        break
+                scene.failed(error, "refused")
+                cluster.heal()
+
+        scene.virtually(story, sasl={USER: secret}, session_ms=10_000)
+
+    return happen
+
+
 def _all() -> dict[str, Failure]:
     found: dict[str, Failure] = {}
     for mechanism in MECHANISMS:
@@ -238,6 +276,10 @@ def _all() -> dict[str, Failure]:
         found[f"{mechanism}'s refusal stays in a task"] = _never_asked_for(mechanism)
         ends = {"is refused at the next session": lambda cluster: None, "is refused after": Cluster.expire_sessions}
         found |= {f"{mechanism} {name}": _later(mechanism, end) for name, end in ends.items()}
+        for name, end in ends.items():
+            found[f"{mechanism} {name}, of a producer"] = _later_in_a_producer(mechanism, end)
+            transacting = _later_in_a_producer(mechanism, end, transactional_id="id")
+            found[f"{mechanism} {name}, of a transactional producer"] = transacting
         if mechanism != "OAUTHBEARER":
             wrong = partial(login_fails, users={USER: "another password"})
             found[f"{mechanism} has a wrong password"] = wrong(mechanism, lambda *_: None, "refused user")
