@@ -207,6 +207,8 @@ class Sender:
             for node_id, queues in ready.nodes.items():
                 sent = self._send(node_id, queues, tasks) or sent
                 self._compressing.start(tasks)
+                if accumulator.finished:  # what could not be compressed
+                    self._told()
                 if sent and loop.time() >= ends:
                     return look_at, True
             if not sent:

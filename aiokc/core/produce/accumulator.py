@@ -26,6 +26,8 @@ from .session import ProducerSession
 
 #: What a batch costs beside its bytes: the objects that describe it.
 BATCH_COST: Final = 1024
+#: What it costs to compress a batch, however small, in bytes of records that take as long: a codec clears its tables.
+COMPRESSION_COST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +310,7 @@ class RecordAccumulator:
             batch = queue.waiting[0]
             if not self.session.may_drain(queue.tp):  # another partition has failed since, and the transaction with it
                 continue
-            if not self._close(batch):
+            if not self._close(queue, batch):
                 continue
             if taken and size + batch.size > self.options.max_request_size:
                 break
@@ -324,14 +326,16 @@ class RecordAccumulator:
             self._active[queue] = None
         return taken
 
-    def _close(self, batch: ProducerBatch) -> bool:
-        """Compress a batch, or have that done in a thread where it would hold the loop for too long; return whether
-        the batch can be sent.
+    def _close(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        """Compress a partition's first batch, or have that done in a thread where it would hold the loop for too long.
+
+        Return whether the batch can be sent.
         """
         opened = batch.open
         if opened is None:
             return True
-        if opened.is_compressed and opened.size > self._compress_here:
+        cost = opened.size + COMPRESSION_COST
+        if opened.is_compressed and cost > self._compress_here:
             if not self._compressing or self._compressing + opened.size <= self.options.max_request_size:
                 batch.seal()
                 batch.closing = True
@@ -339,8 +343,12 @@ class RecordAccumulator:
                 self.to_compress.append((batch, opened))
             return False  # while there is a request's worth to compress, other batches are filled on
         if opened.is_compressed:
-            self._compress_here -= opened.size
-        batch.close()
+            self._compress_here -= cost
+        try:
+            batch.close()
+        except Exception as error:
+            self._not_compressed(queue, batch, error)
+            return False
         self._closed(batch)
         return True
 
@@ -354,9 +362,12 @@ class RecordAccumulator:
             batch.closed_as(result)
             self._closed(batch)
         else:
-            queue = self.queue(batch.tp)
-            queue.waiting.remove(batch)
-            self.fail(queue, batch, Failure(Cause.BROKEN, harm=Harm.TRANSACTION, error=result))
+            self._not_compressed(self.queue(batch.tp), batch, result)
+
+    def _not_compressed(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
+        """There is no memory, or the codec's package is not installed: the others are not harmed by that."""
+        queue.waiting.remove(batch)
+        self.fail(queue, batch, Failure(Cause.BROKEN, harm=Harm.TRANSACTION, error=error))
 
     def _closed(self, batch: ProducerBatch) -> None:
         """A batch was compressed: learn from its size, and give back the memory that it does not need any more."""
@@ -389,9 +400,7 @@ class RecordAccumulator:
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
                 trouble = queue.trouble or ("it was still to be compressed" if batch.closing else "")
-                if (
-                    batch.last_text and trouble
-                ):  # credentials were refused since, for instance
+                if batch.last_text and trouble:  # credentials were refused since, for instance
                     trouble = f"{batch.last_text}; since then: {trouble}"
                 failure = Failure(Cause.EXPIRED, batch.last_code, trouble or batch.last_text)
                 if batch in queue.in_flight:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from aiokc import Producer
-from aiokc.errors import DeliveryTimedOut, ProduceError
+from aiokc.errors import DeliveryTimedOut, ProduceError, UnsupportedCodec
 from aiokc.testing import Cluster
 
 pytestmark = pytest.mark.timeout(30)
@@ -115,3 +116,17 @@ async def test_many_partitions_are_compressed_in_threads_and_each_keeps_its_orde
         for partition in range(partitions):
             values = [record.value.split()[0] for record in cluster.records("t", partition) if record.value]
             assert values == [b"%d" % number for number in range(rounds)]
+
+
+@pytest.mark.parametrize("size", [10, 200_000], ids=["in the loop", "in a thread"])
+async def test_a_batch_that_can_t_be_compressed_fails_alone(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its codec's package is not installed, for instance, or there is no memory."""
+    options = {"compression_type": "lz4", "batch_size": 1 << 20}
+    async with Cluster(topics={"t": 2}) as cluster, producing(cluster, **options) as producer:
+        await producer.send_and_wait("t", b"0", partition=0)
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "cramjam", None)
+            with pytest.raises(UnsupportedCodec, match="cramjam"):
+                await asyncio.wait_for(producer.send_and_wait("t", bytes(size), partition=0), 20)
+        assert (await producer.send_and_wait("t", b"1", partition=0)).offset == 1
+        assert (await producer.send_and_wait("t", b"2", partition=1)).offset == 0
