@@ -38,10 +38,7 @@ class Compressing:
 
     def start(self, tasks: TaskGroup) -> None:
         """Begin with what the accumulator has collected."""
-        if not self._accumulator.to_compress:
-            return
-        batches, self._accumulator.to_compress = self._accumulator.to_compress, []
-        for some in _groups(batches):
+        for some in _groups(self._accumulator.to_compress.take()):
             tasks.start_soon(self._compress, some)
 
     async def _compress(self, some: list[Compressed]) -> None:

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ...error_codes import ErrorCode
-from ...records.compression import quickly_compressed
 from ...records.encoding.batch_builder import BATCH_OVERHEAD, BufferMemory, ClosedBatch, OpenBatch
 from ...types import TopicPartition
 from ..cluster.snapshot import Cluster
@@ -23,11 +22,10 @@ from .counters import ProduceCounters
 from .failure import Cause, Failure, Harm
 from .partition_queue import PartitionQueue
 from .session import ProducerSession
+from .to_compress import ToCompress
 
 #: What a batch costs beside its bytes: the objects that describe it.
 BATCH_COST: Final = 1024
-#: What it costs to compress a batch, however small, in bytes of records that take as long: a codec clears its tables.
-COMPRESSION_COST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +59,8 @@ class RecordAccumulator:
 
     ``used`` is the memory that they take. ``finished`` collects the batches that have got their outcome: the driver
     takes them and tells who waits. ``news`` says that an append has given the sender something to look at.
-    ``to_compress`` collects the batches that the driver is to have compressed in a thread, and to hand to
-    ``compressed``: until then no other batch of their partitions is sent.
+    ``to_compress`` has the batches that the driver is to have compressed in a thread, and to hand to ``compressed``:
+    until then no other batch of their partitions is sent.
     """
 
     def __init__(self, options: AccumulatorOptions, session: ProducerSession, pause: Callable[[int], float]) -> None:
@@ -72,7 +70,7 @@ class RecordAccumulator:
         self.pause = pause
         self.memory = BufferMemory(options.buffer_memory)
         self.finished: list[ProducerBatch] = []
-        self.to_compress: list[tuple[ProducerBatch, OpenBatch]] = []
+        self.to_compress = ToCompress(options.codec, options.level, options.max_request_size)
         self.news = False
         self.counters = ProduceCounters()
         self.owner: object = None  # the event loop of the driver, for its batches
@@ -84,8 +82,6 @@ class RecordAccumulator:
         self._renumbered = self._begun_anew = 0  # of partitions that are forgotten
         self._expires_at = inf  # no batch does before
         self._look_at = inf  # when the sender looks again at the latest
-        self._compress_here = 0  # so many bytes of records are compressed in this turn of the loop
-        self._compressing = 0  # so many are being compressed in threads
         self._transactional = session.transactional_id is not None
 
     # Appending
@@ -241,7 +237,7 @@ class RecordAccumulator:
         """Return what can be sent now. ``hurry``: without linger, since memory is wanted or the producer closes."""
         session, options = self.session, self.options
         ready = Ready({}, inf, [], [])
-        self._compress_here = quickly_compressed(options.codec, options.level)
+        self.to_compress.turn_begins()
         look_at = oldest = inf
         hurry = hurry or session.hurries
         for queue in list(self._active):
@@ -334,16 +330,8 @@ class RecordAccumulator:
         opened = batch.open
         if opened is None:
             return True
-        cost = opened.size + COMPRESSION_COST
-        if opened.is_compressed and cost > self._compress_here:
-            if not self._compressing or self._compressing + opened.size <= self.options.max_request_size:
-                batch.seal()
-                batch.closing = True
-                self._compressing += opened.size
-                self.to_compress.append((batch, opened))
-            return False  # while there is a request's worth to compress, other batches are filled on
-        if opened.is_compressed:
-            self._compress_here -= cost
+        if not self.to_compress.goes_at_once(batch, opened):
+            return False
         try:
             batch.close()
         except Exception as error:
@@ -354,8 +342,7 @@ class RecordAccumulator:
 
     def compressed(self, batch: ProducerBatch, opened: OpenBatch, result: ClosedBatch | Exception) -> None:
         """A thread has compressed one of ``to_compress``, or has failed to."""
-        self._compressing -= opened.size
-        batch.closing = False
+        self.to_compress.done(batch, opened)
         if batch.outcome is not None:  # it has expired, or the transaction was aborted
             return
         if isinstance(result, ClosedBatch):

@@ -9,11 +9,12 @@ from uuid import UUID
 import pytest
 
 from aiokc.core.cluster.snapshot import Cluster
-from aiokc.core.produce.accumulator import BATCH_COST, COMPRESSION_COST
+from aiokc.core.produce.accumulator import BATCH_COST
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.identity import ProducerIdentity
 from aiokc.core.produce.session import PlainSession
 from aiokc.core.produce.settling import unanswered
+from aiokc.core.produce.to_compress import COMPRESSION_COST
 from aiokc.error_codes import ErrorCode
 from aiokc.records import Codec
 from aiokc.records.compression import quickly_compressed
@@ -179,11 +180,11 @@ def test_a_large_batch_is_left_to_a_thread() -> None:
     world = Produced(batch_size=1 << 20, codec=Codec.GZIP, max_request_size=2 << 20)
     batch = world.append(bytes(QUICKLY + 1))
     assert world.send() == []
-    ((left, opened),) = world.accumulator.to_compress
+    ((left, opened),) = world.accumulator.to_compress.take()
     assert left is batch
     assert world.append() is not batch, "the thread reads it"
     assert world.send() == []
-    assert len(world.accumulator.to_compress) == 1
+    assert world.accumulator.to_compress.take() == []
     world.accumulator.compressed(batch, opened, opened.close())
     assert world.send() == [batch]
 
@@ -196,9 +197,10 @@ def test_many_small_batches_are_left_to_a_thread_where_they_are_large_together()
     assert 0 < len(sent) < 4
     assert sent == batches[: len(sent)]
     rest = batches[len(sent) :]
-    assert [batch for batch, _ in world.accumulator.to_compress] == rest
+    left = world.accumulator.to_compress.take()
+    assert [batch for batch, _ in left] == rest
     assert world.send() == []
-    for batch, opened in world.accumulator.to_compress:
+    for batch, opened in left:
         world.accumulator.compressed(batch, opened, opened.close())
     assert world.send() == rest
 
@@ -210,7 +212,7 @@ def test_batches_of_a_few_bytes_are_left_to_a_thread_where_there_are_many() -> N
     for partition in range(2 * most):
         world.append(b"v", partition)
     assert 0 < len(world.send()) < most
-    assert len(world.accumulator.to_compress) > most
+    assert len(world.accumulator.to_compress.take()) > most
 
 
 def test_no_more_is_compressed_ahead_than_a_request_holds() -> None:
@@ -218,19 +220,20 @@ def test_no_more_is_compressed_ahead_than_a_request_holds() -> None:
     world = Produced(partitions=3, batch_size=1 << 20, codec=Codec.GZIP, max_request_size=QUICKLY * 5 // 2)
     batches = [world.append(bytes(QUICKLY), partition) for partition in range(3)]
     assert world.send() == []
-    assert [batch for batch, _ in world.accumulator.to_compress] == batches[:2]
+    left = world.accumulator.to_compress.take()
+    assert [batch for batch, _ in left] == batches[:2]
     assert world.append(b"", 2) is batches[2]
-    batch, opened = world.accumulator.to_compress.pop(0)
+    batch, opened = left[0]
     world.accumulator.compressed(batch, opened, opened.close())
     assert world.send() == [batch]
-    assert [batch for batch, _ in world.accumulator.to_compress] == batches[1:]
+    assert [batch for batch, _ in world.accumulator.to_compress.take()] == batches[2:]
 
 
 def test_a_batch_that_expires_while_it_is_compressed_stays_failed() -> None:
     world = Produced(batch_size=1 << 20, codec=Codec.GZIP, delivery_timeout=1.0)
     batch = world.append(bytes(QUICKLY + 1))
     world.send()
-    ((_, opened),) = world.accumulator.to_compress
+    ((_, opened),) = world.accumulator.to_compress.take()
     world.now += 2
     world.accumulator.expire(world.now)
     assert isinstance(batch.outcome, Failure)
@@ -259,7 +262,7 @@ def test_a_batch_that_could_not_be_compressed_fails_alone() -> None:
     world = Produced(batch_size=1 << 20, codec=Codec.GZIP)
     batch = world.append(bytes(QUICKLY + 1))
     world.send()
-    ((_, opened),) = world.accumulator.to_compress
+    ((_, opened),) = world.accumulator.to_compress.take()
     world.accumulator.compressed(batch, opened, MemoryError("no room"))
     assert isinstance(batch.outcome, Failure)
     assert isinstance(batch.outcome.error_of(batch.tp, 0), MemoryError)

@@ -124,7 +124,7 @@ class Producing(RuleBasedStateMachine):
         ready = self.accumulator.ready(cluster, self.now, hurry=hurry)
         for node, queues in ready.nodes.items():
             batches = self.accumulator.drain(node, queues, cluster)
-            assert not self.accumulator.to_compress
+            assert not self.accumulator.to_compress.take()
             if not batches:
                 continue
             frames = [bytes(batch.frame()) for batch in batches]
