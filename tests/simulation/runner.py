@@ -27,8 +27,9 @@ from .worlds.world import run
 
 _CHUNK: Final = 4
 _SHOWN: Final = 5
-#: A world takes half a second. One that takes this long is taken to hang, and its process is ended.
-_WORLD_SECONDS: Final = 120.0
+#: A world takes half a second, and some of producers ten, of a core of their own. One that takes this long is taken to
+#: hang, and its process is ended.
+_WORLD_SECONDS: Final = 600.0
 
 #: The guard of a process that only runs worlds; in a test process the tests' own guard watches.
 _guard: HangGuard | None = None
