@@ -51,6 +51,7 @@ def test_every_fault_can_be_done_and_every_kind_of_producer_is_drawn() -> None:
     assert {app.is_idempotent for seed in range(60) for app in draw(seed).apps} == {True, False}
 
 
+@pytest.mark.timeout(600)
 def test_transactions_commit_abort_and_lose_their_producers() -> None:
     """A simulation in which nothing ends well, or badly, would find nothing."""
     verdicts = list(judged(range(1000, 1012), twist=TRANSACTIONAL, whole_history=True))
