@@ -139,13 +139,9 @@ class RecordAccumulator:
         waiting = queue.waiting
         batch = waiting[-1] if waiting else None
         if batch is None or batch.sealed or batch.open is None or not batch.open.append(timestamp, key, value, headers):
-            first = self._opened(queue.tp.topic)
+            first = self.opened(queue.tp.topic)
             first.append(timestamp, key, value, headers)  # where this raises, there is no batch yet
-            if batch is not None:
-                batch.seal()
-            batch = self._begin(queue, first, now)
-            if now + self.options.linger < self._look_at:  # else the sender comes in time as it is
-                self.news = True
+            batch = self.begin(queue, first, now)
         opened = batch.open
         assert opened is not None
         self._note(batch, opened)
@@ -188,13 +184,20 @@ class RecordAccumulator:
         self._note(batch, opened)
         return batch, start, batch.taken_in - start
 
-    def _opened(self, topic: str) -> OpenBatch:
+    def opened(self, topic: str) -> OpenBatch:
+        """Return what a batch of the topic is made of: nothing is sent of it before ``begin``."""
         options = self.options
         capacity = self.ratios.capacity(topic, options.batch_size) if options.codec else options.batch_size
         return OpenBatch(options.codec, options.level, capacity, self._transactional, self.memory)
 
-    def _begin(self, queue: PartitionQueue, opened: OpenBatch, now: float) -> ProducerBatch:
-        options = self.options
+    def begin(self, queue: PartitionQueue, opened: OpenBatch, now: float) -> ProducerBatch:
+        """Put a batch with records behind those of the partition, of which the last one is full: it need not linger."""
+        options, last = self.options, queue.waiting[-1] if queue.waiting else None
+        if last is not None and not last.sealed:
+            last.seal()
+            self.news = True
+        elif now + options.linger < self._look_at:  # else the sender comes in time as it is
+            self.news = True
         self._number += 1
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
         batch.topic_id, batch.owner = queue.topic_id, self.owner
