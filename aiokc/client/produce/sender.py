@@ -209,8 +209,8 @@ class Sender:
                 self._compressing.start(tasks)
                 if sent and loop.time() >= ends:
                     return look_at, True
-            if not sent or all(self._is_full(self._channels[node_id]) for node_id in ready.nodes):
-                return look_at, False  # where all are full, an answer wakes the sender
+            if not sent or not any(self._goes_on(node_id, queues) for node_id, queues in ready.nodes.items()):
+                return look_at, False
 
     def _look_for_leaders(self, queues: list[PartitionQueue], now: float) -> float:
         """Ask for metadata where partitions have no leader, with growing pauses; return when to ask again."""
@@ -237,6 +237,10 @@ class Sender:
             channel = NodeChannel(node_id, retry_backoff(self._config, self._random), self.requests)
             self._channels[node_id] = channel
         return channel
+
+    def _goes_on(self, node_id: int, queues: list[PartitionQueue]) -> bool:
+        """Whether a broker may take another request now; else an append or an answer wakes the sender."""
+        return not self._is_full(self._channels[node_id]) and any(queue.waiting for queue in queues)
 
     def _is_full(self, channel: NodeChannel) -> bool:
         return len(channel.in_flight) >= self._config.max_in_flight_requests_per_connection

@@ -119,7 +119,7 @@ class RecordAccumulator:
 
     def has_room(self, size: int) -> bool:
         """Whether a record of ``size`` bytes at most may be appended within buffer_memory."""
-        return self.used + self.cost(size) <= self.options.buffer_memory
+        return self.memory.used + self.cost(size) <= self.options.buffer_memory
 
     @staticmethod
     def cost(size: int) -> int:
@@ -202,7 +202,7 @@ class RecordAccumulator:
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
         batch.topic_id, batch.owner = queue.topic_id, self.owner
         batch.memory = BATCH_OVERHEAD
-        self.used += BATCH_COST + BATCH_OVERHEAD
+        self.memory.used += BATCH_COST + BATCH_OVERHEAD
         self._expires_at = min(self._expires_at, now + options.delivery_timeout)
         if not queue:
             self._active[queue] = None
@@ -212,7 +212,7 @@ class RecordAccumulator:
 
     def _free(self, batch: ProducerBatch) -> None:
         if batch.memory >= 0:
-            self.used -= BATCH_COST + (batch.memory if batch.open is None else batch.open.size)
+            self.memory.used -= BATCH_COST + (batch.memory if batch.open is None else batch.open.size)
             batch.memory = -1
             batch.forget()
 
@@ -379,7 +379,7 @@ class RecordAccumulator:
             for batch in queue.unfinished():
                 batch.urgent = True
                 batch.seal()
-                batch.marks.append(mark)
+                batch.marks = (*batch.marks, mark)
                 mark.remaining += 1
         return mark
 
@@ -455,7 +455,7 @@ class RecordAccumulator:
         self.finished.append(batch)
         for mark in batch.marks:
             mark.remaining -= 1
-        batch.marks = []
+        batch.marks = ()
 
     def left(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """The batch is in no queue any more: its memory is free."""
