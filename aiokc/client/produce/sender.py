@@ -358,7 +358,8 @@ class Sender:
                     channel.counter.answered.add(channel.heard_at - one.written.waiter.sent_at)
                     self._take_in(one.asked, response)
                 self._told()
-                self.wake.notify()
+                if not self.accumulator.is_empty:
+                    self.wake.notify()
         finally:
             channel.reading = False
             for one in channel.in_flight:

@@ -224,6 +224,11 @@ class RecordAccumulator:
         return list(self._active)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no batch waits or is in flight."""
+        return not self._active
+
+    @property
     def renumbered(self) -> int:
         """How many batches were sent again under other sequences although they may have been stored."""
         return self._renumbered + sum(queue.renumbered for queue in list(self._queues.values()))
