@@ -345,8 +345,8 @@ class Connection:
         await self._permission_to_write("a request", deadline - self._loop.time(), deadline)
 
     def write(self, request: Request[R], version: int, deadline: float) -> Written[R]:
-        """Write a request now, behind all that are in flight: ``can_write`` is true. ``answer`` has its response."""
-        waiter = Waiter(Reply(loop=self._loop), self._loop.time(), deadline, at_once=False)
+        """Write a request now, behind all in flight: ``can_write`` is true. ``answer`` has its response ``at_once``."""
+        waiter = Waiter(Reply(loop=self._loop), self._loop.time(), deadline, at_once=True)
         parts = self._pipeline.send_in_parts(request, version, waiter)
         self._watch(waiter)
         self._transport.write_parts(parts)

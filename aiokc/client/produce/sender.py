@@ -39,7 +39,7 @@ from ...records import Codec
 from ...wire.messages.discovery import MetadataRequest
 from ...wire.messages.produce import ProduceRequest, ProduceResponse
 from ..aio.signal import Signal
-from ..aio.time_slice import SLICE_SECONDS, let_others_run
+from ..aio.time_slice import TURN_SECONDS, let_others_run
 from ..cluster.metadata import Metadata
 from .compressing import Compressing
 from .node_channel import InFlight, NodeChannel
@@ -186,7 +186,7 @@ class Sender:
     def _look(self, tasks: TaskGroup) -> tuple[float, bool]:
         """Send what is ready, for a time slice; return when to look again, and whether more is ready."""
         loop = asyncio.get_running_loop()
-        ends = loop.time() + SLICE_SECONDS
+        ends = loop.time() + TURN_SECONDS
         while True:
             now, accumulator, cluster = loop.time(), self.accumulator, self._metadata.cluster
             accumulator.news = False
@@ -211,7 +211,7 @@ class Sender:
                     self._told()
                 if sent and loop.time() >= ends:
                     return look_at, True
-            if not sent:
+            if not sent or not any(self._goes_on(node_id, queues) for node_id, queues in ready.nodes.items()):
                 return look_at, False
 
     def _look_for_leaders(self, queues: list[PartitionQueue], now: float) -> float:
@@ -240,12 +240,18 @@ class Sender:
             self._channels[node_id] = channel
         return channel
 
+    def _goes_on(self, node_id: int, queues: list[PartitionQueue]) -> bool:
+        """Whether a broker may take another request now; else an append or an answer wakes the sender."""
+        return not self._is_full(self._channels[node_id]) and any(queue.waiting for queue in queues)
+
+    def _is_full(self, channel: NodeChannel) -> bool:
+        return len(channel.in_flight) >= self._config.max_in_flight_requests_per_connection
+
     def _send(self, node_id: int, queues: list[PartitionQueue], tasks: TaskGroup) -> bool:
         """Write one request with what is ready for a broker, if it takes one now; return whether it did."""
         channel = self._channel(node_id)
         connection = channel.usable
-        is_full = len(channel.in_flight) >= self._config.max_in_flight_requests_per_connection
-        if connection is None or channel.preparing or is_full:
+        if connection is None or channel.preparing or self._is_full(channel):
             if channel.refused_since is None:
                 channel.refused_since = asyncio.get_running_loop().time()
             if channel.error is not None:
@@ -354,7 +360,8 @@ class Sender:
                     channel.counter.answered.add(channel.heard_at - one.written.waiter.sent_at)
                     self._take_in(one.asked, response)
                 self._told()
-                self.wake.notify()
+                if not self.accumulator.is_empty:
+                    self.wake.notify()
         finally:
             channel.reading = False
             for one in channel.in_flight:

@@ -8,19 +8,16 @@ from itertools import islice
 from typing import Any, Final
 
 from ...config import ProducerConfig
-from ...core.produce.accumulator import BATCH_COST
 from ...errors import ConfigError, KafkaError, ProduceError, shown
 from ...records.encoding.batch_builder import OpenBatch, append_records
 from ...records.encoding.columns import ColumnRecords, column_records
 from ...types import ProducerRecord
-from ..aio.time_slice import TimeSlice
+from ..aio.time_slice import TURN_SECONDS, TimeSlice
 from ..produce.batch_delivery import BatchDelivery
-from ..produce.routes import TopicRoute
 from .appending import Appending
 from .records import checked_record
+from .simple_appends import AT_ONCE, SimpleAppends
 
-#: So many records are taken from the application's iterable at once; they take less than a millisecond.
-_AT_ONCE: Final = 500
 #: Serializers take some microseconds for each.
 _SERIALIZED_AT_ONCE: Final = 100
 
@@ -61,15 +58,15 @@ class ManyRecords:
     """Appends the records of one call after the other, in time slices. Other tasks may append in between."""
 
     def __init__(self, config: ProducerConfig, appending: Appending) -> None:
-        self._config = config
         self._appending = appending
+        self._simple = SimpleAppends(config, appending)
 
     async def send(self, topic: str, records: Any, *, timeout: float) -> BatchDelivery:
         """Append all records; wait for metadata and memory, at most ``timeout`` seconds without an append.
 
         What is raised for a record says in a note how many were appended before it.
         """
-        appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice()
+        appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice(TURN_SECONDS)
         appending.check()
         if appending.routes.known(topic) is None:
             await appending.routes.find(topic, None, timeout)
@@ -80,7 +77,7 @@ class ManyRecords:
             return delivery
         left: Iterator[Any] = iter(records)
         serializes = not (appending.takes_bytes or appending.serializing.is_async or appending.interceptors)
-        while some := list(islice(left, _SERIALIZED_AT_ONCE if serializes else _AT_ONCE)):
+        while some := list(islice(left, _SERIALIZED_AT_ONCE if serializes else AT_ONCE)):
             refused = self._serialize(topic, some) if serializes else None
             await self._append_all(_Listed(topic, some, serialized=serializes), delivery, time_slice, timeout)
             if refused is not None:
@@ -118,7 +115,7 @@ class ManyRecords:
         while at < len(rows):
             before = at
             if route is not None:
-                at = self._append_simple(route, rows, at, delivery)
+                at = self._simple.append(route, rows, at, delivery, time_slice.ends)
             if at == before:
                 await self._append_one(rows, at, delivery, timeout)
                 route = appending.routes.known(topic)
@@ -126,6 +123,7 @@ class ManyRecords:
             if asyncio.get_running_loop().time() > time_slice.ends:
                 await time_slice.give_way()
                 appending.check()
+                route = None  # it may have changed: an ordinary append finds the newest one
 
     async def _append_one(self, rows: _Listed | _Columns, at: int, delivery: BatchDelivery, timeout: float) -> None:
         try:
@@ -135,41 +133,6 @@ class ManyRecords:
             _told(error, delivery)
             raise
         delivery.add(*one.place())
-
-    def _append_simple(self, route: TopicRoute, rows: _Listed | _Columns, at: int, delivery: BatchDelivery) -> int:
-        """Append records from ``at`` on as long as nothing is out of the ordinary; return how far it got."""
-        appending = self._appending
-        accumulator = appending.accumulator
-        keys = appending.routes.keys_mode
-        is_bytes = rows.serialized or appending.serializing.is_nothing
-        if keys is None or not is_bytes or appending.interceptors is not None or not appending.memory.has_room(0):
-            return at
-        appending.routes.settle(route)
-        queues = route.queues
-        room = self._config.buffer_memory - accumulator.used - BATCH_COST
-        sticky = -1 if route.sticky.partition is None else route.sticky.partition
-        touched: list[int] = []
-        taken, _ = rows.append(
-            route.appenders,
-            at,
-            min(at + _AT_ONCE, len(rows)),
-            int(appending.clock() * 1000),
-            sticky if sticky < len(queues) else -1,
-            keys,
-            self._config.max_request_size,
-            room,
-            touched,
-        )
-        if taken > at:
-            route.used_at = appending.now()
-            for partition in touched:
-                grown = accumulator.take_in(queues[partition])
-                if grown is not None:
-                    delivery.add(*grown)
-                    if partition == sticky:
-                        appending.routes.stuck(route, queues[partition])
-            appending.look()
-        return taken
 
 
 def _told(error: Exception, delivery: BatchDelivery) -> Exception:

@@ -38,16 +38,17 @@ def next_partition(load: TopicLoad, random: Chance) -> int:
     # An empty queue is one that something was taken from. While partitions are missing, queues say nothing about those.
     if queues is None or load.partitions < 2 or len(queues) < load.partitions:
         return _one_of(_preferred(candidates, load.near), None, random)
-    fast = [partition for partition in candidates if partition not in load.slow]
+    fast = [partition for partition in candidates if partition not in load.slow] if load.slow else candidates
     chosen = _preferred(fast or candidates, load.near)
     if not fast:
         return _one_of(chosen, None, random)
-    longest = max(queues.get(partition, 0) for partition in chosen)
-    return _one_of(chosen, [longest + 1 - queues.get(partition, 0) for partition in chosen], random)
+    lengths = [queues.get(partition, 0) for partition in chosen]
+    above = max(lengths) + 1
+    return _one_of(chosen, [above - length for length in lengths], random)
 
 
 def _preferred(candidates: Sequence[int], near: Collection[int]) -> Sequence[int]:
-    return [partition for partition in candidates if partition in near] or candidates
+    return ([partition for partition in candidates if partition in near] if near else ()) or candidates
 
 
 def _one_of(candidates: Sequence[int], weights: Sequence[int] | None, random: Chance) -> int:

@@ -117,7 +117,7 @@ class RecordAccumulator:
 
     def has_room(self, size: int) -> bool:
         """Whether a record of ``size`` bytes at most may be appended within buffer_memory."""
-        return self.used + self.cost(size) <= self.options.buffer_memory
+        return self.memory.used + self.cost(size) <= self.options.buffer_memory
 
     @staticmethod
     def cost(size: int) -> int:
@@ -137,13 +137,9 @@ class RecordAccumulator:
         waiting = queue.waiting
         batch = waiting[-1] if waiting else None
         if batch is None or batch.sealed or batch.open is None or not batch.open.append(timestamp, key, value, headers):
-            first = self._opened(queue.tp.topic)
+            first = self.opened(queue.tp.topic)
             first.append(timestamp, key, value, headers)  # where this raises, there is no batch yet
-            if batch is not None:
-                batch.seal()
-            batch = self._begin(queue, first, now)
-            if now + self.options.linger < self._look_at:  # else the sender comes in time as it is
-                self.news = True
+            batch = self.begin(queue, first, now)
         opened = batch.open
         assert opened is not None
         self._note(batch, opened)
@@ -186,18 +182,25 @@ class RecordAccumulator:
         self._note(batch, opened)
         return batch, start, batch.taken_in - start
 
-    def _opened(self, topic: str) -> OpenBatch:
+    def opened(self, topic: str) -> OpenBatch:
+        """Return what a batch of the topic is made of: nothing is sent of it before ``begin``."""
         options = self.options
         capacity = self.ratios.capacity(topic, options.batch_size) if options.codec else options.batch_size
         return OpenBatch(options.codec, options.level, capacity, self._transactional, self.memory)
 
-    def _begin(self, queue: PartitionQueue, opened: OpenBatch, now: float) -> ProducerBatch:
-        options = self.options
+    def begin(self, queue: PartitionQueue, opened: OpenBatch, now: float) -> ProducerBatch:
+        """Put a batch with records behind those of the partition, of which the last one is full: it need not linger."""
+        options, last = self.options, queue.waiting[-1] if queue.waiting else None
+        if last is not None and not last.sealed:
+            last.seal()
+            self.news = True
+        elif now + options.linger < self._look_at:  # else the sender comes in time as it is
+            self.news = True
         self._number += 1
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
         batch.topic_id, batch.owner = queue.topic_id, self.owner
         batch.memory = BATCH_OVERHEAD
-        self.used += BATCH_COST + BATCH_OVERHEAD
+        self.memory.used += BATCH_COST + BATCH_OVERHEAD
         self._expires_at = min(self._expires_at, now + options.delivery_timeout)
         if not queue:
             self._active[queue] = None
@@ -207,7 +210,7 @@ class RecordAccumulator:
 
     def _free(self, batch: ProducerBatch) -> None:
         if batch.memory >= 0:
-            self.used -= BATCH_COST + (batch.memory if batch.open is None else batch.open.size)
+            self.memory.used -= BATCH_COST + (batch.memory if batch.open is None else batch.open.size)
             batch.memory = -1
             batch.forget()
 
@@ -217,6 +220,11 @@ class RecordAccumulator:
     def active(self) -> list[PartitionQueue]:
         """The partitions with batches that have no outcome, or that are in flight. Any thread may ask."""
         return list(self._active)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no batch waits or is in flight."""
+        return not self._active
 
     @property
     def renumbered(self) -> int:
@@ -374,7 +382,7 @@ class RecordAccumulator:
             for batch in queue.unfinished():
                 batch.urgent = True
                 batch.seal()
-                batch.marks.append(mark)
+                batch.marks = (*batch.marks, mark)
                 mark.remaining += 1
         return mark
 
@@ -452,7 +460,7 @@ class RecordAccumulator:
         self.finished.append(batch)
         for mark in batch.marks:
             mark.remaining -= 1
-        batch.marks = []
+        batch.marks = ()
 
     def left(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """The batch is in no queue any more: its memory is free."""

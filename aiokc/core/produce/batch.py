@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -105,15 +106,15 @@ class ProducerBatch:
         self.memory = 0
         self.largest = 0
         self.outcome: Outcome | None = None
-        self.parts: list[ProducerBatch] = []
-        self.starts: list[int] = []  # the index of each part's first record
+        self.parts: Sequence[ProducerBatch] = ()
+        self.starts: Sequence[int] = ()  # the index of each part's first record
         self.waiting: dict[Any, int] = {}
         self.callbacks: list[tuple[int, Any]] = []
         self.observed = bytearray()  # by index: 1 for a record whose failure somebody has been told of, or will be
         self.watched: dict[tuple[object, int, int], None] = {}  # by whom, from which record on, and how many
         self.on_given_up: Callable[[ProducerBatch], None] | None = None  # who was to see a failure does not any more
         self.owner: object = None  # the event loop that has it; only the driver knows what that is
-        self.marks: list[FlushMark] = []
+        self.marks: Sequence[FlushMark] = ()
 
     @property
     def count(self) -> int:
@@ -160,8 +161,9 @@ class ProducerBatch:
 
     def forget(self) -> None:
         """Let go of its records: only their number is kept."""
-        self._count = self.count
-        self.seal()
+        if self.open is not None:
+            self._count = self.count
+            self.seal()
         self.open = self.closed = None
 
     def frame(self) -> bytearray:
@@ -180,11 +182,7 @@ class ProducerBatch:
 
     def split_into(self, parts: list[ProducerBatch]) -> None:
         """``parts`` hold its records from now on, and have taken over who waits for them."""
-        start = 0
-        for part in parts:
-            self.starts.append(start)
-            start += part.count
-        self.parts = parts
+        self.parts, self.starts = parts, [0, *accumulate(part.count for part in parts[:-1])]
         for waiter, index in self.waiting.items():
             part, at = self.find(index)
             part.waiting[waiter] = at
@@ -194,12 +192,12 @@ class ProducerBatch:
         for mark in self.marks:
             mark.remaining += len(parts) - 1
             for part in parts:
-                part.marks.append(mark)
+                part.marks = (*part.marks, mark)
         for watcher, first, count in self.watched:
             self._watch_parts(watcher, first, first + count)
         for part, first in zip(parts, self.starts, strict=True):
             part.observed, part.owner = self.observed[first : first + part.count], self.owner
-        self.waiting, self.callbacks, self.marks, self.watched = {}, [], [], {}
+        self.waiting, self.callbacks, self.marks, self.watched = {}, [], (), {}
         self.forget()
 
     # Who has seen that its records failed

@@ -66,11 +66,11 @@ def read_response(asked: Asked, response: ProduceResponse) -> Answered:
     A batch that it leaves out counts as not answered: the broker has to name each.
     """
     names = {topic_id: name for name, topic_id in asked.topic_ids.items()}
-    found: dict[TopicPartition, PartitionProduceResponse] = {}
+    found: dict[tuple[str, int], PartitionProduceResponse] = {}
     for topic in response.responses:
         name = topic.name if topic.topic_id == NO_UUID else names.get(topic.topic_id, "")
         for partition in topic.partition_responses:
-            found[TopicPartition(name, partition.index)] = partition
+            found[name, partition.index] = partition
     leaders: dict[TopicPartition, NewLeader] = {}
     answers: list[tuple[ProducerBatch, PartitionAnswer]] = []
     for batch in asked.batches:
@@ -78,16 +78,18 @@ def read_response(asked: Asked, response: ProduceResponse) -> Answered:
         if one is None:
             missing = "the response does not name the partition"
             answers.append((batch, PartitionAnswer(ErrorCode.NETWORK_EXCEPTION, text=missing)))
-            continue
-        answers.append((batch, _answer(one)))
-        hint = one.current_leader
-        if hint is not None and hint.leader_id >= 0 and one.error_code:
-            leaders[batch.tp] = NewLeader(hint.leader_id, hint.leader_epoch, asked.topic_ids.get(batch.tp.topic))
+        elif not one.error_code:
+            answers.append((batch, PartitionAnswer(ErrorCode.NONE, one.base_offset, one.log_append_time_ms)))
+        else:
+            answers.append((batch, _refusal(one)))
+            hint = one.current_leader
+            if hint is not None and hint.leader_id >= 0:
+                leaders[batch.tp] = NewLeader(hint.leader_id, hint.leader_epoch, asked.topic_ids.get(batch.tp.topic))
     brokers = {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints}
     return Answered(answers, leaders, brokers)
 
 
-def _answer(one: PartitionProduceResponse) -> PartitionAnswer:
+def _refusal(one: PartitionProduceResponse) -> PartitionAnswer:
     return PartitionAnswer(
         one.error_code,
         one.base_offset,

@@ -30,13 +30,14 @@ def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: Partiti
     """Do what the answer means for the batch; return the verdict. The answer comes once for each time it was sent."""
     queue = accumulator.queue(batch.tp)
     rule = rule_of(answer.code)
+    verdict = rule.verdict
     if batch not in queue.in_flight:
-        return rule.verdict  # all batches were ended meanwhile
-    if rule.verdict in (Verdict.STORED, Verdict.DUPLICATE):
-        known = rule.verdict is Verdict.STORED and answer.base_offset >= 0
+        return verdict  # all batches were ended meanwhile
+    if verdict is Verdict.STORED or verdict is Verdict.DUPLICATE:
+        known = verdict is Verdict.STORED and answer.base_offset >= 0
         append_time = answer.append_time if answer.append_time >= 0 else None
         accumulator.store(queue, batch, Stored(answer.base_offset if known else None, append_time))
-        return rule.verdict
+        return verdict
     batch.unclear = batch.unclear or rule.unclear
     batch.last_code, batch.last_text = answer.code, answer.text
     refused = Failure(Cause.REFUSED, answer.code, answer.text, harm=rule.harm, records=dict(answer.records))

@@ -10,6 +10,7 @@ import pytest
 from aiokc import Producer
 from aiokc.client.produce.sender import Sender
 from aiokc.errors import AuthorizationFailed, BufferFull, KafkaError, RecordRefused, UnsupportedVersion
+from aiokc.net.connection import Connection
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop, lose_answer
@@ -311,3 +312,26 @@ def test_records_go_on_while_sasl_sessions_are_renewed() -> None:
         assert values(cluster) == [b"%d" % number for number in range(300)]
 
     virtually(story, brokers=1, sasl={"alice": "secret"}, session_ms=2000)
+
+
+async def test_an_answer_is_taken_in_by_the_callback_that_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One iteration of the loop later, it would wait behind all that others have to do."""
+    reads, seen = False, []
+    receive, take_in = Connection._receive, Sender._take_in
+
+    def watched_receive(self: Connection, frame: memoryview) -> None:
+        nonlocal reads
+        reads = True
+        receive(self, frame)
+        reads = False
+
+    def watched_take_in(self: Sender, *answered: Any) -> None:
+        seen.append(reads)
+        take_in(self, *answered)
+
+    monkeypatch.setattr(Connection, "_receive", watched_receive)
+    monkeypatch.setattr(Sender, "_take_in", watched_take_in)
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        for number in range(3):
+            await producer.send_and_wait("t", b"%d" % number)
+    assert seen == [True, True, True]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from aiokc import AsyncSerializer, Producer, ProducerInterceptor, ProducerRecord, StoredRecords, TopicPartition
+from aiokc.client.producer import send_many as sending_many
 from aiokc.client.producer.appending import Appending
 from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused, SerializationFailed
-from aiokc.native import NATIVE
+from aiokc.records.encoding.batch_builder import append_records
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 
 from .test_producer import producing, values
@@ -193,9 +194,12 @@ def test_a_producer_of_strings_is_typed() -> None:
     assert producer.config.client_id is not None
 
 
-@pytest.mark.skipif(not NATIVE, reason="it is about what is left to Python")
 @pytest.mark.parametrize("partitions", [1, 50])
-async def test_python_looks_at_one_record_for_each_batch(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_keys", [True, False])
+async def test_what_is_simple_never_goes_the_way_of_a_single_send(
+    partitions: int, has_keys: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for one record after each turn of the loop: here is only one turn."""
     looked_at = 0
     send = Appending.send
 
@@ -205,12 +209,34 @@ async def test_python_looks_at_one_record_for_each_batch(partitions: int, monkey
         return await send(self, record, **how)
 
     monkeypatch.setattr(Appending, "send", counted)
+    monkeypatch.setattr(sending_many, "TURN_SECONDS", 60.0)
     async with Cluster(topics={"t": partitions}) as cluster, producing(cluster, batch_size=4_000) as producer:
-        records = [ProducerRecord("t", bytes(100), b"%d" % number) for number in range(10_000)]
-        delivery = await producer.send_many("t", records)
+        given = [b"%d" % number for number in range(10_000)]
+        records = [ProducerRecord("t", value, value) for value in given] if has_keys else given
+        delivery = await producer.send_many("t", [*records, ProducerRecord("t", b"", headers=[("h", None)])])
         await delivery
-        full_batches = 10_000 * 120 // 4_000
-        assert looked_at < full_batches + 2 * partitions + 50
+        assert looked_at == 1
+        stored = await all_values(cluster, partitions)
+        assert sorted(stored, key=str) == sorted([*given, b""], key=str)
+
+
+async def test_no_batch_is_left_without_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker would refuse it."""
+
+    def no_memory(appenders: Any, *call: Any) -> tuple[int, int]:
+        if any(one is not None and not one.count for one in appenders):
+            raise MemoryError
+        return append_records(appenders, *call)
+
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, linger_ms=1000) as producer:
+        with monkeypatch.context() as patched:
+            patched.setattr(sending_many, "append_records", no_memory)
+            with pytest.raises(MemoryError):
+                await producer.send_many("t", [b"0"])
+            assert producer._runtime.accumulator.unanswered == 0
+        assert (await producer.send_many("t", [b"1"])).count == 1
+        await producer.flush()
+        assert values(cluster) == [b"1"]
 
 
 async def test_serializers_are_asked_once_for_each_record_and_in_order() -> None:
