@@ -1,4 +1,4 @@
-"""Runs the callbacks of deliveries and interceptors: in order within a partition, and in turns of at most 2 ms."""
+"""Runs the callbacks of deliveries and interceptors: in order within a partition, and in turns of at most 1 ms."""
 
 from __future__ import annotations
 
