@@ -168,7 +168,7 @@ class Poll(Generic[K, V]):
         finally:
             runtime.polling_ends()
             user.leaves()
-        if has_seen_all and batch and decode == most:  # else it is a call of getone(), which begins a stream instead
+        if has_seen_all and batch:
             self.lease.begin(as_of)
         if began is not None and batch:
             runtime.observers.batch(batch, sum(map(len, batch.values())), time() - began)

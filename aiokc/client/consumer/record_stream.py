@@ -56,7 +56,7 @@ class RecordStream:
         self._open, self._count = (buffer, position), 0
         self._version += 1
         changes = self._runtime.changes
-        changes.notify()  # getmany() must not take from the buffer, which has not heard of the records handed out
+        changes.notify()  # This ends the poll's lease: the buffer still has the records that the stream hands out.
         # Events after this moment end the stream, also those before its first record is asked for.
         self.steps.items = self._follow(buffer, position, asyncio.current_task(), changes, changes.count)
 
