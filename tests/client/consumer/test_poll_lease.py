@@ -41,8 +41,8 @@ def alone(story: Story) -> None:
 def reading(cluster: Cluster, count: int = 1000, **options: Any) -> ConsumerType:
     for partition in (0, 1):
         cluster.append("t", *(b"%d" % number for number in range(count)), partition=partition)
-    options = {"bootstrap_servers": cluster.bootstrap, "auto_offset_reset": "earliest", "max_poll_records": 5} | options
-    consumer = Consumer(**options)
+    defaults: dict[str, Any] = {"auto_offset_reset": "earliest", "max_poll_records": 5}
+    consumer = Consumer(bootstrap_servers=cluster.bootstrap, **defaults, **options)
     consumer.assign([ZERO, ONE])
     return consumer
 
@@ -459,10 +459,10 @@ def test_an_observer_that_comes_in_between_hears_of_the_next_batch() -> None:
 
 def test_deserializers_see_each_record() -> None:
     async def story(cluster: Cluster) -> None:
-        async with reading(cluster, value_deserializer=int) as consumer:
+        async with reading(cluster, value_deserializer=lambda data: data * 2) as consumer:
             for _ in range(20):
                 for records in (await consumer.getmany()).values():
-                    assert all(record.value == record.offset for record in records)
+                    assert all(record.value == b"%d" % record.offset * 2 for record in records)
 
     alone(story)
 
@@ -498,9 +498,10 @@ def test_wrong_arguments_are_refused_all_the_same() -> None:
         async with reading(cluster) as consumer:
             await under_a_lease(consumer)
             before = [await consumer.position(tp) for tp in (ZERO, ONE)]
-            for wrong in ({"timeout_ms": -1}, {"timeout_ms": "1"}, {"max_records": 0}):
+            wrongs: list[dict[str, Any]] = [{"timeout_ms": -1}, {"timeout_ms": "1"}, {"max_records": 0}]
+            for wrong in wrongs:
                 with pytest.raises(ConfigError):
-                    await consumer.getmany(**wrong)  # type: ignore[arg-type]
+                    await consumer.getmany(**wrong)
             assert [await consumer.position(tp) for tp in (ZERO, ONE)] == before
 
     alone(story)

@@ -142,7 +142,7 @@ def test_a_partition_that_another_member_gave_up() -> None:
             await first.wait_assigned()
             async with Consumer("t", **options) as second:
                 both = asyncio.gather(first.getmany(timeout_ms=20_000), second.getmany(timeout_ms=20_000))
-                assert await both == [{}, {}]
+                assert not any(await both)
                 assert len(first.assignment()) == 1
             fill(cluster)
             seen = set(await first.getmany())
