@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         ProducerMetrics,
         ReadMetrics,
     )
-    from .observer import Observer
+    from .observer import Observer, ProducerObserver
     from .partitioner import Partitioner
     from .secret import Secret
     from .serialization.deserializer import AsyncDeserializer, Deserializer
@@ -113,6 +113,7 @@ __all__ = [
     "ProducerHealth",
     "ProducerInterceptor",
     "ProducerMetrics",
+    "ProducerObserver",
     "ProducerRecord",
     "RawRecord",
     "RawRecords",
@@ -156,6 +157,7 @@ _MODULES: Final = {
     "KafkaError": ".errors",
     "ConsumerInterceptor": ".interceptor",
     "ProducerInterceptor": ".interceptor",
+    "ProducerObserver": ".observer",
     "Health": ".observation",
     "Latency": ".observation",
     "Metrics": ".observation",

@@ -1,4 +1,4 @@
-"""The interface for an observer: an application's object that hears of each batch, commit and rebalance."""
+"""The interfaces for observers: objects of an application that hear of batches, commits, rebalances, transactions."""
 
 from __future__ import annotations
 
@@ -51,4 +51,28 @@ class Observer(Protocol):
 
         ``seconds`` counts from the moment at which the consumer learned of it.
         """
+        return None
+
+
+@runtime_checkable
+class ProducerObserver(Protocol):
+    """Hears what became of a producer's records, once for each batch, for histograms. Derive from it, or not.
+
+    It is the option ``observer``, or joins later by ``Producer.observe()``. Its methods are plain functions that run on
+    the event loop, so they must be quick. The producer logs what they raise, and goes on. Counters and gauges need no
+    observer: ``Producer.metrics()`` has them. For single records there are interceptors.
+    """
+
+    def batch(
+        self, partition: TopicPartition, count: int, offset: int | None, seconds: float, error: Exception | None
+    ) -> None:
+        """A batch of ``count`` records was stored from ``offset`` on, ``seconds`` after its first record was appended.
+
+        Or it failed by ``error``: then some of it may be stored all the same, as the error's ``persisted`` says.
+        ``offset`` is None where the broker does not tell it, and for a batch that failed.
+        """
+        return None
+
+    def transaction(self, committed: bool, seconds: float, error: Exception | None) -> None:
+        """A transaction was committed, or aborted, ``seconds`` after it began; with ``error``: that has failed."""
         return None

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from ..assignor import Assignor
 from ..errors import ConfigError, shown
 from ..interceptor import ConsumerInterceptor, ProducerInterceptor
-from ..observer import Observer
+from ..observer import Observer, ProducerObserver
 from ..secret import Secret
 
 _MOST_32: Final = (1 << 31) - 1
@@ -30,6 +30,7 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "Sequence[ConsumerInterceptor]": (list, tuple),
     "Sequence[ProducerInterceptor]": (list, tuple),
     "Observer | None": (Observer, type(None)),
+    "ProducerObserver | None": (ProducerObserver, type(None)),
     "OffsetResetPolicy": (str,),
     "OffsetResetPolicy | None": (str, type(None)),
     "IsolationLevel": (str,),
@@ -54,6 +55,7 @@ _CALLED: Final[dict[str, str]] = {
     "Sequence[ConsumerInterceptor]": "a list of aiokc.ConsumerInterceptor objects",
     "Sequence[ProducerInterceptor]": "a list of aiokc.ProducerInterceptor objects",
     "Observer | None": "an aiokc.Observer, with batch(), commit() and rebalance()",
+    "ProducerObserver | None": "an aiokc.ProducerObserver, with batch() and transaction()",
     "OffsetResetPolicy": "str",
     "OffsetResetPolicy | None": "str | None",
     "IsolationLevel": "str",
@@ -95,6 +97,8 @@ def check_types(config: Any) -> None:
             raise ConfigError(f"{name} must be {called}, not {type(value).__name__}{given}")
         if annotation == "Observer | None" and value is not None:
             check_observer(name, value)
+        if annotation == "ProducerObserver | None" and value is not None:
+            check_producer_observer(name, value)
         if isinstance(value, int) and value > _MOST_64:
             raise ConfigError(f"{name}={shown(value)} must be at most {_MOST_64} (64 bits)")
         if isinstance(value, list | tuple):
@@ -103,12 +107,23 @@ def check_types(config: Any) -> None:
 
 def check_observer(name: str, value: object) -> None:
     """Raise ConfigError for what is no observer: a class, an object without its methods, or one with async methods."""
+    _check_is(name, value, Observer, "Observer | None")
+    assert isinstance(value, Observer)
+    _check_plain(value.batch, value.commit, value.rebalance)
+
+
+def check_producer_observer(name: str, value: object) -> None:
+    """Raise ConfigError for what is no observer of a producer, as ``check_observer`` does."""
+    _check_is(name, value, ProducerObserver, "ProducerObserver | None")
+    assert isinstance(value, ProducerObserver)
+    _check_plain(value.batch, value.transaction)
+
+
+def _check_is(name: str, value: object, kind: type, annotation: str) -> None:
     if isinstance(value, type):
         raise ConfigError(f"{name} is the class {value.__name__}: give an instance of it")
-    if not isinstance(value, Observer):
-        called = _CALLED["Observer | None"]
-        raise ConfigError(f"{name} must be {called}, not {type(value).__name__} ({shown(value)})")
-    _check_plain(value.batch, value.commit, value.rebalance)
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} must be {_CALLED[annotation]}, not {type(value).__name__} ({shown(value)})")
 
 
 def _check_plain(*methods: object) -> None:

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from ..errors import ConfigError, shown
 from ..interceptor import ProducerInterceptor
+from ..observer import ProducerObserver
 from ..partitioner import Partitioner, PartitionerName
 from .checks import at_least, can_be_sent, in_32_bits, one_of
 from .cluster import ClusterConfig, ClusterOptions
@@ -48,6 +49,7 @@ class ProducerOptions(ClusterOptions, total=False):
     partitioner_rack_aware: bool
     metadata_max_idle_ms: int
     interceptors: Sequence[ProducerInterceptor]
+    observer: ProducerObserver | None
 
 
 @hides_secrets
@@ -77,6 +79,7 @@ class ProducerConfig(ClusterConfig):
     partitioner_rack_aware the sticky choice prefers partitions whose leader is in client_rack (KIP-1123)
     metadata_max_idle_ms   a topic that nothing was sent to for so long is forgotten (KIP-526)
     interceptors           ProducerInterceptors, called in this order with each record and each acknowledgement
+    observer               a ProducerObserver, which hears of each batch and each transaction
     """
 
     acks: Acks = "all"
@@ -99,6 +102,7 @@ class ProducerConfig(ClusterConfig):
     partitioner_rack_aware: bool = False
     metadata_max_idle_ms: int = 300_000
     interceptors: Sequence[ProducerInterceptor] = ()
+    observer: ProducerObserver | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -107,7 +107,7 @@ def of_record(record: ConsumerRecord[Any, Any]) -> Attributes:
         PARTITION: str(record.partition),
         OFFSET: record.offset,
     }
-    key = _text(record.key)
+    key = text_of_key(record.key)
     if key is not None:
         attributes[KEY] = key
     if record.value is None:
@@ -115,7 +115,8 @@ def of_record(record: ConsumerRecord[Any, Any]) -> Attributes:
     return attributes
 
 
-def _text(key: object) -> str | None:
+def text_of_key(key: object) -> str | None:
+    """Return what a span shows of a key; None: nothing."""
     if isinstance(key, bytes):
         try:
             key = key[: _LONGEST_KEY + 1].decode()
@@ -153,9 +154,12 @@ def carried_by(record: ConsumerRecord[Any, Any]) -> Context | None:
 
 def span_context_of(record: ConsumerRecord[Any, Any]) -> SpanContext | None:
     """The valid span context that the record carries; None without one."""
-    carried = carried_by(record)
-    if carried is None:
-        return None
+    return span_context_in(record.headers) if record.headers else None
+
+
+def span_context_in(headers: Headers) -> SpanContext | None:
+    """The valid span context that these headers carry; None without one."""
+    carried = extract(headers, Context(), _GETTER)
     found = trace.get_current_span(carried).get_span_context()
     return found if found.is_valid else None
 

@@ -26,9 +26,10 @@ from ..observer import Observer, RebalanceKind
 from . import messaging
 from .instruments import Instruments
 from .messaging import Attributes, AttributesByTopic
+from .producer_otel import ProducerTelemetry, ProducerTracing, instrument_producer
 from .spans import Parent, Records, Spans
 
-__all__ = ["Telemetry", "instrument"]
+__all__ = ["ProducerTelemetry", "ProducerTracing", "Telemetry", "instrument", "instrument_producer"]
 
 # A call that took less than this found its records in memory. It says nothing about Kafka, and there are thousands of
 # them in a second: to record each would cost more than the histogram is worth.

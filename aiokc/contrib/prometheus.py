@@ -1,4 +1,4 @@
-"""Exports consumers to Prometheus: ``collector(consumer)``. Needs prometheus-client: ``pip install aiokc[prometheus]``.
+"""Exports clients to Prometheus: ``collector(consumer)``, ``producer_collector(producer)``. Needs prometheus-client.
 
     from aiokc.contrib.prometheus import collector
     from prometheus_client import start_http_server
@@ -19,12 +19,13 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from .. import Consumer
+from .. import Consumer, Producer
 from ..errors import ConfigError
 from ..observation import Latency
+from .producer_prometheus import ProducerCollector
 from .series import PROMETHEUS_PREFIX, SERIES, Kind, Sample, Scope, Series
 
-__all__ = ["ConsumerCollector", "collector", "exposition"]
+__all__ = ["ConsumerCollector", "ProducerCollector", "collector", "exposition", "producer_collector"]
 
 _LABELS: Final = ("client_id", "group")
 
@@ -119,6 +120,19 @@ def collector(
     made = ConsumerCollector(registry, per_partition=per_partition, nodes=nodes)
     for consumer in consumers:
         made.add(consumer)
+    registry.register(made)
+    return made
+
+
+def producer_collector(*producers: Producer[Any, Any], registry: CollectorRegistry = REGISTRY) -> ProducerCollector:
+    """Export ``producers`` to Prometheus by ``registry``, and return the collector, to which more can be added.
+
+    A registry takes one collector of producers, beside one of consumers. Raises ConfigError where two producers have
+    the same client_id, ValueError where the registry has a collector of producers already.
+    """
+    made = ProducerCollector(registry)
+    for producer in producers:
+        made.add(producer)
     registry.register(made)
     return made
 

@@ -442,8 +442,7 @@ class Connection:
     def _throttle(self, response: Response) -> None:
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
-            self.traffic.throttle.add(throttle_ms / 1e3)
-            self.muted_until = max(self.muted_until, self._loop.time() + throttle_ms / 1e3)
+            self.muted_until = max(self.muted_until, self._loop.time() + self.traffic.throttled(throttle_ms))
 
     # Ending
 

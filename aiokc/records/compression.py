@@ -49,6 +49,16 @@ def compress(codec: int, data: bytes | memoryview, level: int | None = None) -> 
     return _COMPRESS[codec](data, level)
 
 
+def quickly_compressed(codec: int, level: int | None) -> int:
+    """Return how many bytes can be compressed in about a millisecond, at this level of the codec."""
+    return _SLOWLY if level is not None and level > _FAST_LEVELS.get(codec, level) else _QUICKLY
+
+
+_QUICKLY: Final = 64 << 10
+_SLOWLY: Final = 4 << 10  # with levels above these
+_FAST_LEVELS: Final[dict[int, int]] = {Codec.GZIP: 6, Codec.LZ4: 9, Codec.ZSTD: 6}
+
+
 def _too_large(limit: int) -> RecordTooLarge:
     return RecordTooLarge(f"decompresses to more than {limit} bytes")
 
@@ -266,8 +276,16 @@ def _unzstd(data: memoryview, limit: int) -> bytes:
 
 def _zstd(data: bytes | memoryview, level: int | None) -> bytes:
     zstd = _import_zstd()
-    stream = zstd.ZstdCompressor() if level is None else zstd.ZstdCompressor(level=level)
-    return bytes(stream.compress(data) + stream.flush())
+    parameter = zstd.CompressionParameter
+    stream = zstd.ZstdCompressor(
+        options={
+            parameter.compression_level: zstd.COMPRESSION_LEVEL_DEFAULT if level is None else level,
+            parameter.content_size_flag: 0,  # as Java's streams, which do not know the size when they begin
+        }
+    )
+    # Told all in one call, zstd takes memory by the size; else for the most that the level ever uses. To clear that for
+    # each batch takes 44 ms at level 19, and 350 ms at 22.
+    return bytes(stream.compress(data, stream.FLUSH_FRAME))
 
 
 # the packages

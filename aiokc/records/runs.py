@@ -1,7 +1,8 @@
 """Runs: plain batches side by side, which one call of the C extension turns into records or columns where they lie.
 
 A batch is plain if it is uncompressed and holds no control record. A batch of more than 256 KiB is never in a run,
-because it is better opened in a thread. Without the extension there are no runs.
+because it is better opened in a thread. One batch is a run, too: it needs no reader. Without the extension there are no
+runs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from ..types import RawRecord
 from .columns import ColumnBuilder
 
 _LARGEST: Final = 256 << 10
-_FEWEST: Final = 2
 
 
 class RunEnd(NamedTuple):
@@ -25,7 +25,7 @@ class RunEnd(NamedTuple):
 
 
 def measure_run(records: memoryview, after: int, *, transactional: bool) -> RunEnd | None:
-    """Return how far a run goes from the first byte of ``records`` on; None if the first two batches are not one.
+    """Return how far a run goes from the first byte of ``records`` on; None if the first batch can't be in one.
 
     Each batch ends behind ``after`` and behind the batch before. Batches of transactions are in a run only if
     ``transactional``. What ``split_batches`` refuses is in no run. CRCs are not checked.
@@ -33,7 +33,7 @@ def measure_run(records: memoryview, after: int, *, transactional: bool) -> RunE
     if not NATIVE:
         return None
     count, size, next_offset, epoch = extension.measure_run(records, after, transactional, _LARGEST)
-    return RunEnd(size, next_offset, _epoch(epoch)) if count >= _FEWEST else None
+    return RunEnd(size, next_offset, _epoch(epoch)) if count else None
 
 
 class Appended(NamedTuple):

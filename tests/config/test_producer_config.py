@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from aiokc import ConsumerInterceptor, ProducerConfig, ProducerInterceptor
+from aiokc import ConsumerInterceptor, ProducerConfig, ProducerInterceptor, ProducerObserver
 from aiokc.config import ConsumerConfig, configured, named_producer
 from aiokc.errors import ConfigError
 
 ALL = {"partitioner_rack_aware": True, "client_rack": "a", "transactional_id": "t", "compression_type": "zstd"}
+
+
+class AsyncObserver(ProducerObserver):
+    async def batch(self, *given: Any) -> None: ...  # type: ignore[override]
 
 
 class Async(ProducerInterceptor):
@@ -80,6 +84,9 @@ def test_defaults_are_those_of_the_java_client() -> None:
         ({"interceptors": [ConsumerInterceptor()]}, "must hold aiokc.ProducerInterceptor objects only"),
         ({"interceptors": [ProducerInterceptor]}, "holds the class ProducerInterceptor: give an instance"),
         ({"interceptors": [Async()]}, "on_send must be a plain function: nothing awaits"),
+        ({"observer": ProducerObserver}, "observer is the class ProducerObserver: give an instance"),
+        ({"observer": object()}, "observer must be an aiokc.ProducerObserver, with batch.. and transaction..,"),
+        ({"observer": AsyncObserver()}, "batch must be a plain function: nothing awaits"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:

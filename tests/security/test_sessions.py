@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, RebalanceListener, TopicPartition
-from aiokc.testing.kafka import SecureKafka
+from aiokc import Consumer, Producer, RebalanceListener, TopicPartition
+from aiokc.testing.kafka import Acl, SecureKafka
 from tests.producing import produce
 
 from .actors.counting_proxy import CountingProxy
@@ -84,6 +84,45 @@ async def read_over(kafka: SecureKafka, topic: str, way: Way, sessions: int) -> 
             assert proxy.opened == opened
             assert consumer.metrics().failed_fetches == 0
             assert consumer.metrics().failed_heartbeats == 0
+
+
+async def write_over(kafka: SecureKafka, topic: str, way: Way, sessions: int, transactional_id: str | None) -> None:
+    """Write without a pause, then nothing for a whole session: all is stored once, over the same connections."""
+    kafka.create_topic(topic)
+    if transactional_id is not None:
+        await asyncio.to_thread(kafka.add_acls, Acl("alice", "WRITE", "TRANSACTIONAL_ID", transactional_id))
+    loop = asyncio.get_running_loop()
+    with CountingProxy(kafka.bootstrap_of(way.listener)) as proxy:
+        options = {**way.options(kafka), "resolve": proxy.resolve, "transactional_id": transactional_id}
+        numbers = itertools.count()
+        async with Producer(**options) as producer:
+
+            async def write(seconds: float) -> None:
+                end = loop.time() + seconds
+                while loop.time() < end:
+                    if transactional_id is not None:
+                        await producer.begin_transaction()
+                    sent = [await producer.send(topic, b"%d" % next(numbers)) for _ in range(20)]
+                    await asyncio.sleep(0.02)
+                    if transactional_id is not None:
+                        await producer.commit_transaction()
+                    await asyncio.gather(*sent)
+
+            await write(0.5)
+            opened = proxy.opened
+            await write(sessions * kafka.session_seconds)
+            await asyncio.sleep(1.2 * kafka.session_seconds)
+            await write(0.5)
+            assert proxy.opened == opened
+            assert producer.metrics().failed_requests == 0
+            assert producer.metrics().retries == 0
+    wanted = [b"%d" % number for number in range(next(numbers))]
+    plain = {"bootstrap_servers": kafka.bootstrap, "isolation_level": "read_committed"}
+    async with Consumer(topic, auto_offset_reset="earliest", **plain) as reader, asyncio.timeout(30):
+        found: list[bytes | None] = []
+        while len(found) < len(wanted):
+            found += [record.value for records in (await reader.getmany()).values() for record in records]
+    assert found == wanted
 
 
 @pytest.mark.long
@@ -189,12 +228,16 @@ async def suspend(secure_kafka: SecureKafka, topic_name: str, times: int) -> Non
 
 @pytest.mark.timeout(90)
 async def test_some_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
-    """A member that reads, one whose JoinGroup is parked, and one that is suspended: at the same time, to save time."""
+    """Members that read, whose JoinGroup is parked, that are suspended, and producers: at once, to save time."""
     secure_kafka.create_topic(topic_name)
     async with asyncio.TaskGroup() as group:
         group.create_task(read_over(secure_kafka, topic_name, Way("SHORT", "SCRAM-SHA-512"), 3))
         group.create_task(join_late(secure_kafka, f"{topic_name}-join"))
         group.create_task(suspend(secure_kafka, f"{topic_name}-suspend", 1))
+        for way in (Way("SHORT", "SCRAM-SHA-256"), Way("SHORT", "OAUTHBEARER")):
+            group.create_task(write_over(secure_kafka, f"{topic_name}-written-{way}", way, 2, None))
+        written = f"{topic_name}-transactions"
+        group.create_task(write_over(secure_kafka, written, Way("SHORT", "PLAIN"), 2, written))
 
 
 @pytest.mark.long

@@ -248,23 +248,22 @@ def may_pass(error: KafkaError) -> bool:
 def group_by_leader(cluster: Cluster, asked: Asked) -> dict[int, dict[TopicPartition, int]]:
     """Return the timestamps by leader and partition. Partitions without a known leader are left out."""
     by_leader: dict[int, dict[TopicPartition, int]] = {}
+    topics, brokers = cluster.topics, cluster.brokers
     for tp, timestamp in asked.items():
-        leader = cluster.leader(tp)
-        if leader is not None:
-            by_leader.setdefault(leader.node_id, {})[tp] = timestamp
+        topic = topics.get(tp.topic)
+        info = None if topic is None else topic.partitions.get(tp.partition)
+        if info is not None and info.leader is not None and info.leader in brokers:
+            by_leader.setdefault(info.leader, {})[tp] = timestamp
     return by_leader
 
 
-def read_offsets(response: ListOffsetsResponse) -> list[tuple[TopicPartition, int, OffsetAndTimestamp | None]]:
-    """Return (partition, error code, offset); offset -1 means that no record is at or after the timestamp."""
-    return [
-        (
-            TopicPartition(topic.name, part.partition_index),
-            part.error_code,
-            OffsetAndTimestamp(part.offset, part.timestamp, part.leader_epoch if part.leader_epoch >= 0 else None)
-            if part.offset >= 0
-            else None,
-        )
-        for topic in response.topics
-        for part in topic.partitions
-    ]
+def read_offsets(response: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int, OffsetAndTimestamp | None]]:
+    """Yield (partition, error code, offset); the offset is None if no record is at or after the timestamp (-1)."""
+    for topic in response.topics:
+        name = topic.name
+        for part in topic.partitions:
+            found = None
+            if part.offset >= 0:
+                epoch = part.leader_epoch if part.leader_epoch >= 0 else None
+                found = OffsetAndTimestamp(part.offset, part.timestamp, epoch)
+            yield TopicPartition(name, part.partition_index), part.error_code, found

@@ -219,7 +219,8 @@ class Metadata:
         if moved:
             self.cluster = cluster
             self._leaders.update((tp, leaders[tp]) for tp in moved)
-            self._leader_addresses.update(brokers)
+            used = {leaders[tp].node_id for tp in moved} & brokers.keys()
+            self._leader_addresses.update((node_id, cluster.brokers[node_id]) for node_id in used)
             self._pool.set_brokers(cluster.brokers)
         return moved
 

@@ -115,6 +115,7 @@ class ConsumerRuntime:
             self.lister,
             self._fetch_committed if self.membership else None,
             random,
+            connect_to=self.fetcher.connect_to,
         )
         self._moved.followed_by(self.finder.wake)
         self._moved.followed_by(self.fetcher.wake)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf
 from random import Random
@@ -131,6 +131,8 @@ class Fetcher:
         self._next_search = 0.0  # when to ask for metadata because partitions have no leader
         self._search_pauses = self._new_backoff()
         self._closed = False
+        self._tasks: TaskGroup | None = None
+        self._connecting: set[int] = set()
         self._news = False  # something has come for the application, and `arrived` was not notified yet
         self._look_again_at = inf
         self._backoffs: dict[int, Backoff] = {}
@@ -184,6 +186,7 @@ class Fetcher:
     async def run(self) -> None:
         """Keep a Fetch in flight to each broker that leads a partition which may be fetched now."""
         async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             tasks.start_soon(self._validator.run)
             while True:
                 await self._look()
@@ -194,6 +197,24 @@ class Fetcher:
     def close(self) -> None:
         """Send no further Fetch."""
         self._closed = True
+
+    def connect_to(self, node_ids: Iterable[int]) -> None:
+        """Connect to these brokers ahead of the first Fetch: the positions of partitions that they lead are looked up.
+
+        Otherwise the first record would come later by the handshakes of TCP, TLS and SASL.
+        """
+        if self._tasks is not None and not self._closed:
+            for node_id in frozenset(node_ids) - self._connecting - self._busy.keys():
+                self._connecting.add(node_id)
+                self._tasks.start_soon(self._connect, node_id)
+
+    async def _connect(self, node_id: int) -> None:
+        try:
+            await self._pool.connection(node_id, Purpose.FETCH, timeout=self._config.request_timeout_ms / 1e3)
+        except KafkaError as error:
+            logger.debug("broker %d is not connected ahead of its first Fetch: %s", node_id, error)
+        finally:
+            self._connecting.discard(node_id)
 
     async def close_sessions(self) -> None:
         """Tell the brokers to close this consumer's fetch sessions (KIP-227). Takes 0.5 s at most, and raises nothing.

@@ -10,6 +10,7 @@ from ...config import ClientConfig
 from ...core.cluster.snapshot import NewLeader
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
+from ...core.fetch.partition_buffer import PartitionBuffer
 from ...core.fetch.planner import FetchPlan, FetchPlanner
 from ...core.fetch.response import Answer, Verdict
 from ...core.fetch.session import FetchTarget
@@ -68,6 +69,7 @@ class FetchResponseHandler:
         loop = asyncio.get_running_loop()
         time_slice = TimeSlice()
         time_slice.begins()
+        heard_at = self._clock()
         moved = self._learn_leaders(answers, response)
         later: list[TopicPartition] = []
         size, goes_on = 0, False
@@ -77,12 +79,13 @@ class FetchResponseHandler:
             position = self._position_of(target)
             if position is None:
                 continue
-            if target.tp in moved:
+            if moved and target.tp in moved:
                 self._subscription.touch(target.tp)
-            elif not self._apply(Answer(target, data), position, plan.node_id):
+            elif not self._apply(Answer(target, data), position, plan.node_id, heard_at):
                 later.append(target.tp)
             elif data.records:
-                await self._add_rest(target, time_slice)
+                if (buffer := self._buffer.of(target.tp)) is not None and buffer.is_arriving:
+                    await self._add_rest(target, buffer, time_slice)
                 size += len(data.records)
                 goes_on = goes_on or self._goes_on(target.tp, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
@@ -102,13 +105,13 @@ class FetchResponseHandler:
             return None  # Another leader was elected since: this one may not have known that (KIP-320).
         return position
 
-    async def _add_rest(self, target: FetchTarget, time_slice: TimeSlice) -> None:
+    async def _add_rest(self, target: FetchTarget, buffer: PartitionBuffer, time_slice: TimeSlice) -> None:
         """Store the rest of a partition's batches, letting other tasks run after each time slice.
 
         Stops where the answer becomes stale meanwhile: the token has changed, or the partition has another leader.
         """
-        buffer, time = self._buffer.of(target.tp), asyncio.get_running_loop().time
-        while buffer is not None and buffer.is_arriving:
+        time = asyncio.get_running_loop().time
+        while buffer.is_arriving:
             if time() > time_slice.ends:
                 await time_slice.give_way()
             position = self._position_of(target)
@@ -142,10 +145,10 @@ class FetchResponseHandler:
             leaders, {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in nodes}
         )
 
-    def _apply(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+    def _apply(self, answer: Answer, position: PartitionPosition, node_id: int, heard_at: float) -> bool:
         """Do what the answer about one partition means; return False if it is to be fetched again after a pause."""
-        if answer.verdict in (Verdict.DATA, Verdict.FAIL):
-            return self._store(answer, position, node_id)
+        if answer.verdict is Verdict.DATA or answer.verdict is Verdict.FAIL:
+            return self._store(answer, position, node_id, heard_at)
         tp = answer.target.tp
         match answer.verdict:
             case Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if position.read_replica == node_id:
@@ -163,14 +166,15 @@ class FetchResponseHandler:
                     self._metadata.request_update()
         return False
 
-    def _store(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+    def _store(self, answer: Answer, position: PartitionPosition, node_id: int, heard_at: float) -> bool:
         """Store the records, or the error in their place, and follow the leader to a preferred replica (KIP-392).
 
         Return False if the metadata do not know that replica yet: the leader sends no records before.
         """
         data, tp = answer.data, answer.target.tp
-        is_led_on = data.preferred_read_replica not in (-1, node_id)
-        is_known = is_led_on and self._metadata.cluster.has_replica(tp, data.preferred_read_replica)
+        is_led_on, is_known = data.preferred_read_replica != -1 and data.preferred_read_replica != node_id, False
+        if is_led_on:
+            is_known = self._metadata.cluster.has_replica(tp, data.preferred_read_replica)
         if is_known:
             until = asyncio.get_running_loop().time() + self._config.metadata_max_age_ms / 1e3
             logger.debug("%s is fetched from broker %d from now on", tp, data.preferred_read_replica)
@@ -179,7 +183,7 @@ class FetchResponseHandler:
             self._metadata.request_update()
         if answer.verdict is Verdict.DATA:
             position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
-            position.heard_at, position.retry_at = self._clock(), 0.0
+            position.heard_at, position.retry_at = heard_at, 0.0
             if not data.records:
                 return is_known or not is_led_on
             self._counters.bytes += len(data.records)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from random import Random
 from typing import cast
 
@@ -46,7 +47,7 @@ class PositionFinder:
     An answer counts only for the token under which it was asked for, so a later seek or assignment always wins over it.
     ``found`` is notified when positions were found, and when there is an error for the application's next call.
     ``wake`` is to be notified when there may be partitions without a position. ``fetch_committed`` is None without a
-    group.
+    group. ``connect_to`` is called with the brokers that some of the partitions will be fetched from.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class PositionFinder:
         fetch_committed: FetchCommitted | None,
         random: Random,
         clock: Callable[[], float] = time.time,
+        *,
+        connect_to: Callable[[Iterable[int]], None],
     ) -> None:
         self.found = Signal()
         self.wake = Signal()
@@ -68,6 +71,7 @@ class PositionFinder:
         self._fetch_committed = fetch_committed
         self._reset = OffsetReset(config.auto_offset_reset)
         self._clock = clock
+        self._connect_to = connect_to
         self._request_timeout = config.request_timeout_ms / 1e3
         self._new_backoff = partial(retry_backoff, config, random)
         self._backoffs: dict[int, Backoff] = {}
@@ -108,6 +112,8 @@ class PositionFinder:
     async def _look_up_committed(self, tokens: PositionTokens) -> None:
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         if self._fetch_committed is not None:
+            some = dict.fromkeys(islice(tokens, _SET_AT_ONCE), LATEST)
+            self._connect_to(group_by_leader(self._metadata.cluster, some))
             committed = await self._fetch_committed(tokens)
         missing: list[TopicPartition] = []
         timestamp = self._reset.timestamp(self._clock())
@@ -159,12 +165,14 @@ class PositionFinder:
             tokens = subscription.in_state(PositionState.AWAIT_RESET, now, AT_ONCE)
             asked = {tp: cast(int, subscription[tp].reset_timestamp) for tp in tokens}
             by_leader = group_by_leader(self._metadata.cluster, asked)
+            self._connect_to(by_leader)
             for node_id, part in by_leader.items():
                 subscription.retry_later(part, now + self._request_timeout)  # sooner, if the answer is an error
-                for tp in part:
+                for tp in part if self._leaderless else ():
                     self._leaderless.pop(tp, None)
                 tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: tokens[tp] for tp in part})
-            if without_leader := [tp for tp in tokens if self._metadata.cluster.leader(tp) is None]:
+            if len(tokens) > sum(map(len, by_leader.values())):
+                without_leader = [tp for tp in tokens if self._metadata.cluster.leader(tp) is None]
                 self._metadata.request_missing()
                 self._complain_of_absent(without_leader, now)
                 subscription.retry_later(without_leader, now + leaderless.next())
@@ -186,14 +194,18 @@ class PositionFinder:
         if not self._leaderless or cluster is self._looked_at:
             return
         self._looked_at = cluster
-        for done, (tp, token) in enumerate(list(self._leaderless.items()), start=1):
-            if self._subscription.get(tp, token) is None:
-                del self._leaderless[tp]  # a seek, or a new assignment
-            elif cluster.leader(tp) is not None:
-                del self._leaderless[tp]
-                self._subscription.retry_later([tp], 0.0)
-            if done % _SET_AT_ONCE == 0:
+        waiting = list(self._leaderless.items())
+        for begin in range(0, len(waiting), _SET_AT_ONCE):
+            if begin:
                 await asyncio.sleep(0)
+            led: list[TopicPartition] = []
+            for tp, token in waiting[begin : begin + _SET_AT_ONCE]:
+                if self._subscription.get(tp, token) is None:
+                    del self._leaderless[tp]  # a seek, or a new assignment
+                elif cluster.leader(tp) is not None:
+                    del self._leaderless[tp]
+                    led.append(tp)
+            self._subscription.retry_now(led)
 
     def _complain_of_absent(self, partitions: Iterable[TopicPartition], now: float) -> None:
         """Warn about a partition that was assigned by hand and that its topic does not have: that may be a slip.

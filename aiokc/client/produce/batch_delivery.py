@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ...core.produce.batch import ProducerBatch
 from ...core.produce.failure import Failure
 from ...types import TopicPartition
+from .delivery import outcome_told
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class BatchDelivery:
                 raise asyncio.InvalidStateError(f"{batch.tp}: not all records are acknowledged yet")
             if isinstance(outcome, Failure):
                 failed.append((batch, start, outcome))
-                batch.watch(self, start, count)
+                batch.observe(start, count)
             else:
                 offset = None if outcome.base_offset is None else outcome.base_offset + start
                 _join(stored.setdefault(batch.tp, []), StoredRecords(offset, count))
@@ -73,7 +74,7 @@ class BatchDelivery:
         found: dict[TopicPartition, Exception] = {}
         for batch, start, count in self._found():
             if isinstance(batch.outcome, Failure):
-                batch.watch(self, start, count)
+                batch.observe(start, count)
                 if batch.tp not in found:
                     found[batch.tp] = batch.outcome.error_of(batch.tp, start)
         return found
@@ -87,21 +88,24 @@ class BatchDelivery:
         try:
             yield from self._outcomes()
         except BaseException:
-            for batch, _, _ in self._found():
-                batch.unwatch(watcher)
+            self._unwatch(watcher, has_seen=False)
             raise
+        self._unwatch(watcher, has_seen=True)
         return self.result()
 
     def _outcomes(self) -> Generator[object, None, None]:
-        while (found := next((one for one in self._found() if one[0].outcome is None), None)) is not None:
-            open_batch, index, _ = found
-            told = asyncio.get_running_loop().create_future()
-            open_batch.waiting[told] = index
-            try:
-                yield from told
-            finally:
-                if told.cancelled():
-                    open_batch.find(index)[0].waiting.pop(told, None)
+        for batch, start, count in self._pieces:
+            end = start + count
+            while start < end:
+                part, index = batch.find(start)
+                if part.outcome is None:
+                    yield from outcome_told(part, index)  # it may be split meanwhile: then look again
+                else:
+                    start += part.count - index
+
+    def _unwatch(self, watcher: object, *, has_seen: bool) -> None:
+        for batch, start, count in self._found():
+            batch.unwatch(watcher, start, count, has_seen=has_seen)
 
     def _found(self) -> Iterator[tuple[ProducerBatch, int, int]]:
         """The pieces as they are now: a batch that was split has them in its parts."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ... import native
 from ...core.produce.batch import ProducerBatch, Stored
 from ...core.produce.failure import Failure
+from ...errors import UsageError
 from ...types import RecordMetadata, TopicPartition
 
 #: ``on_done(metadata, error)``: the record is stored if ``error`` is None; otherwise ``metadata.offset`` is None.
@@ -38,6 +39,24 @@ def stored_as(tp: TopicPartition, index: int, stored: Stored, timestamp: int) ->
     return RecordMetadata(
         tp.topic, tp.partition, offset, timestamp if stored.append_time is None else stored.append_time
     )
+
+
+def outcome_told(batch: ProducerBatch, index: int) -> Generator[object, None, None]:
+    """Wait until something is known of a record that has no outcome yet: its outcome, or that its batch was split.
+
+    Its failure counts as seen while this goes on; the caller then takes the outcome in the same step.
+    """
+    loop = asyncio.get_running_loop()
+    if batch.owner is not None and batch.owner is not loop:
+        raise UsageError(f"{batch.tp}: the Producer runs in another event loop: await its Delivery there")
+    told = loop.create_future()
+    batch.waiting[told] = index
+    try:
+        yield from told
+    except BaseException:  # also where the task was cancelled after the outcome was told, and before it ran
+        batch.find(index)[0].waits_no_more(told, has_seen=False)
+        raise
+    batch.find(index)[0].waits_no_more(told, has_seen=True)
 
 
 class _RecordPlace:
@@ -81,14 +100,7 @@ class Delivery(RecordPlace):
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         while (found := self._find())[0].outcome is None:
-            batch, index = found
-            told = asyncio.get_running_loop().create_future()
-            batch.waiting[told] = index
-            try:
-                yield from told
-            finally:
-                if told.cancelled():
-                    self._find()[0].waiting.pop(told, None)
+            yield from outcome_told(*found)
         return self.result()
 
     def place(self) -> tuple[ProducerBatch, int, int]:
@@ -103,6 +115,8 @@ class Delivery(RecordPlace):
         """Have ``told`` called with the outcome, which must not be known yet."""
         batch, index = self._find()
         batch.callbacks.append((index, told))
+        if told.observes:
+            batch.observe(index)
 
     def _find(self) -> tuple[ProducerBatch, int]:
         return self._batch.find(self._index)

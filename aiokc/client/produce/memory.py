@@ -49,19 +49,20 @@ class MemoryWaiters:
         try:
             self.grant()
             await granted
-        except asyncio.CancelledError:
+        except TimeoutError:
+            return False
+        except BaseException:  # it was cancelled, or its coroutine was closed
             if granted.done() and not granted.cancelled() and granted.exception() is None:
                 self._take_back(size)
             raise
-        except TimeoutError:
-            return False
         else:
             self._take_back(size)
             return True
         finally:
             timer.cancel()
             self._waiting.pop(granted, None)
-            loop.call_soon(self.grant)  # what is behind this one may fit
+            if not loop.is_closed():
+                loop.call_soon(self.grant)  # what is behind this one may fit
 
     def _take_back(self, size: int) -> None:
         self._granted -= 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.batch import ProducerBatch
 from ...core.produce.failure import Failure
 from ...types import TopicPartition
-from .callbacks import Callbacks
+from .callbacks import Call, Callbacks
 from .unobserved import Unobserved
 
 
@@ -29,18 +31,11 @@ class Outcomes:
         """Tell of batches that have just got their outcome."""
         for batch in batches:
             outcome = batch.outcome
-            has_failed = isinstance(outcome, Failure)
-            for waiter, index in batch.waiting.items():
+            for waiter in batch.waiting:
                 if not waiter.done():
-                    if has_failed:
-                        batch.observe(index)
-                    waiter.set_result(None)
-            batch.waiting = {}
+                    waiter.set_result(None)  # its task runs later, and may be cancelled by then
             if batch.callbacks:
                 self._held.setdefault(batch.tp, []).append(batch)
-                for index, told in batch.callbacks:
-                    if has_failed and told.observes:
-                        batch.observe(index)
             if isinstance(outcome, Failure):
                 self.unobserved.failed(batch, outcome)
         if self._held:
@@ -48,12 +43,15 @@ class Outcomes:
                 self._release(tp)
 
     def _release(self, tp: TopicPartition) -> None:
-        earliest = min((batch.number for batch in self._accumulator.queue(tp).unfinished()), default=None)
+        earliest = self._accumulator.queue(tp).first_number
         held = sorted(self._held.pop(tp), key=lambda batch: batch.number)
         later = [batch for batch in held if earliest is not None and batch.number > earliest]
         for batch in held[: len(held) - len(later)]:
-            for index, told in batch.callbacks:
-                self._callbacks.add(partial(told, batch, index))
+            self._callbacks.add(_calls(batch, batch.callbacks))
             batch.callbacks = []
         if later:
             self._held[tp] = later
+
+
+def _calls(batch: ProducerBatch, callbacks: list[tuple[int, Any]]) -> Iterator[Call]:
+    return (partial(told, batch, index) for index, told in callbacks)

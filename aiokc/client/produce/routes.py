@@ -91,6 +91,10 @@ class Routes:
             route = self._routes[topic] = self._made(topic, info, route)
         return route
 
+    def again(self, route: TopicRoute) -> TopicRoute:
+        """Return the topic's route after a wait, in which it may have been forgotten as idle."""
+        return self.known(route.topic) or self._made(route.topic, route.info, route)
+
     def _made(self, topic: str, info: TopicInfo, old: TopicRoute | None) -> TopicRoute:
         queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(len(info.partitions))]
         sticky = StickyChoice(self._config.batch_size, self._random) if old is None else old.sticky
@@ -223,5 +227,6 @@ class Routes:
                 used_at = asked_at if route is None else max(asked_at, route.used_at)
                 if used_at <= long_ago and not (route is not None and any(route.queues)):
                     del self._topics[topic]
-                    self._routes.pop(topic, None)
+                    if self._routes.pop(topic, None) is not None and route is not None:
+                        self._accumulator.forget(topic, len(route.queues))
             self._interest.set(self._topics)

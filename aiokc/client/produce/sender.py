@@ -41,6 +41,7 @@ from ...wire.messages.produce import ProduceRequest, ProduceResponse
 from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
 from ..cluster.metadata import Metadata
+from .compressing import Compressing
 from .node_channel import InFlight, NodeChannel
 
 logger = logging.getLogger("aiokc.produce")
@@ -80,6 +81,7 @@ class Sender:
         self._tell = tell
         self._memory_is_wanted = memory_is_wanted
         self._no_linger = False
+        self._compressing = Compressing(accumulator, self._compressed)
         self._channels: dict[int, NodeChannel] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._search_pauses = retry_backoff(config, random)
@@ -200,13 +202,11 @@ class Sender:
                 self._told()
             for tp in ready.renumbered:
                 logger.warning("%s: records are sent again in another epoch, and may be stored twice (KIP-360)", tp)
-            for batch in ready.to_compress:
-                batch.closing = True
-                tasks.start_soon(self._compress, batch)
             look_at = min(ready.look_at, self._look_for_leaders(ready.without_leader, now))
             sent = False
             for node_id, queues in ready.nodes.items():
                 sent = self._send(node_id, queues, tasks) or sent
+                self._compressing.start(tasks)
                 if sent and loop.time() >= ends:
                     return look_at, True
             if not sent:
@@ -227,13 +227,7 @@ class Sender:
             self._next_search = now + self._search_pauses.next()
         return self._next_search
 
-    async def _compress(self, batch: ProducerBatch) -> None:
-        """Compress a large batch in a thread, while others are sent."""
-        await asyncio.get_running_loop().run_in_executor(None, batch.close)
-        batch.closing = False
-        if batch.outcome is not None:  # it has failed meanwhile: no thread was free for as long as it could wait
-            batch.forget()
-        self.accumulator.closed(batch)
+    def _compressed(self) -> None:
         self._told()
         self.wake.notify()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final
 
 from ...core.produce.batch import ProducerBatch
@@ -18,39 +19,56 @@ _MOST_KEPT: Final = 1000
 
 
 class Unobserved:
-    """Failed batches of which some record's Delivery was not awaited, and has no callback."""
+    """Failed batches of which some record's failure nobody has seen: no call, and no callback.
+
+    Who awaits a record when it fails counts as one who sees it, until it gives up: its task may be cancelled in the
+    same step.
+    """
 
     def __init__(self) -> None:
         self._batches: dict[ProducerBatch, None] = {}
         self._count = 0  # records of batches that were raised, or are not kept
+        self._transactions = 0  # that have ended
         self._warnings = RateLimit(_WARNING_SECONDS)
 
     @property
     def count(self) -> int:
         """How many records have failed unseen so far."""
-        return self._count + sum(batch.unobserved for batch in self._batches)
+        return self._count + sum(batch.unobserved for batch in list(self._batches))
 
     def failed(self, batch: ProducerBatch, failure: Failure) -> None:
-        """A batch has failed: those who await its records now are told, and count as observers."""
-        if not batch.unobserved or failure.cause is Cause.ABORTED:
+        """A batch has failed, and those who await its records now are told."""
+        if failure.cause is Cause.ABORTED:
             return  # who aborts a transaction knows that its records go
+        batch.on_given_up = partial(self._look, self._transactions)
+        self._look(self._transactions, batch)
+
+    def _look(self, transaction: int, batch: ProducerBatch) -> None:
+        """Keep a batch of which nobody sees some failure any more."""
+        if transaction != self._transactions or batch in self._batches:
+            return
+        failure, unseen = batch.outcome, batch.unobserved
+        if not unseen or not isinstance(failure, Failure):
+            return
         now = asyncio.get_running_loop().time()
         held_back = self._warnings.admit((failure.cause, failure.code, batch.tp.topic), now)
         if held_back is not None:
             logger.warning(
                 "%d records were not stored, and nothing awaits %d of them: %s%s",
                 batch.count,
-                batch.unobserved,
+                unseen,
                 failure.error_of(batch.tp, 0),
                 and_more(held_back),
             )
         if len(self._batches) >= _MOST_KEPT:
-            self._count += batch.unobserved
+            self._count += unseen
+            batch.observe_all()
         else:
             self._batches[batch] = None
 
     def transaction_ended(self) -> None:
         """The end of a transaction tells of all failures in it: nothing else has to raise them."""
+        self._transactions += 1
         self._batches.clear()
 
     def take(self) -> Exception | None:
@@ -61,6 +79,7 @@ class Unobserved:
             if index is None:
                 continue
             self._count += batch.unobserved
+            batch.observe_all()
             if error is None and isinstance(batch.outcome, Failure):
                 error = batch.outcome.error_of(batch.tp, index)
         self._batches.clear()

@@ -15,11 +15,11 @@ from ...records.encoding.batch_builder import record_bound
 from ...types import HeadersToSend, ProducerRecord, RecordMetadata
 from ..produce.callbacks import Callbacks
 from ..produce.delivery import Delivery, OnDelivered, Told
-from ..produce.intercepting import ProducerInterceptors
 from ..produce.memory import MemoryWaiters
 from ..produce.routes import Routes, TopicRoute
 from ..produce.sender import Sender
 from ..produce.serializing import Serializing
+from .intercepting import ProducerInterceptors
 from .quick_sends import QuickSends
 from .records import checked_record
 
@@ -59,7 +59,7 @@ class Appending:
         self._config = config
         self._sender = sender
         self._trouble = trouble
-        keys = routes.keys_mode if self.takes_bytes and config.transactional_id is None else None
+        keys = routes.keys_mode if self.takes_bytes else None
         self.quick = QuickSends(config, accumulator.memory, memory, clock, keys=keys)
 
     @property
@@ -115,7 +115,7 @@ class Appending:
             if not await self.memory.wait(size, deadline - self.now()):
                 raise self._buffer_full(record)
             self.check()
-            route = self.routes.known(topic) or route  # it may have been forgotten as idle meanwhile
+            route = self.routes.again(route)
         return self._append(route, partition, record, key, value, size, None)
 
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
@@ -212,7 +212,7 @@ class Appending:
         if self.interceptors is not None:
             timestamp = -1 if record.timestamp_ms is None else record.timestamp_ms
             metadata = RecordMetadata(record.topic, _partition(record), None, timestamp)
-            self.callbacks.add(partial(self._acknowledged, record.headers, metadata, error))
+            self.callbacks.add([partial(self._acknowledged, record.headers, metadata, error)])
 
 
 def _checked(record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:

@@ -8,9 +8,11 @@ from types import TracebackType
 from typing import Any, Final, Generic, Unpack, cast
 
 from ...config import ProducerConfig, ProducerOptions, configured
+from ...config.checks import check_producer_observer
 from ...config.making import named_producer
 from ...errors import ConfigError
 from ...observation import ProducerHealth, ProducerMetrics
+from ...observer import ProducerObserver
 from ...records.encoding.columns import ArrowColumns
 from ...serialization.serializer import AnySerializer
 from ...types import HeadersToSend, K, PartitionInfo, ProducerRecord, RecordMetadata, V
@@ -206,6 +208,18 @@ class Producer(TransactionCalls, Generic[K, V]):
     def metrics(self) -> ProducerMetrics:
         """Return what the producer has done since it was made. Sends no request, and may be called in any thread."""
         return self._runtime.metrics()
+
+    def observe(self, observer: ProducerObserver) -> None:
+        """Tell ``observer`` of each batch and transaction from now on, beside the option ``observer``.
+
+        Raises ConfigError for what is no ProducerObserver. To add one twice changes nothing.
+        """
+        check_producer_observer("observer", observer)
+        self._runtime.observers.add(observer)
+
+    def no_longer_observe(self, observer: ProducerObserver) -> None:
+        """Undo ``observe()``; does nothing for an object that is no observer of this producer."""
+        self._runtime.observers.remove(observer)
 
     async def partitions_for(self, topic: str, *, timeout_ms: int | None = None) -> list[PartitionInfo]:
         """Return the partitions of a topic, in order. Raises MetadataMissing after ``timeout_ms`` (max_block_ms)."""

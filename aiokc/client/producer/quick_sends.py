@@ -28,7 +28,7 @@ class QuickSends:
     ordinary append to a topic.
 
     Whoever changes what an ordinary send looks at clears them: the producer stops, its background ends, somebody waits
-    for memory, the metadata change.
+    for memory, the metadata change, something happens to the transaction.
     """
 
     def __init__(

@@ -12,6 +12,7 @@ import anyio
 
 from ...config import ProducerConfig
 from ...core.produce.accumulator import AccumulatorOptions, RecordAccumulator
+from ...core.produce.batch import ProducerBatch
 from ...core.produce.failure import Cause, Failure
 from ...core.produce.session import ProducerSession
 from ...errors import ProducerClosed, RequestTimedOut, UsageError
@@ -31,6 +32,7 @@ from ..transactions.driver import TransactionDriver
 from ..transactions.session import TransactionSession
 from .appending import Appending
 from .health import health, metrics
+from .observing import ProducerObservers
 from .send_many import ManyRecords
 
 
@@ -65,6 +67,7 @@ class ProducerRuntime:
         )
         pool, metadata = cluster_client.pool, cluster_client.metadata
         serializing = Serializing(key, value)
+        self.observers = ProducerObservers(config.observer)
         self.transactions: TransactionDriver | None = None
         self.session: ProducerSession
         self._own_driver: Driver
@@ -79,7 +82,8 @@ class ProducerRuntime:
                 config.transactional_id,
                 batches=lambda: self.sender,
                 check=cluster_client.check,
-                ended=lambda: self.outcomes.unobserved.transaction_ended(),
+                settled=lambda: self.outcomes.unobserved.transaction_ended(),
+                ended=self.observers.transaction,
             )
             self.session = TransactionSession(config.transactional_id, transactions)
             self._own_driver = transactions.run
@@ -93,7 +97,7 @@ class ProducerRuntime:
             metadata,
             self.accumulator,
             random,
-            tell=self.outcomes.tell,
+            tell=self._tell,
             memory_is_wanted=lambda: len(self.memory) > 0,
         )
         self.routes = Routes(
@@ -116,13 +120,16 @@ class ProducerRuntime:
         self.sender.progress.followed_by(_Calls(self.memory.grant))
         metadata.changed.followed_by(self.sender.wake)
         metadata.changed.followed_by(_Calls(self.appending.quick.clear))
+        if self.transactions is not None:
+            self.transactions.moved.followed_by(_Calls(self.appending.quick.clear))
         cluster_client.background.ended.followed_by(_Calls(self._background_ended))
         pool.on_refused = metadata.changed.notify
 
     # Life
 
     async def start(self, *, timeout: float) -> None:
-        deadline = asyncio.get_running_loop().time() + timeout
+        self.accumulator.owner = loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         drivers = [self.sender.run, self._own_driver, self.routes.run]
         try:
             await self.cluster_client.start(drivers, timeout=timeout)
@@ -177,6 +184,10 @@ class ProducerRuntime:
         self.cluster_client.metadata.changed.notify()
         if self.transactions is not None:
             self.transactions.moved.notify()
+
+    def _tell(self, batches: list[ProducerBatch]) -> None:
+        self.outcomes.tell(batches)
+        self.observers.batches(batches)
 
     def health(self) -> ProducerHealth:
         state = None if self.transactions is None else self.transactions.machine.state.name

@@ -121,7 +121,7 @@ class ManyRecords:
                 at = self._append_simple(route, rows, at, delivery)
             if at == before:
                 await self._append_one(rows, at, delivery, timeout)
-                route = appending.routes.known(topic) or route
+                route = appending.routes.known(topic)
                 at += 1
             if asyncio.get_running_loop().time() > time_slice.ends:
                 await time_slice.give_way()

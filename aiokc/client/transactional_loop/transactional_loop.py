@@ -18,8 +18,10 @@ from ...errors import (
     ConsumerClosed,
     DeliveryTimedOut,
     KafkaError,
+    MetadataMissing,
     RebalanceInProgress,
     RecordRefused,
+    RequestTimedOut,
     TransactionAbortable,
     TransactionAborted,
     UsageError,
@@ -74,6 +76,7 @@ class TransactionalLoop(Generic[K, V]):
         self._waits: anyio.CancelScope | None = None  # around the wait for records
         #: The partitions of a batch whose transaction was not committed, as far as this loop knows.
         self._undone: frozenset[TopicPartition] = frozenset()
+        self._is_checked = False  # that the brokers can tell a zombie's offsets
 
     def stop(self) -> None:
         """Have run() return once the batch that is being processed, if any, is committed or aborted."""
@@ -87,8 +90,9 @@ class TransactionalLoop(Generic[K, V]):
         ``process`` is a function, plain or async. What it raises aborts the batch's transaction and is raised here; the
         batch comes again with the next run(). So does a batch whose run() was cancelled. After rebalances, transactions
         that took too long, and failures that a retry may cure, the loop goes on by itself. Partitions that are assigned
-        already begin at the offsets that their group has committed. Raises what getmany() raises, and ProducerFenced
-        where another producer has taken over the transactional_id. Returns also when the consumer is stopped.
+        already begin at the offsets that their group has committed. Raises what getmany() raises, ProducerFenced
+        where another producer has taken over the transactional_id, MetadataMissing where no broker knows a topic that
+        ``process`` sends to, and UnsupportedVersion for brokers before 2.5. Returns also when the consumer is stopped.
         """
         if self._is_running:
             raise UsageError("run() is running in another task: a loop runs once at a time")
@@ -104,7 +108,7 @@ class TransactionalLoop(Generic[K, V]):
                         raise
                     return
                 except Exception as error:
-                    if not _passes(error):
+                    if not self._passes(error):
                         raise
                     logger.warning("a batch was not committed, and is processed again: %s", error)
                     await asyncio.sleep(self._backoff.next())
@@ -112,6 +116,8 @@ class TransactionalLoop(Generic[K, V]):
             self._is_running = False
 
     async def _round(self, process: Process[K, V], max_records: int | None) -> None:
+        if not self._is_checked:
+            await self._check_brokers()
         await self._recover()
         batch = await self._next_batch(max_records)
         if not batch.ends:
@@ -129,6 +135,40 @@ class TransactionalLoop(Generic[K, V]):
             raise
         self.committed += 1
         self._backoff.reset()
+
+    async def _check_brokers(self) -> None:
+        """Raise UnsupportedVersion before the first batch is processed for nothing."""
+        self._producer._runtime.check_running()
+        group_id, seconds = self._consumer.config.group_id, self._producer.config.max_block_ms / 1e3
+        try:
+            await self._driver.requests.check_group(group_id or "", seconds)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            logger.warning("the brokers' version is not known yet: %s", error)  # send_offsets() looks at it, too
+        else:
+            self._is_checked = True
+
+    @property
+    def _driver(self) -> TransactionDriver:
+        driver = self._producer._runtime.transactions
+        assert driver is not None, "the producer has a transactional_id"
+        return driver
+
+    def _passes(self, error: Exception) -> bool:
+        """Whether the same batch may succeed later, here or elsewhere."""
+        if isinstance(error, MetadataMissing):
+            return not self._is_nowhere(error)
+        if isinstance(error, RecordRefused):  # the coordinator has aborted it: too slow, or of a kind that is no more
+            return error.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_VERSION)
+        return isinstance(error, _PASSES) or (isinstance(error, KafkaError) and error.retriable)
+
+    def _is_nowhere(self, error: MetadataMissing) -> bool:
+        """Whether brokers have said, for as long as a send waits, that there is no such topic or partition."""
+        cluster = self._producer._runtime.cluster_client.metadata.cluster
+        is_known = cluster.topics.get(error.topic) is not None
+        is_refused = cluster.errors.get(error.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return isinstance(error.__cause__, RequestTimedOut) and (is_known or is_refused)
 
     async def _next_batch(self, max_records: int | None) -> ConsumerRecords[K | None, V | None]:
         """Return the next batch; an empty one if stop() has ended the wait for it."""
@@ -161,9 +201,7 @@ class TransactionalLoop(Generic[K, V]):
         """
         if not self._undone:
             return
-        driver = self._producer._runtime.transactions
-        assert driver is not None, "the producer has a transactional_id"
-        await _settle(self._producer, driver)
+        await _settle(self._producer, self._driver)
         mine = self._undone & self._consumer.assignment()
         if mine:
             committed = await self._consumer.committed(*mine)
@@ -183,12 +221,6 @@ async def _settle(producer: Producer[Any, Any], driver: TransactionDriver) -> No
                 raise
     if driver.is_abortable:
         await producer.abort_transaction()
-
-
-def _passes(error: Exception) -> bool:
-    if isinstance(error, RecordRefused):  # the transaction took too long, and the coordinator has aborted it
-        return error.code == ErrorCode.INVALID_PRODUCER_EPOCH
-    return isinstance(error, _PASSES) or (isinstance(error, KafkaError) and error.retriable)
 
 
 def _check_options(consumer: Consumer[Any, Any], producer: Producer[Any, Any]) -> None:

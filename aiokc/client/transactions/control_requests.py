@@ -7,11 +7,14 @@ from typing import Any
 
 from ...config import ProducerConfig
 from ...core.transactions.events import Answered, ControlRequest, NotAnswered, TxnOffsetCommit
-from ...core.transactions.messages import answer, wording
+from ...core.transactions.messages import OFFSETS_NAME_MEMBERS_FROM, answer, wording
 from ...core.versions import api_name
 from ...errors import KafkaError, UnsupportedVersion
-from ...net.pool import Pool
+from ...net.options import SOFTWARE
+from ...net.pool import Pool, Purpose
 from ...wire import Request
+from ...wire.messages.discovery import ApiVersionsRequest
+from ...wire.messages.txn import TxnOffsetCommitRequest
 from ..cluster.coordinator_lookup import CoordinatorLookup, KeyType
 
 #: The feature (KIP-584) whose finalized level says which kind of transactions a cluster has (KIP-890).
@@ -44,6 +47,36 @@ class ControlRequests:
         lookup = self._lookup if group_id is None else self._groups.get(group_id)
         if lookup is not None:
             lookup.forget(None)
+
+    async def transaction_version(self, timeout: float) -> int:
+        """Ask the coordinator for the level of transaction.version, which may have changed since it was connected to.
+
+        If it has, the next request connects anew. Raises what the lookup and the pool raise.
+        """
+        name, version = SOFTWARE
+        request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+        node_id, response = await self._lookup.ask(ApiVersionsRequest, lambda version: request, timeout=timeout)
+        level = next((one.max_version_level for one in response.finalized_features if one.name == _FEATURE), 0)
+        if level != self._lookup.features.get(_FEATURE, 0):
+            self._pool.drop(node_id, Purpose.COORDINATOR)
+        return level
+
+    async def check_group(self, group_id: str, timeout: float) -> None:
+        """Raise UnsupportedVersion where the group's coordinator can't tell a zombie's offsets (KIP-447, Kafka 2.5)."""
+        lookup, least = self._of_group(group_id), OFFSETS_NAME_MEMBERS_FROM
+        node_id = await lookup.coordinator(timeout)
+        connection = await self._pool.connection(node_id, Purpose.COORDINATOR, timeout=timeout)
+        version = connection.usable_version(TxnOffsetCommitRequest)
+        if version < least:
+            raise UnsupportedVersion(
+                f"broker {node_id} coordinates group {group_id!r}, and offers TxnOffsetCommit up to v{version};"
+                f" exactly once needs v{least}, which Kafka 2.5 and newer have"
+            )
+
+    def connect_anew(self) -> None:
+        """Have the next request ask the coordinator for its features, too: they must have changed."""
+        if self._lookup.node_id is not None:
+            self._pool.drop(self._lookup.node_id, Purpose.COORDINATOR)
 
     async def perform(self, sent: ControlRequest) -> Answered | NotAnswered:
         """Send ``sent`` once, and return what the coordinator answered, or that it did not."""

@@ -42,6 +42,7 @@ from ...core.transactions.events import (
     Settled,
     Tick,
     TxnOffsetCommit,
+    VersionSeen,
 )
 from ...core.transactions.machine import TransactionMachine
 from ...core.transactions.transitions import OPEN, State
@@ -55,6 +56,8 @@ from .control_requests import ControlRequests
 logger = logging.getLogger("aiokc.transactions")
 
 _COMPLAINT_SECONDS: Final = 30.0
+#: How often the level of transaction.version is asked for, and how long that may hold up a begin.
+_VERSION_SECONDS: Final = 1.0
 
 #: The result of a call: None, or why it has failed. As a value, since nobody may be there to take an exception.
 Outcome: TypeAlias = "asyncio.Future[Exception | None]"
@@ -109,11 +112,13 @@ class TransactionDriver:
         *,
         batches: Callable[[], Batches],
         check: Callable[[], None],
-        ended: Callable[[], None],
+        settled: Callable[[], None],
+        ended: Callable[[bool, float, Exception | None], None],
     ) -> None:
         """``batches`` returns the sender, which is made later. ``check`` raises why the producer does not run.
 
-        ``ended`` is called when the outcome of a transaction tells what became of its records.
+        ``settled`` is called when the outcome of a transaction tells what became of its records. ``ended`` is told
+        whether it was a commit, how many seconds after the begin it ended, and why it has failed.
         """
         self.machine = TransactionMachine(transactional_id, retry_backoff(config, random))
         self.requests = ControlRequests(config, pool, transactional_id, random)
@@ -122,11 +127,14 @@ class TransactionDriver:
         self.begun = 0  # transactions, so far
         self.stopped_in = 0  # the transaction that was open when the producer was stopped, and was aborted
         self.last_error: KafkaError | None = None  # why the last control request has failed; None if it has not
+        self._look_at_version_at = 0.0
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._name = transactional_id
         self._batches = batches
         self._check = check
+        self._settled = settled
         self._ended = ended
+        self._begun_at = 0.0  # the last transaction
         self._tasks: TaskGroup | None = None
         self._sooner = Signal()
         self._next: ControlRequest | None = None
@@ -162,6 +170,8 @@ class TransactionDriver:
             self.last_error = broker_error(event.code, event.what) if event.code else None
         if self.last_error is None:
             return
+        if isinstance(event, Answered) and event.code == ErrorCode.UNSUPPORTED_VERSION:
+            self.requests.connect_anew()
         what = type(event.sent).__name__
         is_normal = isinstance(event, Answered) and event.code == ErrorCode.CONCURRENT_TRANSACTIONS
         held_back = self._complaints.admit((what, is_normal), asyncio.get_running_loop().time())
@@ -200,7 +210,8 @@ class TransactionDriver:
                 self._initializing.set_result(effect.error)
                 self._initializing = None
             case Ended():
-                self._ended()
+                self._settled()
+                self._ended(effect.committed, asyncio.get_running_loop().time() - self._begun_at, effect.error)
                 if self._end is not None and not self._end.outcome.done():
                     self._end.outcome.set_result(effect.error)
             case OffsetsEnded() if (outcome := self._offsets.pop(effect.number, None)) is not None:
@@ -213,7 +224,7 @@ class TransactionDriver:
         else:
             batches.fail_unsent(self.doom)
             await batches.answered()
-            self._ended()
+            self._settled()
         self.feed(Settled(effect.step))
 
     # The application's calls
@@ -233,14 +244,33 @@ class TransactionDriver:
                 case _:
                     raise self.machine.refusal("begin_transaction()", begins=True)
             await self._wait(self._initializing, deadline, "InitProducerId")
+            if not self.begun:  # the connection to the coordinator is new
+                self._look_at_version_at = asyncio.get_running_loop().time() + _VERSION_SECONDS
 
     async def begin(self, deadline: float) -> None:
         self._refuse_unclaimed("begin_transaction()")
         await self.initialize(deadline)
+        await self._look_at_version(deadline)
+        await self.initialize(deadline)
         self._refuse_unclaimed("begin_transaction()")
+        self._begun_at = asyncio.get_running_loop().time()
         self.feed(Begin())
         self._end = None
         self.begun += 1
+
+    async def _look_at_version(self, deadline: float) -> None:
+        """See, every now and then, whether the level of transaction.version was changed: no connection tells it."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._look_at_version_at:
+            return
+        try:
+            level = await self.requests.transaction_version(min(_VERSION_SECONDS, deadline - loop.time()))
+        except KafkaError as error:
+            logger.debug("transactional id %r: the level of transaction.version is not known: %s", self._name, error)
+            return
+        self._look_at_version_at = loop.time() + _VERSION_SECONDS
+        if self.machine.state is State.READY:
+            self.feed(VersionSeen(level))
 
     async def commit(self, deadline: float) -> None:
         end = self._end

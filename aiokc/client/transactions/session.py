@@ -10,6 +10,8 @@ from ...core.produce.session import Versions
 from ...core.transactions.events import Appended, Produced, RecordFailed
 from ...core.transactions.messages import PRODUCE
 from ...core.transactions.transitions import State
+from ...error_codes import ErrorCode
+from ...errors import TransactionAbortable
 from ...types import TopicPartition
 from .driver import TransactionDriver
 
@@ -61,11 +63,20 @@ class TransactionSession:
         ends_producer = failure.harm is Harm.PRODUCER
         first = next(iter(failure.records), 0)
         error = failure.producer_error() if ends_producer else failure.error_of(tp, first)
+        if failure.code == ErrorCode.UNSUPPORTED_VERSION and self._machine.uses_v2:
+            ends_producer = False  # transaction.version was lowered since the transaction began
+            self._driver.requests.connect_anew()
+            told = TransactionAbortable(f"{tp}: transaction.version of the brokers was lowered meanwhile: {error}")
+            told.__cause__, error = error, told
         self._driver.feed(RecordFailed(error, ends_producer))
 
     def refused(self, error: Exception) -> None:
         if self._machine.state is State.IN_TRANSACTION:
             self._driver.feed(RecordFailed(error))
+
+    def may_forget(self, used: ProducerIdentity) -> bool:
+        """Before KIP-890 an epoch holds for many transactions: then partitions are kept until it changes."""
+        return used != self._machine.identity
 
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
         return None if self._machine.identity == lost else self.identity

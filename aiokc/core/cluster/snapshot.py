@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ...error_codes import ErrorCode
@@ -147,6 +147,10 @@ def merge(
     )
 
 
+#: More elections of a partition than there are between two looks at the metadata.
+_MOST_ELECTIONS: Final = 10_000
+
+
 class NewLeader(NamedTuple):
     """The leader that a broker names for a partition that it does not lead any more itself (KIP-951).
 
@@ -166,8 +170,10 @@ def with_leaders(
 
     A leader counts only with a newer epoch and at a known broker. The version stays the same, because this is no
     Metadata response. A leader in a former topic of that name does not count: a recreated topic's epochs start anew,
-    and would stay below that leader's epoch for ever.
+    and would stay below that leader's epoch for ever. So would every other leader's where a broker made its epoch up:
+    one that is too far ahead does not count, nor does an address that is none.
     """
+    brokers = {node_id: broker for node_id, broker in brokers.items() if broker.host and 0 < broker.port < 1 << 16}
     known = {**old.brokers, **brokers}
     topics = dict(old.topics)
     moved: set[TopicPartition] = set()
@@ -175,7 +181,7 @@ def with_leaders(
         topic, info = topics.get(tp.topic), old.partition(tp)
         if topic is None or info is None or leader.node_id not in known or leader.topic_id != topic.topic_id:
             continue
-        if info.leader_epoch is None or leader.epoch <= info.leader_epoch:
+        if info.leader_epoch is None or not 0 < leader.epoch - info.leader_epoch <= _MOST_ELECTIONS:
             continue
         if topic is old.topics[tp.topic]:
             topic = topics[tp.topic] = replace(topic, partitions=dict(topic.partitions))

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from uuid import UUID
 
 from ...config import ClientConfig
-from ...types import TopicPartition
+from ...types import TopicInfo, TopicPartition
 from ...wire.messages.fetch import FetchRequest
 from ..cluster.snapshot import Cluster
-from ..subscription.position import PartitionPosition
+from ..subscription.position import PartitionPosition, PositionState
 from ..subscription.state import Subscription
 from .beside import FetchBeside
 from .buffer import FetchBuffer, frontier
@@ -207,13 +207,19 @@ class FetchPlanner:
         return Looked(bool(pending) or self._subscription.has_touched or self._buffer.has_touched, recreated)
 
     def _concerned(self, cluster: Cluster) -> Iterable[TopicPartition]:
-        """The assigned partitions about which a new snapshot of the cluster may say something new."""
+        """The assigned partitions about which a new snapshot of the cluster may say something new.
+
+        Nothing can be said of one that has no position yet, and belongs to no topic.
+        """
         assigned, old = self._subscription.assigned, self._cluster
-        if cluster.brokers != old.brokers:
-            return assigned
-        topics = {tp.topic for tp in assigned}
-        news = {topic for topic in topics if cluster.topics.get(topic) is not old.topics.get(topic)}
-        return [tp for tp in assigned if tp.topic in news] if news else ()
+        topics: Collection[str] = {tp.topic for tp in assigned}
+        if cluster.brokers == old.brokers:
+            topics = {topic for topic in topics if cluster.topics.get(topic) is not old.topics.get(topic)}
+        return [
+            tp
+            for tp, position in assigned.items()
+            if tp.topic in topics and (position.state is PositionState.FETCHING or position.topic_id is not None)
+        ]
 
     def _look_at(self, tp: TopicPartition, now: float) -> None:
         position = self._subscription.find(tp)
@@ -226,18 +232,19 @@ class FetchPlanner:
         home = self._home.get(tp)
         node_id: int | None = None
         target: FetchTarget | None = None
-        if position is not None and position.is_assigned_by_another_id_than(self._cluster.topic_id(tp.topic)):
-            pass  # until the coordinator assigns the new topic: it may be another member's
-        elif position is not None and self._is_of_former_topic(tp, position, buffer):
-            self._recreated.append((tp, position.token))
-        elif position is not None and position.fetchable:
-            node_id, target = self._target(tp, position, buffer, now)
-        elif home is None:
+        if position is not None:
+            topic = self._cluster.topics.get(tp.topic)
+            topic_id = None if topic is None else topic.topic_id
+            if position.assigned_id is not None and position.is_assigned_by_another_id_than(topic_id):
+                pass  # until the coordinator assigns the new topic: it may be another member's
+            elif topic_id is not position.topic_id and _is_of_former_topic(position, topic_id, buffer):
+                self._recreated.append((tp, position.token))
+            elif position.fetchable:
+                node_id, target = self._target(tp, position, buffer, topic, now)
+        if node_id is None and home is None:
             return
         if home is not None and home != node_id:
-            del self._home[tp]
-            if home in self._nodes:
-                self._nodes[home].take(tp)
+            self._leave(tp, home)
         if node_id is not None and target is not None:
             if home != node_id:
                 self._home[tp] = node_id
@@ -247,22 +254,22 @@ class FetchPlanner:
             is_ahead, is_retry = buffer is not None and not buffer.empty, position is not None and position.retry_at > 0
             node.put(target, is_ahead=is_ahead, is_retry=is_retry)
 
-    def _is_of_former_topic(
-        self, tp: TopicPartition, position: PartitionPosition, buffer: PartitionBuffer | None
-    ) -> bool:
-        """Whether the position is one of a topic that was recreated since, and no error in the buffer tells it yet."""
-        if position.topic_id is None or (buffer is not None and buffer.error is not None):
-            return False
-        topic_id = self._cluster.topic_id(tp.topic)
-        return topic_id is not position.topic_id and topic_id not in (None, position.topic_id)
+    def _leave(self, tp: TopicPartition, home: int) -> None:
+        del self._home[tp]
+        if home in self._nodes:
+            self._nodes[home].take(tp)
 
     def _target(
-        self, tp: TopicPartition, position: PartitionPosition, buffer: PartitionBuffer | None, now: float
+        self,
+        tp: TopicPartition,
+        position: PartitionPosition,
+        buffer: PartitionBuffer | None,
+        topic: TopicInfo | None,
+        now: float,
     ) -> tuple[int, FetchTarget] | tuple[None, None]:
         """The broker to fetch a partition from now, and the target to send; (None, None) if it can't be fetched now."""
         if position.retry_at > now or (buffer is not None and buffer.error is not None):
             return None, None  # nothing behind an error that waits to be raised can be handed out
-        topic = self._cluster.topics.get(tp.topic)
         info = topic.partitions.get(tp.partition) if topic is not None else None
         leader = info.leader if info is not None else None
         if topic is None or info is None or leader is None or leader not in self._cluster.brokers:
@@ -444,6 +451,13 @@ class FetchPlanner:
         """Leave a broker alone until ``until``."""
         if node_id in self._nodes:
             self._nodes[node_id].retry_at = until
+
+
+def _is_of_former_topic(position: PartitionPosition, topic_id: UUID | None, buffer: PartitionBuffer | None) -> bool:
+    """Whether the position is one of a topic that was recreated since, and no error in the buffer tells it yet."""
+    if position.topic_id is None or topic_id is None or topic_id == position.topic_id:
+        return False
+    return buffer is None or buffer.error is None
 
 
 def _waited_for(node: _Node, demand: Demand) -> frozenset[TopicPartition]:

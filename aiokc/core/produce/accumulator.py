@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ...error_codes import ErrorCode
-from ...records.encoding.batch_builder import BATCH_OVERHEAD, BufferMemory, OpenBatch
+from ...records.compression import quickly_compressed
+from ...records.encoding.batch_builder import BATCH_OVERHEAD, BufferMemory, ClosedBatch, OpenBatch
 from ...types import TopicPartition
 from ..cluster.snapshot import Cluster
 from .batch import FlushMark, Outcome, ProducerBatch, Stored
@@ -25,8 +26,6 @@ from .session import ProducerSession
 
 #: What a batch costs beside its bytes: the objects that describe it.
 BATCH_COST: Final = 1024
-#: A batch above this is compressed in a thread: it would hold the loop for longer than a few milliseconds.
-IN_A_THREAD: Final = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,6 @@ class Ready(NamedTuple):
     nodes: dict[int, list[PartitionQueue]]
     look_at: float
     without_leader: list[PartitionQueue]
-    to_compress: list[ProducerBatch]
     renumbered: list[TopicPartition]
 
 
@@ -61,6 +59,8 @@ class RecordAccumulator:
 
     ``used`` is the memory that they take. ``finished`` collects the batches that have got their outcome: the driver
     takes them and tells who waits. ``news`` says that an append has given the sender something to look at.
+    ``to_compress`` collects the batches that the driver is to have compressed in a thread, and to hand to
+    ``compressed``: until then no other batch of their partitions is sent.
     """
 
     def __init__(self, options: AccumulatorOptions, session: ProducerSession, pause: Callable[[int], float]) -> None:
@@ -70,14 +70,20 @@ class RecordAccumulator:
         self.pause = pause
         self.memory = BufferMemory(options.buffer_memory)
         self.finished: list[ProducerBatch] = []
+        self.to_compress: list[tuple[ProducerBatch, OpenBatch]] = []
         self.news = False
         self.counters = ProduceCounters()
+        self.owner: object = None  # the event loop of the driver, for its batches
         self.grown = 0  # by how many bytes the last append has made its batch longer, header included
         self.ratios = CompressionRatios()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[PartitionQueue, None] = {}  # those with batches, the one drained last at the end
         self._number = 0
+        self._renumbered = self._begun_anew = 0  # of partitions that are forgotten
         self._expires_at = inf  # no batch does before
+        self._look_at = inf  # when the sender looks again at the latest
+        self._compress_here = 0  # so many bytes of records are compressed in this turn of the loop
+        self._compressing = 0  # so many are being compressed in threads
         self._transactional = session.transactional_id is not None
 
     # Appending
@@ -88,6 +94,19 @@ class RecordAccumulator:
         if found is None:
             found = self._queues[tp] = PartitionQueue(tp)
         return found
+
+    def forget(self, topic: str, partitions: int) -> None:
+        """Let go of a topic that nothing was sent to for long, as far as its partitions are at rest.
+
+        Brokers remember the sequences of each, so the next record of such a partition needs another epoch.
+        """
+        for number in range(partitions):
+            queue = self._queues.get(TopicPartition(topic, number))
+            if queue is not None and not queue and self.session.may_forget(queue.sequences.identity):
+                del self._queues[queue.tp]
+                self._renumbered += queue.renumbered
+                self._begun_anew += queue.begun_anew
+        self.ratios.forget(topic)
 
     @property
     def used(self) -> int:
@@ -120,12 +139,13 @@ class RecordAccumulator:
         waiting = queue.waiting
         batch = waiting[-1] if waiting else None
         if batch is None or batch.sealed or batch.open is None or not batch.open.append(timestamp, key, value, headers):
+            first = self._opened(queue.tp.topic)
+            first.append(timestamp, key, value, headers)  # where this raises, there is no batch yet
             if batch is not None:
                 batch.seal()
-            batch = self._begin(queue, now)
-            assert batch.open is not None
-            batch.open.append(timestamp, key, value, headers)
-            self.news = True
+            batch = self._begin(queue, first, now)
+            if now + self.options.linger < self._look_at:  # else the sender comes in time as it is
+                self.news = True
         opened = batch.open
         assert opened is not None
         self._note(batch, opened)
@@ -168,15 +188,16 @@ class RecordAccumulator:
         self._note(batch, opened)
         return batch, start, batch.taken_in - start
 
-    def _begin(self, queue: PartitionQueue, now: float) -> ProducerBatch:
+    def _opened(self, topic: str) -> OpenBatch:
         options = self.options
-        capacity = options.batch_size
-        if options.codec:
-            capacity = self.ratios.capacity(queue.tp.topic, capacity)
+        capacity = self.ratios.capacity(topic, options.batch_size) if options.codec else options.batch_size
+        return OpenBatch(options.codec, options.level, capacity, self._transactional, self.memory)
+
+    def _begin(self, queue: PartitionQueue, opened: OpenBatch, now: float) -> ProducerBatch:
+        options = self.options
         self._number += 1
-        opened = OpenBatch(options.codec, options.level, capacity, self._transactional, self.memory)
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
-        batch.topic_id = queue.topic_id
+        batch.topic_id, batch.owner = queue.topic_id, self.owner
         batch.memory = BATCH_OVERHEAD
         self.used += BATCH_COST + BATCH_OVERHEAD
         self._expires_at = min(self._expires_at, now + options.delivery_timeout)
@@ -202,12 +223,12 @@ class RecordAccumulator:
     @property
     def renumbered(self) -> int:
         """How many batches were sent again under other sequences although they may have been stored."""
-        return sum(queue.renumbered for queue in list(self._queues.values()))
+        return self._renumbered + sum(queue.renumbered for queue in list(self._queues.values()))
 
     @property
     def begun_anew(self) -> int:
         """How often a partition has lost its sequences, and gone on in another epoch."""
-        return sum(queue.begun_anew for queue in list(self._queues.values()))
+        return self._begun_anew + sum(queue.begun_anew for queue in list(self._queues.values()))
 
     @property
     def unanswered(self) -> int:
@@ -217,7 +238,8 @@ class RecordAccumulator:
     def ready(self, cluster: Cluster, now: float, *, hurry: bool) -> Ready:
         """Return what can be sent now. ``hurry``: without linger, since memory is wanted or the producer closes."""
         session, options = self.session, self.options
-        ready = Ready({}, inf, [], [], [])
+        ready = Ready({}, inf, [], [])
+        self._compress_here = quickly_compressed(options.codec, options.level)
         look_at = oldest = inf
         hurry = hurry or session.hurries
         for queue in list(self._active):
@@ -242,13 +264,11 @@ class RecordAccumulator:
                 look_at = min(look_at, at)
             elif not session.may_drain(queue.tp) or not (first.is_numbered or self._has_identity(queue)):
                 continue  # the session wakes the sender
-            elif first.open is not None and first.open.is_compressed and first.open.size > IN_A_THREAD:
-                first.seal()
-                ready.to_compress.append(first)
             else:
                 ready.nodes.setdefault(leader.leader, []).append(queue)
         self._expires_at = oldest + options.delivery_timeout
-        return ready._replace(look_at=min(look_at, self._expires_at))
+        self._look_at = min(look_at, self._expires_at)
+        return ready._replace(look_at=self._look_at)
 
     def _learn_topic_id(self, queue: PartitionQueue, topic_id: UUID | None) -> None:
         """The metadata name the topic's id: where it is another one, what was appended for the old topic fails (A18).
@@ -288,7 +308,8 @@ class RecordAccumulator:
             batch = queue.waiting[0]
             if not self.session.may_drain(queue.tp):  # another partition has failed since, and the transaction with it
                 continue
-            self.close(batch)
+            if not self._close(batch):
+                continue
             if taken and size + batch.size > self.options.max_request_size:
                 break
             if not queue.number(batch, self.session):
@@ -303,13 +324,41 @@ class RecordAccumulator:
             self._active[queue] = None
         return taken
 
-    def close(self, batch: ProducerBatch) -> None:
-        """Compress a batch that was not compressed yet, and take its size into account."""
-        if batch.open is not None:
-            batch.close()
-            self.closed(batch)
+    def _close(self, batch: ProducerBatch) -> bool:
+        """Compress a batch, or have that done in a thread where it would hold the loop for too long; return whether
+        the batch can be sent.
+        """
+        opened = batch.open
+        if opened is None:
+            return True
+        if opened.is_compressed and opened.size > self._compress_here:
+            if not self._compressing or self._compressing + opened.size <= self.options.max_request_size:
+                batch.seal()
+                batch.closing = True
+                self._compressing += opened.size
+                self.to_compress.append((batch, opened))
+            return False  # while there is a request's worth to compress, other batches are filled on
+        if opened.is_compressed:
+            self._compress_here -= opened.size
+        batch.close()
+        self._closed(batch)
+        return True
 
-    def closed(self, batch: ProducerBatch) -> None:
+    def compressed(self, batch: ProducerBatch, opened: OpenBatch, result: ClosedBatch | Exception) -> None:
+        """A thread has compressed one of ``to_compress``, or has failed to."""
+        self._compressing -= opened.size
+        batch.closing = False
+        if batch.outcome is not None:  # it has expired, or the transaction was aborted
+            return
+        if isinstance(result, ClosedBatch):
+            batch.closed_as(result)
+            self._closed(batch)
+        else:
+            queue = self.queue(batch.tp)
+            queue.waiting.remove(batch)
+            self.fail(queue, batch, Failure(Cause.BROKEN, harm=Harm.TRANSACTION, error=result))
+
+    def _closed(self, batch: ProducerBatch) -> None:
         """A batch was compressed: learn from its size, and give back the memory that it does not need any more."""
         if batch.closed is None or batch.memory < 0:
             return
@@ -339,7 +388,8 @@ class RecordAccumulator:
         for queue in list(self._active):
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
-                failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text or queue.trouble)
+                trouble = queue.trouble or ("it was still to be compressed" if batch.closing else "")
+                failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text or trouble)
                 if batch in queue.in_flight:
                     queue.unresolved = queue.unresolved or batch.is_numbered
                     self.fail(queue, batch, failure.maybe())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
@@ -47,7 +48,8 @@ class ProducerBatch:
     ``number`` orders the batches of a partition, ``created`` is when its first record was appended (loop time).
     ``sequence`` and ``identity`` are set when it is first drained, and are frozen while it may be in the log under
     them. ``unclear``: an attempt has ended so that the batch may be in the log. ``waiting`` and ``callbacks`` belong to
-    the driver: what is to be told of a record's outcome, and the record's index. They move to the parts in a split.
+    the driver: what is to be told of a record's outcome, and the record's index. They move to the parts in a split. Who
+    is ``waiting`` stays there until it has seen the outcome, or gives up.
     """
 
     __slots__ = (
@@ -66,8 +68,10 @@ class ProducerBatch:
         "memory",
         "number",
         "observed",
+        "on_given_up",
         "open",
         "outcome",
+        "owner",
         "parts",
         "retry_at",
         "sequence",
@@ -105,8 +109,10 @@ class ProducerBatch:
         self.starts: list[int] = []  # the index of each part's first record
         self.waiting: dict[Any, int] = {}
         self.callbacks: list[tuple[int, Any]] = []
-        self.observed: set[int] | None = None
-        self.watched: list[tuple[object, int, int]] = []  # by whom, from which record on, and how many
+        self.observed = bytearray()  # by index: 1 for a record whose failure somebody has been told of, or will be
+        self.watched: dict[tuple[object, int, int], None] = {}  # by whom, from which record on, and how many
+        self.on_given_up: Callable[[ProducerBatch], None] | None = None  # who was to see a failure does not any more
+        self.owner: object = None  # the event loop that has it; only the driver knows what that is
         self.marks: list[FlushMark] = []
 
     @property
@@ -143,13 +149,14 @@ class ProducerBatch:
         return f"{error_name(self.last_code)}{self.last_text and f' ({self.last_text})'}"
 
     def close(self) -> None:
-        """Compress it, if that was not done before. It may run in a thread, and meanwhile expire, and be forgotten."""
-        opened = self.open
-        if self.closed is None and opened is not None:
-            self._sealed = True
-            opened.seal()
-            closed = opened.close()
-            self._count, self.closed, self.open = closed.count, closed, None
+        """Compress it, if that was not done before."""
+        if self.open is not None:
+            self.seal()
+            self.closed_as(self.open.close())
+
+    def closed_as(self, closed: ClosedBatch) -> None:
+        """``closed`` was made of its records."""
+        self._count, self.closed, self.open = closed.count, closed, None
 
     def forget(self) -> None:
         """Let go of its records: only their number is kept."""
@@ -190,24 +197,48 @@ class ProducerBatch:
                 part.marks.append(mark)
         for watcher, first, count in self.watched:
             self._watch_parts(watcher, first, first + count)
-        self.waiting, self.callbacks, self.marks, self.watched = {}, [], [], []
+        for part, first in zip(parts, self.starts, strict=True):
+            part.observed, part.owner = self.observed[first : first + part.count], self.owner
+        self.waiting, self.callbacks, self.marks, self.watched = {}, [], [], {}
         self.forget()
 
     # Who has seen that its records failed
 
-    def observe(self, index: int) -> None:
-        """Somebody is told of this record's failure."""
-        if self.observed is None:
-            self.observed = set()
-        self.observed.add(index)
+    def observe(self, first: int, count: int = 1) -> None:
+        """Somebody is told of a failure of these records."""
+        missing = first + count - len(self.observed)
+        if missing == 1 == count:  # callbacks come one by one
+            self.observed.append(1)
+            return
+        if missing > 0:
+            self.observed.extend(bytes(missing))
+        self.observed[first : first + count] = b"\1" * count
+
+    def observe_all(self) -> None:
+        """Whoever has not seen yet that its record failed is told in another way. Who waits sees it, or gives up."""
+        seen = self._seen()
+        self.observed = bytearray(b"\1" * self.count)
+        for first, count in self._promised():
+            self.observed[first : first + count] = seen[first : first + count]
 
     def watch(self, watcher: object, first: int, count: int) -> None:
-        """The watcher is told of a failure of these records, until it says that it is not: by ``unwatch``."""
-        if (watcher, first, count) not in self.watched:
-            self.watched.append((watcher, first, count))
+        """The watcher sees a failure of these records, unless it gives up: by ``unwatch``."""
+        self.watched[watcher, first, count] = None
 
-    def unwatch(self, watcher: object) -> None:
-        self.watched = [one for one in self.watched if one[0] is not watcher]
+    def unwatch(self, watcher: object, first: int, count: int, *, has_seen: bool) -> None:
+        self.watched.pop((watcher, first, count), None)
+        if not has_seen:
+            self._given_up()
+
+    def waits_no_more(self, waiter: object, *, has_seen: bool) -> None:
+        """One of ``waiting`` was told of the outcome, or gives up."""
+        self.waiting.pop(waiter, None)
+        if not has_seen:
+            self._given_up()
+
+    def _given_up(self) -> None:
+        if self.on_given_up is not None:
+            self.on_given_up(self)
 
     def _watch_parts(self, watcher: object, first: int, end: int) -> None:
         for part, start in zip(self.parts, self.starts, strict=True):
@@ -215,19 +246,29 @@ class ProducerBatch:
             if begin < until:
                 part.watch(watcher, begin - start, until - begin)
 
-    def _seen(self) -> set[int]:
-        ranges = (range(first, first + count) for _, first, count in self.watched)
-        return set(self.observed or ()).union(*ranges)
+    def _promised(self) -> Iterator[tuple[int, int]]:
+        """The records that somebody waits for who has not seen yet what became of them."""
+        for index in list(self.waiting.values()):  # any thread may ask
+            yield index, 1
+        for _, first, count in list(self.watched):
+            yield first, count
+
+    def _seen(self) -> bytearray:
+        """By index: 1 for a record whose failure somebody has seen, or is about to see."""
+        seen = self.observed.ljust(self.count, b"\0")
+        for first, count in self._promised():
+            seen[first : first + count] = b"\1" * count
+        return seen
 
     @property
     def unobserved(self) -> int:
-        """How many of its records have failed unseen, if it has failed."""
-        return self.count - len(self._seen())
+        """How many of its records have failed, and nobody sees it, if it has failed."""
+        return self._seen().count(0)
 
     def first_unobserved(self) -> int | None:
-        """Return the index of the first record whose failure nobody has seen."""
-        seen = self._seen()
-        return next((index for index in range(self.count) if index not in seen), None)
+        """Return the index of the first record whose failure nobody sees."""
+        found = self._seen().find(0)
+        return None if found < 0 else found
 
     def __repr__(self) -> str:
         return f"<ProducerBatch {self.tp} {self.number}: {self.count} records, sequence {self.sequence}>"

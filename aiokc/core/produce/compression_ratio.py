@@ -33,5 +33,8 @@ class CompressionRatios:
         """A broker has refused a batch for its size: believe in no compression for now."""
         self._ratios[topic] = max(1.0, self._ratios.get(topic, 1.0))
 
+    def forget(self, topic: str) -> None:
+        self._ratios.pop(topic, None)
+
     def __getitem__(self, topic: str) -> float:
         return self._ratios.get(topic, 1.0)

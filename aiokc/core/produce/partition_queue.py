@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ...records.encoding.batch_builder import OpenBatch
 from ...types import TopicPartition
-from .batch import ProducerBatch
+from .batch import Number, ProducerBatch
 from .identity import NO_SEQUENCE, NOBODY, ProducerIdentity, Sequences
 from .session import ProducerSession
 
@@ -68,6 +68,14 @@ class PartitionQueue:
         """The batches without an outcome, in order of their records as far as they wait."""
         yield from (batch for batch in self.in_flight if batch.outcome is None)
         yield from self.waiting
+
+    @property
+    def first_number(self) -> Number | None:
+        """The number of the first of its batches that has no outcome; None: there is none."""
+        numbers = [batch.number for batch in self.in_flight if batch.outcome is None]
+        if self.waiting:
+            numbers.append(self.waiting[0].number)
+        return min(numbers, default=None)
 
     def snapshot(self) -> list[ProducerBatch]:
         """The batches without an outcome. Any thread may ask: each of both is copied in one step."""

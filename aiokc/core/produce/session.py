@@ -85,6 +85,12 @@ class ProducerSession(Protocol):
         (S10): it returns an identity only once its own one differs from ``lost``.
         """
 
+    def may_forget(self, used: ProducerIdentity) -> bool:
+        """Whether a partition that was numbered under ``used`` begins at 0 if it is ever sent to again.
+
+        A session that can makes it so, by another epoch.
+        """
+
 
 class PlainSession:
     """The session of a producer without transactions, idempotent or not.
@@ -136,3 +142,8 @@ class PlainSession:
             return self.identity
         self.identity = None if lost.epoch == LAST_EPOCH else lost._replace(epoch=lost.epoch + 1)
         return self.identity
+
+    def may_forget(self, used: ProducerIdentity) -> bool:
+        if self.numbered and self.identity == used:
+            self.bump(used)
+        return True

@@ -73,6 +73,12 @@ class PendingPositions:
                 self._places[tp] = aside
         self.alarm(at, partitions)
 
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let these be worked on again, although their alarm has not come."""
+        for tp in partitions:
+            if (aside := self._aside.get(tp)) is not None:
+                self.put(tp, aside[0])
+
     def alarm(self, at: float, partitions: tuple[TopicPartition, ...]) -> None:
         """Set an alarm: these are ``due`` at ``at``, because something about them may change then."""
         if partitions and at != inf:

@@ -209,8 +209,7 @@ class Subscription:
             kept = old.pop(tp, None)
             self._assigned[tp] = kept or PartitionPosition(next(self._tokens), topic_ids.get(tp))
         self._waiting.begin(added)
-        self._touched.update(dict.fromkeys(added))
-        self.changes.count += 1
+        self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
         for tp in old:
             self._waiting.remove(tp)
             self.touch(tp)
@@ -275,8 +274,9 @@ class Subscription:
         ``topic_id``: the topic that ``offset`` belongs to, if it is known; in a recreated topic the offset means
         nothing. ``checked_epoch``: the offset came from the leader of that epoch, which need not validate it.
         """
-        self[tp].locate(next(self._tokens), offset, leader_epoch, topic_id)
-        self._assigned[tp].checked_epoch = checked_epoch
+        position = self[tp]
+        position.locate(next(self._tokens), offset, leader_epoch, topic_id)
+        position.checked_epoch = checked_epoch
         self._waiting.remove(tp)
         self.touch(tp)
 
@@ -311,9 +311,14 @@ class Subscription:
 
         ``lost``: the log does not hold the former position any more, which is worth a warning.
         """
-        self[tp].await_reset(next(self._tokens), timestamp, lost=lost)
+        position = self[tp]
+        had_position = position.has_position
+        position.await_reset(next(self._tokens), timestamp, lost=lost)
         self._waiting.put(tp, PositionState.AWAIT_RESET)
-        self.touch(tp)
+        if had_position:
+            self.touch(tp)
+        else:
+            self.changes.count += 1  # nothing was fetched of it
 
     def begin_anew(self, tp: TopicPartition, timestamp: int) -> None:
         """Have the position of ``tp`` looked up by timestamp in its recreated topic.
@@ -350,17 +355,30 @@ class Subscription:
         """The time of the next alarm (None: there is none); touches the partitions whose alarm has come by ``now``."""
         for tp in self._waiting.due(now):
             position = self._assigned.get(tp)
-            if position is not None and (position.retry_at or position.read_replica is not None):
+            if (
+                position is not None
+                and position.state is PositionState.FETCHING
+                and (position.retry_at or position.read_replica is not None)
+            ):
                 self.touch(tp)  # otherwise the response that it was left alone for has come
         return self._waiting.next_alarm
 
     def retry_later(self, partitions: Iterable[TopicPartition], at: float) -> None:
         """Leave these alone until ``at``."""
-        held = [tp for tp in partitions if tp in self._assigned]
+        assigned = self._assigned
+        held = [tp for tp in partitions if tp in assigned]
         for tp in held:
-            self._assigned[tp].retry_at = at
-            self.touch(tp)
+            position = assigned[tp]
+            position.retry_at = at
+            if position.state is PositionState.FETCHING:
+                self.touch(tp)
         self._waiting.until(at, held)
+
+    def retry_now(self, partitions: Collection[TopicPartition]) -> None:
+        """End the waits of these, which are assigned and have no position that they can be fetched from."""
+        for tp in partitions:
+            self._assigned[tp].retry_at = 0.0
+        self._waiting.resume(partitions)
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(tp for tp, p in self._assigned.items() if p.paused)

@@ -134,6 +134,13 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionSeen:
+    """The coordinator was asked for the level of the feature transaction.version, between two transactions."""
+
+    transaction_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class SendOffsets:
     """The application commits these offsets of a group within the transaction, by the call of this ``number``."""
 
@@ -222,5 +229,5 @@ class Tick:
 #: What an application asks for. The machine refuses it with an error for the caller where the state does not allow it.
 Wish: TypeAlias = Initialize | Begin | SendOffsets | Commit | Abort
 Event: TypeAlias = (
-    Wish | OffsetsAbandoned | Appended | Produced | RecordFailed | Settled | Answered | NotAnswered | Tick
+    Wish | VersionSeen | OffsetsAbandoned | Appended | Produced | RecordFailed | Settled | Answered | NotAnswered | Tick
 )

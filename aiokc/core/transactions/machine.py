@@ -58,6 +58,7 @@ from .events import (
     Settled,
     Tick,
     TxnOffsetCommit,
+    VersionSeen,
     Wish,
 )
 from .open_transaction import OpenTransaction
@@ -183,6 +184,12 @@ class TransactionMachine:
                 self._open.may_be_known = True
             case Settled():
                 self._is_settled = self._is_settled or event.step == self._step
+            case VersionSeen():
+                self._uses_v2 = event.transaction_version >= _V2
+                if self._is_raised:
+                    self.state = State.INITIALIZING
+                else:
+                    self._open = OpenTransaction(uses_v2=self._uses_v2)
             case Tick():
                 pass
             case _:
@@ -313,10 +320,18 @@ class TransactionMachine:
         self._needs_epoch = False
         return [Renewed(identity), Initialized()]
 
+    @property
+    def _is_raised(self) -> bool:
+        """Whether the next transaction is one of KIP-890, and the last one was not: that takes another epoch.
+
+        Not the other way round: each transaction of KIP-890 ends with another epoch. And a coordinator whose level was
+        lowered answers InitProducerId by UNSUPPORTED_VERSION: it can't store what it knows of the last transaction.
+        """
+        return self._uses_v2 and not self._open.uses_v2
+
     def _end(self, committed: bool) -> list[Effect]:
-        """The transaction is over. The next one may need another epoch: see rule 5, and a change of KIP-890's level."""
-        has_changed = self._open.uses_v2 is not self._uses_v2
-        needs_epoch = has_changed or (self._needs_epoch and self._open.may_be_known)
+        """The transaction is over. The next one may need another epoch: see rule 5, and ``_is_raised``."""
+        needs_epoch = self._is_raised or (self._needs_epoch and self._open.may_be_known)
         calls = self._open.take_offsets()
         self.state = State.INITIALIZING if needs_epoch else State.READY
         self.error = None

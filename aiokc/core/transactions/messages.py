@@ -39,8 +39,13 @@ from .verdicts import Verdict, verdict
 
 #: The versions of Produce in a transaction, by ``uses_v2``: from 12 on a batch adds its partition (KIP-890).
 PRODUCE: Final[Mapping[bool, VersionRange]] = {False: VersionRange(3, 11), True: VersionRange(12, 13)}
-#: TxnOffsetCommit from 5 on adds its group; from 3 on it names the member, by which zombies are refused (KIP-447).
-_TXN_OFFSET_COMMIT: Final[Mapping[bool, VersionRange]] = {False: VersionRange(3, 4), True: VersionRange(5, 5)}
+#: The first version of TxnOffsetCommit that names the member, by which zombies are refused (KIP-447).
+OFFSETS_NAME_MEMBERS_FROM: Final = 3
+#: From 5 on it adds its group to the transaction.
+_TXN_OFFSET_COMMIT: Final[Mapping[bool, VersionRange]] = {
+    False: VersionRange(OFFSETS_NAME_MEMBERS_FROM, 4),
+    True: VersionRange(5, 5),
+}
 #: EndTxn from 5 on begins another epoch.
 _END_TXN: Final[Mapping[bool, VersionRange]] = {False: VersionRange(0, 4), True: VersionRange(5, 5)}
 #: Versions from 4 on are for brokers, which ask about many transactions at once.

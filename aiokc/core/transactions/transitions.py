@@ -21,6 +21,7 @@ from .events import (
     SendOffsets,
     Settled,
     Tick,
+    VersionSeen,
 )
 
 
@@ -80,7 +81,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
             NotAnswered: INITIALIZING | UNINITIALIZED | FATAL,
         },
     ),
-    READY: _late(READY, {Begin: IN_TRANSACTION}),
+    READY: _late(READY, {Begin: IN_TRANSACTION, VersionSeen: READY | INITIALIZING}),
     IN_TRANSACTION: _late(
         IN_TRANSACTION,
         {

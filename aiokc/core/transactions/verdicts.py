@@ -168,6 +168,8 @@ def table_of(sent: ControlRequest) -> Mapping[int, Verdict]:
 
 def verdict(sent: ControlRequest, code: int) -> Verdict:
     """Return what the answer ``code`` to ``sent`` means. A code that no table has is fatal, as in Java."""
+    if code == ErrorCode.UNSUPPORTED_VERSION and isinstance(sent, TxnOffsetCommit) and sent.uses_v2:
+        return Verdict.ABORTABLE  # transaction.version was lowered since: the next transaction is of the other kind
     return table_of(sent).get(code, Verdict.FATAL)
 
 

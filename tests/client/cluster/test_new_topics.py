@@ -10,10 +10,11 @@ import pytest
 
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.testing import Cluster
-from aiokc.testing.faults import delay
+from aiokc.testing.faults import Hold, delay
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import LATEST
 from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
 
 from ..virtually import Asked, virtually
 
@@ -99,3 +100,34 @@ def test_a_loop_of_new_topics_is_no_storm() -> None:
             assert 20 <= len(asked.of(MetadataRequest)) <= 30, "one each 100 ms, and some at the beginning"
 
     virtually(story, topics={}, auto_create_topics_enable=False)
+
+
+@pytest.mark.parametrize("group_id", [None, "g"])
+def test_the_leader_is_connected_to_for_fetches_while_the_position_is_looked_up(group_id: str | None) -> None:
+    """Handshakes with TLS and SASL take many round trips, which the first record would come later."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = the_loop()
+        asked = Asked(cluster, loop)
+        loop.network.latency = 0.01, 0.01
+        cluster.append("t", b"1", partition=0)
+        hold = Hold()
+        cluster.intercept(OffsetFetchRequest if group_id else ListOffsetsRequest, hold, times=1)
+        async with Consumer(
+            "t", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", group_id=group_id
+        ) as consumer:
+            first = asyncio.ensure_future(consumer.getone())
+            await hold.arrived()
+            await asyncio.sleep(0.1)
+            leader = cluster.leader("t", 0)
+            assert leader is not None
+            port = int(cluster.bootstrap.split(",")[leader - 1].rpartition(":")[2])
+            connects = [where for _, kind, where in asked.log if kind == "connect" and where == port]
+            assert connects, "before there is a position"
+            hold.release()
+            released = loop.time()
+            assert (await first).value == b"1"
+            # The answer comes, with a group ListOffsets follows (by a connection of its own), and then the Fetch.
+            assert loop.time() - released < (0.05 if group_id is None else 0.12)
+
+    virtually(story)

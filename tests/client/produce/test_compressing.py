@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiokc import Producer
-from aiokc.errors import DeliveryTimedOut
+from aiokc.errors import DeliveryTimedOut, ProduceError
 from aiokc.testing import Cluster
 
 pytestmark = pytest.mark.timeout(30)
@@ -40,3 +40,78 @@ async def test_a_batch_expires_though_no_thread_is_free_to_compress_it() -> None
                 assert producer._runtime.accumulator.used == 0
         finally:
             is_over.set()
+
+
+def shut_down(loop: asyncio.AbstractEventLoop) -> None:
+    """As an application does that believes to be alone with its loop's executor."""
+    executor = ThreadPoolExecutor(1)
+    loop.set_default_executor(executor)
+    executor.shutdown()
+
+
+async def test_batches_are_compressed_in_the_loop_where_its_executor_is_shut_down(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It belongs to the application. Records are sent all the same, and a warning says what to do."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        async with producing(cluster, compression_type="gzip", batch_size=1 << 20) as producer:
+            await producer.send_and_wait("t", b"0")
+            shut_down(asyncio.get_running_loop())
+            sent = [await producer.send("t", b"%d" % number + bytes(50_000)) for number in range(1, 40)]
+            assert [(await one).offset for one in sent] == list(range(1, 40))
+        assert [(record.value or b"")[:2] for record in cluster.records("t")[10:]] == [b"%d" % n for n in range(10, 40)]
+    assert "set_default_executor" in caplog.text
+
+
+async def test_a_batch_that_a_shut_down_executor_never_began_with_is_sent() -> None:
+    loop = asyncio.get_running_loop()
+    executor = ThreadPoolExecutor(1)
+    loop.set_default_executor(executor)
+    is_over = threading.Event()
+    async with Cluster(topics={"t": 1}) as cluster:
+        try:
+            async with producing(cluster, compression_type="gzip", batch_size=1 << 20, linger_ms=0) as producer:
+                await producer.send_and_wait("t", b"0")
+                loop.run_in_executor(None, is_over.wait)
+                delivery = await producer.send("t", bytes(600_000))
+                while not executor._work_queue.qsize():  # noqa: ASYNC110 - nothing tells of it
+                    await asyncio.sleep(0)
+                executor.shutdown(wait=False, cancel_futures=True)
+                assert (await delivery).offset == 1
+        finally:
+            is_over.set()
+
+
+async def test_stop_does_not_wait_for_a_thread_that_is_not_free() -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    is_over = threading.Event()
+    async with Cluster(topics={"t": 1}) as cluster:
+        try:
+            producer = producing(cluster, compression_type="gzip", batch_size=1 << 20, linger_ms=0)
+            await producer.start()
+            await producer.send_and_wait("t", b"0")
+            loop.run_in_executor(None, is_over.wait)
+            delivery = await producer.send("t", bytes(600_000))
+            await producer.stop(timeout_ms=100)
+            with pytest.raises(ProduceError) as raised:
+                await delivery
+            assert raised.value.persisted == "no"
+            assert producer._runtime.accumulator.used == 0
+        finally:
+            is_over.set()
+
+
+async def test_many_partitions_are_compressed_in_threads_and_each_keeps_its_order() -> None:
+    partitions, rounds = 30, 12
+    async with Cluster(topics={"t": partitions}) as cluster:
+        options = {"compression_type": "zstd", "compression_level": 19, "batch_size": 8192, "linger_ms": 0}
+        async with producing(cluster, **options) as producer:
+            await producer.partitions_for("t")
+            for number in range(rounds):
+                for partition in range(partitions):
+                    await producer.send("t", b"%d " % number * 1000, partition=partition)
+            await producer.flush()
+        for partition in range(partitions):
+            values = [record.value.split()[0] for record in cluster.records("t", partition) if record.value]
+            assert values == [b"%d" % number for number in range(rounds)]

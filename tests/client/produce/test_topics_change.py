@@ -46,6 +46,29 @@ def test_a_record_of_a_recreated_topic_fails_as_soon_as_that_is_known() -> None:
     virtually(story)
 
 
+@pytest.mark.parametrize("transactional_id", [None, "id"])
+def test_many_topics_that_live_shortly_are_forgotten(transactional_id: str | None) -> None:
+    """Requests whose replies go to topics of their own, for years. A topic that comes back begins in another epoch."""
+
+    async def story(cluster: Cluster) -> None:
+        options = {"metadata_max_age_ms": 5_000, "metadata_max_idle_ms": 5_000, "transactional_id": transactional_id}
+        async with producing(cluster, **options) as producer:
+            known = producer._runtime.accumulator._queues
+            for number in range(40):
+                if transactional_id:
+                    await producer.begin_transaction()
+                topic = f"reply-{number % 30}"
+                sent = [await producer.send(topic, b"%d" % one, partition=0) for one in range(3)]
+                offsets = [(await one).offset for one in sent]
+                assert offsets[0] == (0 if number < 30 else 4 if transactional_id else 3)
+                if transactional_id:
+                    await producer.commit_transaction()
+                await asyncio.sleep(2.0)
+                assert len(known) < 10
+
+    virtually(story, topics={f"reply-{number}": 1 for number in range(30)})
+
+
 def test_a_topic_that_was_forgotten_as_idle_is_followed_again() -> None:
     """The snapshot still has it, and no refresh would tell of a new leader."""
 

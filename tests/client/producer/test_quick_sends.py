@@ -49,6 +49,28 @@ def fill(producer: Producer[Any, Any]) -> int:
     return count
 
 
+async def test_sends_within_a_transaction_are_quick_too_and_belong_to_theirs(ways: list[bool]) -> None:
+    async with Cluster(topics={"t": 2}) as cluster:
+        async with producing(cluster, transactional_id="id") as producer:
+            for number in range(4):
+                await producer.begin_transaction()
+                for one in range(500):
+                    last = await producer.send("t", b"%d-%d" % (number, one), partition=one % 2)
+                if number % 2:
+                    await producer.abort_transaction()
+                else:
+                    await producer.commit_transaction()
+                    assert last.done()
+                with pytest.raises(UsageError, match="no transaction is open"):
+                    producer.send_soon("t", b"late", partition=0)
+        assert sum(ways) > 0.9 * len(ways)
+        for partition in range(2):
+            wanted = [b"%d-%d" % (number, one) for number in (0, 2) for one in range(partition, 500, 2)]
+            found = [value for value in values(cluster, partition) if value and value[:1] in b"02"]
+            assert found == wanted
+            assert b"late" not in values(cluster, partition)
+
+
 async def test_records_are_stored_in_the_order_of_the_sends_whichever_way_they_went(ways: list[bool]) -> None:
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
         await producer.partitions_for("t")
@@ -193,7 +215,6 @@ async def test_another_loop_is_refused() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"transactional_id": "x"},
         {"interceptors": [ProducerInterceptor()]},
         {"value_serializer": bytes},
         {"partitioner": lambda *_: 0},
@@ -202,12 +223,8 @@ async def test_another_loop_is_refused() -> None:
 )
 async def test_what_must_see_each_record_sees_it(options: dict[str, Any], ways: list[bool]) -> None:
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster, **options) as producer:
-        if "transactional_id" in options:
-            await producer.begin_transaction()
         for _ in range(20):
             await producer.send("t", b"v")
-        if "transactional_id" in options:
-            await producer.commit_transaction()
         await producer.flush()
         assert ways == [False] * 20
 

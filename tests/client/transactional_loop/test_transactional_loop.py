@@ -13,11 +13,12 @@ import pytest
 from aiokc import Consumer, ConsumerRecords, Producer, TopicPartition
 from aiokc.client.transactional_loop.transactional_loop import Process, TransactionalLoop
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import ConfigError, ProducerFenced, RecordRefused, UsageError
-from aiokc.testing import ApiKey
+from aiokc.errors import ConfigError, MetadataMissing, ProducerFenced, RecordRefused, UnsupportedVersion, UsageError
+from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.faults import drop, reject_records
 
-from ..transactions.on_stage import IN0, Stage, scenario
+from ..transactions.on_stage import IN0, TOPICS, Stage, scenario
+from ..virtually import virtually
 
 Batch = ConsumerRecords[Any, Any]
 
@@ -243,6 +244,64 @@ async def test_a_fenced_producer_whose_commit_was_carried_out(stage: Stage) -> N
 async def _handled_silently(exchange: Any) -> None:
     await exchange.handle()
     exchange.abort()
+
+
+@scenario(2, auto_create_topics_enable=False)
+async def test_a_topic_that_no_broker_knows_ends_the_loop_and_the_batch_comes_again(stage: Stage) -> None:
+    """It will be there tomorrow, or never: nothing that the loop does brings it nearer."""
+    give(stage, 1)
+    async with looping(stage, max_block_ms=2000) as (loop, producer):
+
+        async def process(batch: Batch) -> None:
+            await producer.send("nowhere", b"")
+
+        with pytest.raises(MetadataMissing, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await loop.run(process)
+
+        async def elsewhere(batch: Batch) -> None:
+            await producer.send("out", b"", partition=7)
+
+        with pytest.raises(MetadataMissing, match="2 partitions"):
+            await loop.run(elsewhere)
+        await loop.run(copying(producer, loop, 1))
+        assert (loop.committed, loop.aborted) == (1, 2)
+    assert await stage.read() == [b"1"]
+
+
+@scenario(2)
+async def test_brokers_that_are_away_for_longer_than_a_send_waits_do_not_end_the_loop(stage: Stage) -> None:
+    give(stage, 1)
+    async with looping(stage, max_block_ms=2000) as (loop, producer):
+        is_down = False
+
+        async def process(batch: Batch) -> None:
+            nonlocal is_down
+            if not is_down:
+                is_down = True
+                for node_id in (1, 2, 3):
+                    stage.cluster.take_down(node_id)
+                stage.loop.call_later(10.0, lambda: [stage.cluster.bring_up(node_id) for node_id in (1, 2, 3)])
+            await copying(producer, loop, 1)(batch)  # type: ignore[misc]
+
+        await loop.run(process)
+        assert loop.committed == 1
+        assert loop.aborted > 0
+    assert await stage.read() == [b"1"]
+
+
+def test_brokers_that_can_t_tell_a_zombie_are_refused_before_the_first_batch() -> None:
+    """KIP-447 came with Kafka 2.5."""
+
+    async def story(cluster: Cluster) -> None:
+        stage = Stage(cluster, 0)
+        give(stage, 1)
+        batches: list[object] = []
+        async with looping(stage) as (loop, _):
+            with pytest.raises(UnsupportedVersion, match=r"2\.5"):
+                await loop.run(batches.append)
+        assert batches == []
+
+    virtually(story, topics=TOPICS, as_version="2.4")
 
 
 @scenario(2)

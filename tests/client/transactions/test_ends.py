@@ -276,7 +276,7 @@ async def test_sends_of_other_tasks_belong_to_the_transaction(stage: Stage) -> N
 
 @scenario()
 async def test_every_send_looks_at_the_transaction(stage: Stage) -> None:
-    """Without transactions the later records of a batch are appended in one step of C, which looks at nothing else."""
+    """The later records of a batch are appended in one step of C, which looks at nothing else."""
     async with stage.producer(linger_ms=30_000, max_request_size=1_000) as producer:
         await producer.begin_transaction()
         await producer.send("out", b"1", partition=0)

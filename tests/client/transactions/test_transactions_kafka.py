@@ -216,31 +216,36 @@ async def test_an_id_that_the_coordinator_has_forgotten(own: LocalKafka, topic_n
 
 
 @pytest.mark.long
-async def test_the_cluster_is_upgraded_while_the_producer_runs(topic_name: str) -> None:
-    """The producer hears of it when it connects anew, which it does here because the broker closes idle connections."""
-    idle = {"connections.max.idle.ms": "1000"}
-    with LocalKafka(config=idle, format_args=("--feature", "transaction.version=0")) as kafka:
+@pytest.mark.timeout(180)
+async def test_the_level_of_transactions_changes_while_the_producer_runs(topic_name: str) -> None:
+    """Up, down, and up again. Where it was lowered the broker refuses InitProducerId, also that of a new producer."""
+    with LocalKafka(format_args=("--feature", "transaction.version=0")) as kafka:
         kafka.create_topic(topic_name)
+        number = 0
         async with producer(kafka, topic_name) as writer:
-            async with writer.transaction():
-                await writer.send(topic_name, b"1")
-            await asyncio.to_thread(
-                run_tool,
-                "org.apache.kafka.tools.FeatureCommand",
-                "--bootstrap-server",
-                kafka.bootstrap,
-                "upgrade",
-                "--feature",
-                "transaction.version=2",
-                timeout=60,
-            )
-            for number in (2, 3, 4):
-                await asyncio.sleep(3.0)
-                async with writer.transaction():
-                    await writer.send(topic_name, b"%d" % number)
-            assert writer._runtime.transactions is not None
-            assert writer._runtime.transactions.machine.uses_v2
-        assert await read(kafka, topic_name) == [b"1", b"2", b"3", b"4"]
+            for change, level in ((None, 0), ("upgrade", 2), ("downgrade", 0), ("upgrade", 2)):
+                if change is not None:
+                    await asyncio.to_thread(
+                        run_tool,
+                        "org.apache.kafka.tools.FeatureCommand",
+                        "--bootstrap-server",
+                        kafka.bootstrap,
+                        change,
+                        "--feature",
+                        f"transaction.version={level}",
+                        timeout=60,
+                    )
+                await asyncio.sleep(2.0)
+                for _ in range(2):
+                    async with writer.transaction():
+                        number += 1
+                        await writer.send(topic_name, b"%d" % number)
+                await writer.begin_transaction()
+                await writer.send_and_wait(topic_name, b"aborted")
+                await writer.abort_transaction()
+                assert writer._runtime.transactions is not None
+                assert writer._runtime.transactions.machine.uses_v2 == (level == 2)
+        assert await read(kafka, topic_name) == [b"%d" % one for one in range(1, number + 1)]
 
 
 @pytest.mark.long

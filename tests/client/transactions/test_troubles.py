@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from aiokc import GroupMetadata
+from aiokc import GroupMetadata, Producer
 from aiokc.errors import ProducerFenced, RecordRefused, TransactionAbortable
 from aiokc.testing import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
@@ -305,6 +305,54 @@ async def test_the_cluster_is_upgraded_while_the_producer_runs(stage: Stage) -> 
         assert stage.control(before) == ["InitProducerId", *["TxnOffsetCommit", "EndTxn"] * 3]
     assert await stage.read() == [b"%d" % number for number in range(1, 5)]
     assert await stage.committed() == {IN0: 4}
+
+
+async def transact(producer: Producer[bytes, bytes], number: int) -> None:
+    async with producer.transaction() as transaction:
+        await producer.send("out", b"%d" % number, partition=0)
+        await producer.flush()
+        await transaction.send_offsets({IN0: number}, GROUP)
+
+
+@scenario(0, 2)
+async def test_the_level_of_transactions_changes_between_two_of_them(stage: Stage) -> None:
+    """Up and down, and no connection breaks, which would tell the producer."""
+    levels, number = (2, 0, 1, 2, 0, 2) if stage.level == 0 else (0, 2, 1, 0, 2), 0
+    async with stage.producer() as producer:
+        for level in levels:
+            for _ in range(2):
+                number += 1
+                await transact(producer, number)
+            stage.cluster.finalize_feature("transaction.version", level)
+            await asyncio.sleep(2.0)
+        before = len(stage.asked.log)
+        await transact(producer, 100)
+        assert ("AddPartitionsToTxn" in stage.control(before)) == (levels[-1] < 2)
+    assert await stage.read() == [b"%d" % one for one in [*range(1, number + 1), 100]]
+    assert await stage.committed() == {IN0: 100}
+
+
+@scenario(2)
+async def test_a_transaction_during_which_the_level_is_lowered_is_aborted_and_the_producer_goes_on(
+    stage: Stage,
+) -> None:
+    async with stage.producer() as producer:
+        await transact(producer, 1)
+        stage.cluster.finalize_feature("transaction.version", 0)  # and the next one begins before it is asked for
+        with pytest.raises((TransactionAbortable, RecordRefused)):
+            await transact(producer, 2)
+        await transact(producer, 3)
+        stage.cluster.finalize_feature("transaction.version", 2)
+        await asyncio.sleep(2.0)
+        async with producer.transaction() as transaction:
+            await producer.send_and_wait("out", b"4", partition=0)
+            stage.cluster.finalize_feature("transaction.version", 0)
+            with pytest.raises(TransactionAbortable):
+                await transaction.send_offsets({IN0: 4}, GROUP)
+            await producer.abort_transaction()
+        await transact(producer, 5)
+    assert await stage.read() == [b"1", b"3", b"5"]
+    assert await stage.committed() == {IN0: 5}
 
 
 @scenario(0, 1, 2)

@@ -209,6 +209,28 @@ def test_a_leader_that_a_broker_names_counts_for_the_topic_that_it_spoke_of(
     assert (new.leader_epoch(zero), old.leader_epoch(zero)) == (2 if counts else 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("leader", "address", "counts"),
+    [
+        (NewLeader(3, 2, ID), Broker(3, "h3", 9093), True),
+        (NewLeader(3, (1 << 31) - 1, ID), Broker(3, "h3", 9093), False),
+        (NewLeader(3, -(1 << 31), ID), Broker(3, "h3", 9093), False),
+        (NewLeader(3, 2, ID), Broker(3, "", 9093), False),
+        (NewLeader(3, 2, ID), Broker(3, "h3", 0), False),
+        (NewLeader(3, 2, ID), Broker(3, "h3", 70_000), False),
+        (NewLeader(3, 2, ID), Broker(3, "h3", -5), False),
+        (NewLeader(4, 2, ID), Broker(3, "h3", 9093), False),
+    ],
+)
+def test_what_a_broker_makes_up_does_not_count(leader: NewLeader, address: Broker, counts: bool) -> None:
+    """An epoch far ahead would make the metadata's leader of that partition look old for ever."""
+    old = merged(Cluster(), response(topic("a", partition(0, leader=1, epoch=1), topic_id=ID)))
+    zero = TopicPartition("a", 0)
+    new, moved = with_leaders(old, {zero: leader}, {3: address})
+    assert moved == ({zero} if counts else set())
+    assert (3 in new.brokers) == counts
+
+
 def test_a_broker_and_an_epoch_may_have_the_number_zero() -> None:
     cluster = merged(
         Cluster(),

@@ -9,16 +9,19 @@ from uuid import UUID
 import pytest
 
 from aiokc.core.cluster.snapshot import Cluster
-from aiokc.core.produce.accumulator import BATCH_COST, IN_A_THREAD
+from aiokc.core.produce.accumulator import BATCH_COST
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.identity import ProducerIdentity
 from aiokc.core.produce.session import PlainSession
 from aiokc.error_codes import ErrorCode
 from aiokc.records import Codec
+from aiokc.records.compression import quickly_compressed
 from aiokc.records.encoding.batch_builder import BATCH_OVERHEAD
 from aiokc.types import TopicPartition
 
 from .one_partition import Produced
+
+QUICKLY = quickly_compressed(Codec.GZIP, None)
 
 
 def test_a_batch_waits_for_its_linger_from_its_first_record_on() -> None:
@@ -173,17 +176,79 @@ def test_a_topic_that_compresses_well_gets_larger_batches() -> None:
 
 def test_a_large_batch_is_left_to_a_thread() -> None:
     world = Produced(batch_size=1 << 20, codec=Codec.GZIP, max_request_size=2 << 20)
-    batch = world.append(bytes(IN_A_THREAD + 1))
-    found = world.accumulator.ready(world.cluster, world.now, hurry=False)
-    assert found.nodes == {}
-    assert found.to_compress == [batch]
+    batch = world.append(bytes(QUICKLY + 1))
+    assert world.send() == []
+    ((left, opened),) = world.accumulator.to_compress
+    assert left is batch
     assert world.append() is not batch, "the thread reads it"
-    batch.closing = True
-    assert world.accumulator.ready(world.cluster, world.now, hurry=False).to_compress == []
-    batch.close()
-    batch.closing = False
-    world.accumulator.closed(batch)
+    assert world.send() == []
+    assert len(world.accumulator.to_compress) == 1
+    world.accumulator.compressed(batch, opened, opened.close())
     assert world.send() == [batch]
+
+
+def test_many_small_batches_are_left_to_a_thread_where_they_are_large_together() -> None:
+    """Else a hundred partitions would hold the loop for 25 ms in one step."""
+    world = Produced(partitions=10, batch_size=1 << 20, codec=Codec.GZIP, max_request_size=2 << 20)
+    batches = [world.append(bytes(QUICKLY // 4), partition) for partition in range(10)]
+    assert world.send() == batches[:3]
+    assert [batch for batch, _ in world.accumulator.to_compress] == batches[3:]
+    assert world.send() == []
+    for batch, opened in world.accumulator.to_compress:
+        world.accumulator.compressed(batch, opened, opened.close())
+    assert world.send() == batches[3:]
+
+
+def test_no_more_is_compressed_ahead_than_a_request_holds() -> None:
+    """The batches of other partitions are filled on meanwhile."""
+    world = Produced(partitions=3, batch_size=1 << 20, codec=Codec.GZIP, max_request_size=QUICKLY * 5 // 2)
+    batches = [world.append(bytes(QUICKLY), partition) for partition in range(3)]
+    assert world.send() == []
+    assert [batch for batch, _ in world.accumulator.to_compress] == batches[:2]
+    assert world.append(b"", 2) is batches[2]
+    batch, opened = world.accumulator.to_compress.pop(0)
+    world.accumulator.compressed(batch, opened, opened.close())
+    assert world.send() == [batch]
+    assert [batch for batch, _ in world.accumulator.to_compress] == batches[1:]
+
+
+def test_a_batch_that_expires_while_it_is_compressed_stays_failed() -> None:
+    world = Produced(batch_size=1 << 20, codec=Codec.GZIP, delivery_timeout=1.0)
+    batch = world.append(bytes(QUICKLY + 1))
+    world.send()
+    ((_, opened),) = world.accumulator.to_compress
+    world.now += 2
+    world.accumulator.expire(world.now)
+    assert isinstance(batch.outcome, Failure)
+    assert "still to be compressed" in str(batch.outcome.error_of(batch.tp, 0))
+    world.accumulator.compressed(batch, opened, opened.close())
+    assert (batch.closed, world.accumulator.used) == (None, 0)
+    after = world.append()
+    assert world.send() == [after]
+
+
+def test_a_batch_that_could_not_be_compressed_fails_alone() -> None:
+    world = Produced(batch_size=1 << 20, codec=Codec.GZIP)
+    batch = world.append(bytes(QUICKLY + 1))
+    world.send()
+    ((_, opened),) = world.accumulator.to_compress
+    world.accumulator.compressed(batch, opened, MemoryError("no room"))
+    assert isinstance(batch.outcome, Failure)
+    assert isinstance(batch.outcome.error_of(batch.tp, 0), MemoryError)
+    after = world.append()
+    assert world.send() == [after]
+    assert (after.sequence, world.accumulator.used > 0) == (0, True)
+
+
+def test_an_append_that_raises_leaves_no_batch() -> None:
+    world = Produced()
+    with pytest.raises(OverflowError):
+        world.accumulator.append(world.queue(), 1 << 63, None, b"", (), world.now)
+    assert (len(world.queue()), world.accumulator.used, world.accumulator.active) == (0, 0, [])
+    batch = world.append()
+    with pytest.raises(OverflowError):
+        world.accumulator.append(world.queue(), 1 << 63, None, b"", (), world.now)
+    assert (batch.count, world.accumulator.unanswered) == (1, 1)
 
 
 def test_an_append_says_whether_it_is_news_to_the_sender() -> None:
@@ -195,6 +260,22 @@ def test_an_append_says_whether_it_is_news_to_the_sender() -> None:
         world.append(bytes(size))
         found.append(world.accumulator.news)
     assert found == [True, False, True, False, True]
+
+
+def test_a_batch_that_is_due_after_the_next_look_is_no_news() -> None:
+    """To look at thousands of partitions takes milliseconds: that is not to be done for the first record of each."""
+    world = Produced(partitions=3, linger=5.0)
+    found = []
+    for partition in range(2):
+        world.accumulator.news = False
+        world.append(partition=partition)
+        found.append(world.accumulator.news)
+        assert world.look_at() == 105.0
+        world.now += 1
+    assert found == [True, False]
+    world.now = 105.0
+    assert world.ready() == {1: [0]}
+    assert world.look_at() == 106.0
 
 
 def test_a_session_may_hold_partitions_back() -> None:
@@ -370,3 +451,41 @@ def test_an_id_that_becomes_known_is_no_other_topic() -> None:
     world.append()
     assert world.look_at() < inf
     assert len(world.send()) == 1
+
+
+def test_a_topic_that_is_forgotten_begins_again_in_another_epoch() -> None:
+    """Brokers remember the sequences of its partitions: from 0 on under the same epoch they would look like repeats."""
+    world = Produced(partitions=2)
+    for _ in range(2):
+        world.append()
+        world.answer(world.send_one())
+    queue = world.queue()
+    world.accumulator.forget("t", 2)
+    assert world.queue() is not queue
+    world.append()
+    world.append(partition=1)
+    for batch in world.send():
+        assert (batch.identity, batch.sequence) == (ProducerIdentity(7, 1), 0)
+    assert world.session.identity == ProducerIdentity(7, 1), "one epoch for all partitions"
+
+
+def test_a_partition_that_is_not_at_rest_is_not_forgotten() -> None:
+    world = Produced(partitions=3)
+    waiting, sent = world.append(partition=0), world.append(partition=1)
+    world.answer(world.send()[1])
+    queues = [world.queue(partition) for partition in range(3)]
+    assert (len(queues[0]), len(queues[1])) == (1, 0)
+    world.accumulator.forget("t", 3)
+    assert [world.queue(partition) is queue for partition, queue in enumerate(queues)] == [True, False, False]
+    world.answer(waiting)
+    after = world.append(partition=0)
+    assert world.send() == [after]
+    assert (sent.identity, after.identity) == (ProducerIdentity(7, 0), ProducerIdentity(7, 1))
+
+
+def test_what_was_counted_of_a_forgotten_partition_still_counts() -> None:
+    world = Produced()
+    queue = world.queue()
+    queue.begun_anew, queue.renumbered = 3, 2
+    world.accumulator.forget("t", 1)
+    assert (world.accumulator.begun_anew, world.accumulator.renumbered) == (3, 2)

@@ -122,9 +122,9 @@ class Producing(RuleBasedStateMachine):
     def send(self, hurry: bool) -> None:
         cluster = self.cluster()
         ready = self.accumulator.ready(cluster, self.now, hurry=hurry)
-        assert not ready.to_compress
         for node, queues in ready.nodes.items():
             batches = self.accumulator.drain(node, queues, cluster)
+            assert not self.accumulator.to_compress
             if not batches:
                 continue
             frames = [bytes(batch.frame()) for batch in batches]

@@ -384,8 +384,38 @@ def test_partitions_that_wait_for_a_retry_are_not_looked_at_to_find_others() -> 
         subscription.seek(tp, 5)
     subscription.take_touched()
     assert subscription.next_retry(31.0) is None
-    assert subscription.take_touched() == partitions[:1], "the others were answered: nothing happens to them then"
-    assert list(subscription.in_state(PositionState.AWAIT_RESET, 31.0)) == partitions[:1]
+    assert subscription.take_touched() == [], "there is nothing to fetch of any of them"
+    assert list(subscription.in_state(PositionState.AWAIT_RESET, 31.0)) == partitions[:1], "the others were answered"
+
+
+def test_only_partitions_that_are_fetched_or_were_are_to_be_looked_at_again() -> None:
+    subscription = assigned(A0, A1)
+    assert subscription.take_touched() == [], "they have no position yet"
+    for tp in (A0, A1):
+        subscription.await_reset(tp, EARLIEST)
+    subscription.retry_later([A0, A1], 1.0)
+    assert subscription.take_touched() == []
+    subscription.seek(A0, 5)
+    assert subscription.take_touched() == [A0]
+    subscription.retry_later([A0], 2.0)
+    assert subscription.take_touched() == [A0], "it is to be left alone"
+    subscription.next_retry(2.0)
+    assert subscription.take_touched() == [A0], "not any more"
+    subscription.await_reset(A0, EARLIEST)
+    assert subscription.take_touched() == [A0], "it is fetched no more"
+    subscription.replace([A1])
+    assert subscription.take_touched() == [A0]
+
+
+def test_a_wait_that_is_ended_before_its_time() -> None:
+    subscription = assigned(A0, A1)
+    for tp in (A0, A1):
+        subscription.await_reset(tp, EARLIEST)
+    subscription.retry_later([A0, A1], 30.0)
+    subscription.retry_now([A0])
+    assert list(subscription.in_state(PositionState.AWAIT_RESET, 1.0)) == [A0]
+    subscription.retry_later([A0], 60.0)
+    assert list(subscription.in_state(PositionState.AWAIT_RESET, 30.0)) == [A1], "the former alarm means nothing to it"
 
 
 def test_the_newer_of_two_times_counts() -> None:

@@ -35,6 +35,7 @@ from aiokc.core.transactions.events import (
     Settled,
     Tick,
     TxnOffsetCommit,
+    VersionSeen,
 )
 from aiokc.core.transactions.machine import IllegalTransition, TransactionMachine
 from aiokc.core.transactions.transitions import FATAL, NEXT, OPEN, SENDS, State
@@ -76,6 +77,7 @@ class Story:
         self.touched = False
         self.end_sent: EndTxn | None = None  # not answered definitely
         self.committed_at_coordinator = False
+        self.is_v2 = False  # the open transaction
         self.unanswered = False  # of the open, old transaction: a request may come late
         self.waiting: set[int] = set()
         self.number = 0
@@ -95,6 +97,7 @@ class Story:
         if isinstance(event, Begin):
             self.failed = self.touched = self.committed_at_coordinator = self.unanswered = False
             self.added = set()
+            self.is_v2 = self.machine.uses_v2
         self.take(effects)
 
     def take(self, effects: list[Effect]) -> None:
@@ -161,7 +164,7 @@ class Story:
         if ended.committed:
             assert not self.failed
             assert self.committed_at_coordinator or not self.touched, "a commit is reported only if it was answered"
-        if not self.machine.uses_v2 and self.touched and (self.unanswered or not ended.committed):
+        if not self.is_v2 and self.touched and (self.unanswered or not ended.committed):
             assert self.machine.state is State.INITIALIZING, "what is late must not join the next transaction"
 
     def possible(self) -> list[tuple[str, Any]]:
@@ -176,13 +179,15 @@ class Story:
             can += [("wait", 2.0)] * 6
         if self.settle is not None and not self.is_settled:
             can += [("settled", None)] * 4
+        if machine.state is State.READY:
+            can += [("seen", 0), ("seen", 2)]
         if machine.state is State.IN_TRANSACTION:
             can += [("append", T0), ("append", T1), ("append", U0), ("offsets", None)]
         can += [("send", tp) for tp in (T0, T1, U0) if machine.may_send(tp)]
         if self.touched:
             can += [("fails", True)]
         if self.waiting:
-            can += [("abandon", None)]
+            can += [("abandon", None)] * 2
         return can
 
     def picks(self, number: int) -> None:
@@ -198,6 +203,9 @@ class Story:
                 self.answered(None, value)
             case "version":
                 self.producer.version = value
+            case "seen":
+                self.producer.version = value
+                self.feed(VersionSeen(value))
             case "append":
                 self.feed(Appended(value))
             case "send":

@@ -36,6 +36,7 @@ ME = ProducerIdentity(1, 2)
 INIT, ADD = InitProducerId(ME), AddPartitionsToTxn(ME, (T0,))
 OF_GROUP = AddOffsetsToTxn(ME, "g")
 OFFSET_COMMIT = TxnOffsetCommit(ME, GROUP, OFFSETS, True)
+OLD_OFFSET_COMMIT = TxnOffsetCommit(ME, GROUP, OFFSETS, False)
 COMMIT, ABORT = EndTxn(ME, True, True), EndTxn(ME, False, True)
 ALL: tuple[ControlRequest, ...] = (INIT, ADD, OF_GROUP, OFFSET_COMMIT, COMMIT, ABORT)
 
@@ -47,7 +48,6 @@ EVERYWHERE = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.LOOK_UP,
     ErrorCode.NOT_COORDINATOR: Verdict.LOOK_UP,
     ErrorCode.PRODUCER_FENCED: Verdict.FATAL,
-    ErrorCode.UNSUPPORTED_VERSION: Verdict.FATAL,
     ErrorCode.INVALID_REQUEST: Verdict.FATAL,
 }
 
@@ -62,6 +62,10 @@ def test_what_is_the_same_for_all_requests(sent: ControlRequest) -> None:
 @pytest.mark.parametrize(
     ("sent", "code", "meaning"),
     [
+        (INIT, ErrorCode.UNSUPPORTED_VERSION, Verdict.FATAL),
+        (COMMIT, ErrorCode.UNSUPPORTED_VERSION, Verdict.FATAL),
+        (OFFSET_COMMIT, ErrorCode.UNSUPPORTED_VERSION, Verdict.ABORTABLE),
+        (OLD_OFFSET_COMMIT, ErrorCode.UNSUPPORTED_VERSION, Verdict.FATAL),
         (INIT, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Verdict.REFUSED),
         (INIT, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, Verdict.REFUSED),
         (INIT, ErrorCode.INVALID_TRANSACTION_TIMEOUT, Verdict.REFUSED),

@@ -212,6 +212,15 @@ async def test_a_throttled_connection_sends_nothing_until_the_time_is_over() -> 
         assert min(received[1:]) >= until
 
 
+async def test_a_throttle_of_weeks_is_not_believed() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.serve(lambda asked: metadata(throttle_time_ms=(1 << 31) - 1))
+
+    async with serving(script) as server, connected(server) as connection:
+        await ask_over(connection, "t")
+        assert 50 < connection.muted_until - asyncio.get_running_loop().time() <= 60
+
+
 async def test_a_throttle_beyond_the_deadline_fails_the_request_and_not_the_connection() -> None:
     async def script(peer: Peer) -> None:
         await peer.serve(lambda asked: metadata(throttle_time_ms=60_000))

@@ -95,9 +95,9 @@ def test_truncated_at_every_byte() -> None:
 
 
 def test_where_a_run_ends() -> None:
-    """It ends before any batch that must be read by itself; a single batch is no run. Python has no runs at all."""
+    """It ends before any batch that must be read by itself; one batch is a run, too. Python has no runs at all."""
     plain = encode_batch([NewRecord(b"v")] * 3, leader_epoch=4)
-    assert measure_run(memoryview(plain), 0, transactional=True) is None
+    assert measure_run(memoryview(plain), 0, transactional=True) == ((len(plain), 3, 4) if NATIVE else None)
     next_one = encode_batch([NewRecord(b"v")] * 3, base_offset=3, leader_epoch=5)
     large = encode_batch([NewRecord(bytes(300_000))], base_offset=6)
     in_transaction = encode_batch([NewRecord(b"v")], base_offset=6, producer_id=1, transactional=True)
@@ -108,6 +108,7 @@ def test_where_a_run_ends() -> None:
     run = measure_run(memoryview(plain + next_one + in_transaction), 0, transactional=True)
     assert run == ((len(plain + next_one + in_transaction), 7, None) if NATIVE else None)
     assert measure_run(memoryview(plain + next_one), 3, transactional=True) is None
+    assert measure_run(memoryview(marker + plain), 0, transactional=True) is None
 
 
 def test_a_call_reads_so_much_and_no_more() -> None:

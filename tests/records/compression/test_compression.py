@@ -84,6 +84,13 @@ def test_what_other_implementations_compress(writer: str, content: bytes) -> Non
     assert decompress(codec, memoryview(compress_theirs(content)), 1 << 20) == content
 
 
+@pytest.mark.parametrize("level", [3, 19, 22])
+def test_zstd_takes_no_more_memory_than_a_batch_needs(level: int) -> None:
+    """Else a batch of a few records takes 44 ms at level 19: so long it takes to clear memory for 8 MiB of records."""
+    frame = compress(Codec.ZSTD, TEXT[:1000], level)
+    assert zstandard.get_frame_parameters(frame).window_size <= 1 << 12
+
+
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("codec", Codec)
 def test_other_implementations_read_what_is_compressed_here(codec: Codec, content: bytes) -> None:

@@ -179,7 +179,7 @@ def _no_bound(self: MemoryWaiters, size: int) -> bool:
 def _tell_backwards(self: Outcomes, tp: Any) -> None:
     for batch in self._held.pop(tp):
         for index, told in reversed(batch.callbacks):
-            self._callbacks.add(partial(told, batch, index))
+            self._callbacks.add([partial(told, batch, index)])
         batch.callbacks = []
 
 

@@ -18,6 +18,12 @@ _LEAST_SESSION: Final = 3
 # time. No wait is shorter than a second, because a wait that times out ends a connection.
 _PATIENCE: Final = 2
 _LEAST_PATIENCE: Final = 1.0
+# Others give up partitions for a member that has joined with their next heartbeats, each at its own moment within an
+# interval. The new member hears of that with its next one. So it sends four in an interval, for a little longer than an
+# interval: at the usual pace it would wait up to two intervals for what is free long since.
+_SETTLING_BEATS: Final = 4
+_SETTLING_INTERVALS: Final = 1.25
+_LEAST_SETTLING_STEP: Final = 0.25
 
 
 class Heartbeats:
@@ -36,6 +42,7 @@ class Heartbeats:
         self._next = -math.inf
         self._not_before = -math.inf
         self._another = False  # at once, behind the one that is under way
+        self._settles_until = -math.inf
 
     def deadline(self, *, has_news: bool) -> float:
         """When to send the next heartbeat; infinity while one is under way."""
@@ -61,6 +68,19 @@ class Heartbeats:
         """Send the next heartbeat after ``seconds`` at the latest."""
         self._next = min(self._next, now + seconds)
 
+    def joined(self, now: float) -> None:
+        """The member has joined: for somewhat more than an interval it asks more often what it may hold."""
+        self._settles_until = now + self._interval * _SETTLING_INTERVALS
+        self.within(self._settling_step, now)
+
+    def is_settling(self, now: float) -> bool:
+        """Whether the member has joined so recently that it asks more often."""
+        return now < self._settles_until
+
+    @property
+    def _settling_step(self) -> float:
+        return max(self._interval / _SETTLING_BEATS, _LEAST_SETTLING_STEP)
+
     def answered(self, interval: float | None, now: float) -> None:
         """The coordinator answered. ``interval``: None where it does not say when it wants the next heartbeat."""
         if interval is not None:
@@ -68,6 +88,8 @@ class Heartbeats:
         # The watchdog thread's heartbeat was sent while the loop was blocked: when, the loop does not know.
         sent_at = now if self.unanswered is None else self._sent_at
         self._next = -math.inf if self._another else sent_at + self._interval
+        if self.is_settling(now):
+            self.within(self._settling_step, now)
         self.unanswered = None
         self._not_before = -math.inf
         self._backoff.reset()
@@ -85,6 +107,7 @@ class Heartbeats:
     def begin(self) -> None:
         """A new membership begins: its first heartbeat goes out at once."""
         self.unanswered = None
+        self._settles_until = -math.inf
         self._next = self._not_before = -math.inf
 
     def wait(self) -> None:

@@ -216,7 +216,8 @@ class ConsumerMembership(MemberState):
         self._become(event.epoch)
         self._is_in_doubt = False
         is_first = self.state is State.JOINING
-        unnamed = self._holdings.unnamed
+        # A quick answer in the first seconds is too early to say of an id that no broker knows its name.
+        unnamed = frozenset() if self._heartbeats.is_settling(now) else self._holdings.unnamed
         self._holdings.named(event.names)
         if self._is_of_another_pattern:
             self._told.forget()  # the next heartbeat is a full one, and its answer has the whole assignment again
@@ -231,6 +232,7 @@ class ConsumerMembership(MemberState):
         if self._holdings.is_outdated:
             self._heartbeats.within(_RECREATED, now)
         if is_first:
+            self._heartbeats.joined(now)
             self._enter(State.STABLE)
         behind = self.state is State.STABLE and (is_first or self._holdings.is_behind)
         return [*(self._reconcile() if behind else []), *self._complaints(event, unnamed & self._holdings.unnamed)]

@@ -131,7 +131,7 @@ def test_answers_without_an_assignment_are_no_news() -> None:
             assert await read(one, 1) == [b"one"]
             positions = dict(one._runtime.subscription.assigned)
             await polls(one, 120.0)
-            assert len(heartbeats(asked)) == pytest.approx(2 + 120 / 5, abs=2)
+            assert len(heartbeats(asked)) == pytest.approx(2 + 4 + 120 / 5, abs=2)
             assert told.events == [("assigned", BOTH)]
             assert all(one._runtime.subscription.assigned[tp] is positions[tp] for tp in BOTH)
             cluster.append("t", b"two")

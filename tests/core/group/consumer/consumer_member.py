@@ -14,6 +14,8 @@ from aiokc.core.group.events import Effect, Event, PollClock, RevocationDone, Re
 from aiokc.types import TopicPartition
 
 INTERVAL, MAX_POLL, BACKOFF = 5.0, 300.0, 0.1
+#: The heartbeats of a member that has just joined, a quarter of an interval apart.
+SETTLING_BEATS = 5
 TOPICS = frozenset({"t"})
 ID, NEW_ID, OTHER_ID = UUID(int=1), UUID(int=2), UUID(int=3)
 NAMES = {ID: "t", NEW_ID: "t", OTHER_ID: "u"}
@@ -79,10 +81,13 @@ class Member:
         )
 
     def stable(self, *numbers: int, epoch: int = 2) -> Member:
-        """Join, with these partitions of the topic, and have all of it acknowledged."""
+        """Join, with these partitions of the topic, have all of it acknowledged, and come to the coordinator's pace."""
         self.feed(Subscribed(TOPICS))
         self.answer(epoch, ids(*numbers))
         self.settled(epoch)
+        for _ in range(SETTLING_BEATS):
+            self.wait(INTERVAL / 4)
+            self.settled(epoch)
         return self
 
     def settled(self, epoch: int) -> None:

@@ -117,6 +117,31 @@ def test_the_next_heartbeats_say_nothing_and_keep_the_coordinators_pace() -> Non
     assert len(member.wait(1.0)) == 1
 
 
+def test_a_member_that_has_joined_asks_four_times_an_interval_what_others_give_up_for_it() -> None:
+    member = Member()
+    member.feed(Subscribed(TOPICS))
+    member.answer(2, ids())
+    member.settled(2)
+    joined = member.now
+    asked: list[float] = []
+    while member.now < joined + 3 * INTERVAL:
+        if member.wait(0.25):
+            asked.append(member.now - joined)
+            member.settled(2)
+    assert asked == [1.25, 2.5, 3.75, 5.0, 6.25, 11.25]
+
+
+def test_a_coordinator_that_answers_late_is_not_asked_again_at_once() -> None:
+    member = Member()
+    member.feed(Subscribed(TOPICS))
+    member.answer(2, ids())
+    member.settled(2)
+    member.wait(3.0)
+    assert member.answer(2) == []
+    assert member.wait(INTERVAL / 4 - 0.1) == []
+    assert kinds(member.wait(0.1)) == ["MemberHeartbeat"]
+
+
 def test_an_answer_without_an_interval_keeps_the_last_one() -> None:
     member = Member().stable(0)
     member.wait(INTERVAL)

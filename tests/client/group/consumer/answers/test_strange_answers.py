@@ -135,8 +135,8 @@ def test_what_an_answer_says_too_much_or_too_little_changes_nothing(what: str) -
             assert sorted(await read(one, 2)) == [b"0", b"1"]
             begun = asyncio.get_running_loop().time()
             await polls(one, 60.0)
-            mine = [when for when, _ in heartbeats(asked) if when > begun]
-            assert 11 <= len(mine) <= 13
+            mine = [when for when, _ in heartbeats(asked) if when > begun + 10.0]  # a new member asks more often
+            assert 9 <= len(mine) <= 11
             cluster.bump_epoch("g")
             await polls(one, 12.0)
             assert told.events == [("assigned", BOTH)]

@@ -1,0 +1,99 @@
+"""Compressing: compresses batches in threads, where that would hold the event loop for longer than a millisecond."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from anyio.abc import TaskGroup
+
+from ...core.produce.accumulator import RecordAccumulator
+from ...core.produce.batch import ProducerBatch
+from ...core.rate_limit import RateLimit
+from ...records.encoding.batch_builder import ClosedBatch, OpenBatch
+from ..aio.time_slice import let_others_run
+
+logger = logging.getLogger("aiokc.produce")
+
+#: So many bytes of records are given to a thread at once: several threads share many batches.
+_AT_ONCE: Final = 256 << 10
+_COMPLAINT_SECONDS: Final = 300.0
+
+Compressed: TypeAlias = tuple[ProducerBatch, OpenBatch]
+
+
+class Compressing:
+    """Has the accumulator's ``to_compress`` compressed in threads: those of the loop's default executor.
+
+    A thread touches nothing but the bytes. A batch that has failed meanwhile gets nothing of what comes of it.
+    """
+
+    def __init__(self, accumulator: RecordAccumulator, compressed: Callable[[], None]) -> None:
+        """``compressed`` is called when batches have been compressed, or have failed by that."""
+        self._accumulator = accumulator
+        self._compressed = compressed
+        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Begin with what the accumulator has collected."""
+        if not self._accumulator.to_compress:
+            return
+        batches, self._accumulator.to_compress = self._accumulator.to_compress, []
+        for some in _groups(batches):
+            tasks.start_soon(self._compress, some)
+
+    async def _compress(self, some: list[Compressed]) -> None:
+        results = await self._in_thread([opened for _, opened in some])
+        for (batch, opened), result in zip(some, results, strict=True):
+            self._accumulator.compressed(batch, opened, result)
+        self._compressed()
+
+    async def _in_thread(self, opened: list[OpenBatch]) -> list[ClosedBatch | Exception]:
+        loop = asyncio.get_running_loop()
+        try:
+            working = loop.run_in_executor(None, _closed, opened)
+        except RuntimeError as error:  # the application has shut it down
+            return await self._in_the_loop(opened, error)
+        await asyncio.wait([working])
+        if working.cancelled():  # it was shut down before it began with this
+            return await self._in_the_loop(opened, "it was shut down")
+        return working.result()
+
+    async def _in_the_loop(self, opened: list[OpenBatch], why: object) -> list[ClosedBatch | Exception]:
+        if self._complaints.admit("", asyncio.get_running_loop().time()) is not None:
+            logger.warning(
+                "batches are compressed within the event loop, which holds it up: its default executor takes nothing "
+                "(%s); give it another by loop.set_default_executor()",
+                why,
+            )
+        closed: list[ClosedBatch | Exception] = []
+        for one in opened:
+            closed += _closed([one])
+            await let_others_run()
+        return closed
+
+
+def _groups(batches: Sequence[Compressed]) -> Iterator[list[Compressed]]:
+    some: list[Compressed] = []
+    size = 0
+    for batch, opened in batches:
+        if some and size + opened.size > _AT_ONCE:
+            yield some
+            some, size = [], 0
+        some.append((batch, opened))
+        size += opened.size
+    if some:
+        yield some
+
+
+def _closed(opened: list[OpenBatch]) -> list[ClosedBatch | Exception]:
+    """Close each of them; what that raises is returned, since it is about that one alone."""
+    closed: list[ClosedBatch | Exception] = []
+    for one in opened:
+        try:
+            closed.append(one.close())
+        except Exception as error:
+            closed.append(error)
+    return closed

@@ -1,0 +1,212 @@
+"""OpenTelemetry for producers: ``instrument_producer(producer)`` and ``ProducerTracing()`` of aiokc.contrib.otel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary, ref
+
+from opentelemetry import context, metrics, propagate, trace
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
+from opentelemetry.trace import (
+    Link,
+    NoOpTracerProvider,
+    ProxyTracerProvider,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+    format_span_id,
+)
+
+from .. import Producer, ProducerInterceptor, ProducerObserver, ProducerRecord, RecordMetadata, TopicPartition
+from ..errors import ConfigError
+from ..observation import Latency
+from ..types import HeadersToSend
+from . import messaging
+from .messaging import Attributes, AttributesByTopic
+from .producer_series import PRODUCER_SERIES, ProducerSample, ProducerSeries
+from .series import Kind
+
+_SENT: Final = "messaging.client.sent.messages"
+#: Spans of records without an acknowledgement that are kept: one of each record in buffer_memory, and some to spare.
+_MOST_OPEN: Final = 100_000
+
+
+class ProducerInstruments:
+    """The instruments of one meter provider, and the producers that they observe. It keeps no producer alive."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.producers: WeakKeyDictionary[Producer[Any, Any], Attributes] = WeakKeyDictionary()
+        self.operations = meter.create_histogram(
+            messaging.OPERATION_DURATION,
+            unit="s",
+            description="Time from a batch's first record until its acknowledgement.",
+            explicit_bucket_boundaries_advisory=messaging.BUCKETS,
+        )
+        self.sent = meter.create_counter(_SENT, "{message}", "Records that were stored, or have failed.")
+        for series in PRODUCER_SERIES:
+            self._create(meter, series)
+
+    def _create(self, meter: Meter, series: ProducerSeries) -> None:
+        if series.kind is Kind.LATENCY:
+            name = series.otel.removesuffix("_seconds")
+            count, time = self._callback(series, "count"), self._callback(series, "total_ms", 1e-3)
+            meter.create_observable_counter(f"{name}.count", [count], "1", series.help)
+            meter.create_observable_counter(f"{name}.time", [time], "s", f"{series.help} Time of all of them.")
+        elif series.kind is Kind.COUNTER:
+            meter.create_observable_counter(series.otel, [self._callback(series)], series.unit, series.help)
+        else:
+            meter.create_observable_gauge(series.otel, [self._callback(series)], series.unit, series.help)
+
+    def _callback(self, series: ProducerSeries, field: str = "", scale: float = 1) -> Any:
+        def observe(options: CallbackOptions) -> Sequence[Observation]:
+            return list(self._observations(series, field, scale))
+
+        return observe
+
+    def _observations(self, series: ProducerSeries, field: str, scale: float) -> Iterator[Observation]:
+        for producer, identity in list(self.producers.items()):
+            for where, value in series.points(ProducerSample(producer.health(), producer.metrics())):
+                attributes = identity | ({series.label: where[0]} if series.label else {})
+                number = getattr(value, field) * scale if isinstance(value, Latency) else value
+                yield Observation(number, attributes)
+
+
+class ProducerTelemetry(ProducerObserver):
+    """What one producer tells OpenTelemetry's metrics. It ends with ``close()``, or with the producer."""
+
+    def __init__(self, producer: Producer[Any, Any], instruments: ProducerInstruments) -> None:
+        attributes = _identity(producer) | {messaging.OPERATION_NAME: "send", messaging.OPERATION_TYPE: "send"}
+        self._send = AttributesByTopic(attributes)
+        self._instruments = instruments
+        self._producer = ref(producer)  # the producer keeps its observers alive
+        producer.observe(self)
+
+    def batch(
+        self, partition: TopicPartition, count: int, offset: int | None, seconds: float, error: Exception | None
+    ) -> None:
+        attributes = self._send[partition.topic]
+        if error is not None:
+            attributes = attributes | {messaging.ERROR_TYPE: type(error).__qualname__}
+        self._instruments.operations.record(seconds, attributes)
+        self._instruments.sent.add(count, attributes)
+
+    def close(self) -> None:
+        """Observe the producer no longer."""
+        producer = self._producer()
+        if producer is not None:
+            producer.no_longer_observe(self)
+            self._instruments.producers.pop(producer, None)
+
+
+#: The instruments of each provider: an instrument exists once, and observes all producers.
+_instruments: WeakKeyDictionary[MeterProvider, ProducerInstruments] = WeakKeyDictionary()
+
+
+def instrument_producer(
+    producer: Producer[Any, Any], *, meter_provider: MeterProvider | None = None
+) -> ProducerTelemetry:
+    """Give OpenTelemetry the metrics of ``producer``; without a provider, by the global one.
+
+    Spans, and the headers by which consumers link theirs to them, come of the interceptor ``ProducerTracing``.
+    Instrumenting a producer twice raises ConfigError: each record would be counted twice.
+    """
+    provider = meter_provider or metrics.get_meter_provider()
+    instruments = _instruments.get(provider)
+    if instruments is None:
+        instruments = _instruments[provider] = ProducerInstruments(provider.get_meter("aiokc"))
+    if producer in instruments.producers:
+        raise ConfigError("this producer is instrumented already: close() its ProducerTelemetry before")
+    instruments.producers[producer] = _identity(producer)
+    return ProducerTelemetry(producer, instruments)
+
+
+class ProducerTracing(ProducerInterceptor):
+    """Traces each record that is sent: give it to the option ``interceptors``, as the last one.
+
+    The span ``send TOPIC`` begins with the call, under the ambient span, and ends with the acknowledgement. Its
+    context, and the ambient baggage, go with the record in the headers of the global propagators (traceparent,
+    tracestate and baggage, unless OTEL_PROPAGATORS says otherwise). Such headers that the record has already, because
+    it is forwarded with those that it came with, are replaced, and the span is linked to their context.
+    """
+
+    def __init__(self, *, tracer_provider: TracerProvider | None = None) -> None:
+        self._provider = tracer_provider
+        self._both_names = messaging.wants_former_names()
+        self._open: dict[tuple[str, bytes], Span] = {}  # by the header that has the span's id
+
+    def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+        tracer = self._tracer()
+        if tracer is None:
+            return record
+        span = tracer.start_span(
+            f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=self._attributes(record), links=_links(record)
+        )
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, trace.set_span_in_context(span, context.get_current()))
+        kept = [pair for pair in record.headers if pair[0] not in carrier]
+        added = [(name, value.encode()) for name, value in carrier.items()]
+        found = format_span_id(span.get_span_context().span_id).encode()
+        key = next((pair for pair in added if found in pair[1]), None)
+        if key is None or len(self._open) >= _MOST_OPEN or not span.is_recording():
+            span.end()
+        else:
+            self._open[key] = span
+        return record._replace(headers=(*kept, *added))
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: HeadersToSend, /) -> None:
+        for name, value in headers:
+            span = None if value is None else self._open.pop((name, value), None)
+            if span is not None:
+                self._end(span, metadata, error)
+                return
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].end()
+
+    def _end(self, span: Span, metadata: RecordMetadata, error: Exception | None) -> None:
+        attributes: Attributes = {}
+        if metadata.partition >= 0:
+            attributes[messaging.PARTITION] = str(metadata.partition)
+        if metadata.offset is not None:
+            attributes[messaging.OFFSET] = metadata.offset
+        span.set_attributes(messaging.with_former_names(attributes) if self._both_names else attributes)
+        if error is not None:
+            span.set_attribute(messaging.ERROR_TYPE, type(error).__qualname__)
+            span.set_status(Status(StatusCode.ERROR, str(error)))
+            span.record_exception(error)
+        span.end()
+
+    def _tracer(self) -> Tracer | None:
+        provider = self._provider or trace.get_tracer_provider()
+        is_idle = isinstance(provider, NoOpTracerProvider | ProxyTracerProvider)
+        return None if is_idle else provider.get_tracer("aiokc")
+
+    def _attributes(self, record: ProducerRecord[Any, Any]) -> Attributes:
+        attributes: Attributes = {
+            messaging.SYSTEM: "kafka",
+            messaging.OPERATION_NAME: "send",
+            messaging.OPERATION_TYPE: "send",
+            messaging.DESTINATION: record.topic,
+        }
+        if (key := messaging.text_of_key(record.key)) is not None:
+            attributes[messaging.KEY] = key
+        if record.value is None:
+            attributes[messaging.TOMBSTONE] = True
+        return messaging.with_former_names(attributes) if self._both_names else attributes
+
+
+def _links(record: ProducerRecord[Any, Any]) -> list[Link]:
+    found = messaging.span_context_in(tuple(record.headers)) if record.headers else None
+    return [] if found is None else [Link(found)]
+
+
+def _identity(producer: Producer[Any, Any]) -> Attributes:
+    attributes: Attributes = {messaging.SYSTEM: "kafka"}
+    if producer.config.client_id:
+        attributes[messaging.CLIENT_ID] = producer.config.client_id
+    return attributes

@@ -1,0 +1,33 @@
+"""Who waits for memory: room that was given to a call which does not take it goes to the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from aiokc.client.produce.memory import MemoryWaiters
+from tests.core.produce.one_partition import Produced
+
+pytestmark = pytest.mark.timeout(30)
+
+
+async def test_room_of_a_call_whose_coroutine_was_closed_goes_to_the_next() -> None:
+    """By GeneratorExit, as where a coroutine is garbage-collected: no CancelledError is raised then."""
+    world = Produced(buffer_memory=10_000)
+    accumulator = world.accumulator
+    memory = MemoryWaiters(accumulator, lambda: None)
+    accumulator.used = 9_000
+    closed: Generator[Any, None, bool] = memory.wait(4_000, 10.0).__await__()
+    next(closed)
+    other = asyncio.create_task(memory.wait(4_000, 10.0))
+    await asyncio.sleep(0)
+    assert len(memory) == 2
+    accumulator.used = 0
+    memory.grant()
+    assert accumulator.used > 4_000
+    closed.close()
+    assert await other
+    assert (accumulator.used, memory.is_idle) == (0, True)
