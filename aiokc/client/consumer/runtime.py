@@ -59,14 +59,13 @@ class ConsumerRuntime:
     ) -> None:
         """``key`` and ``value`` are the application's deserializers; None: there is none."""
         self._config = config
-        self.changes = ChangeCount()
         self.changed = Signal()
-        self.changed.followed_by(self.changes)
         self._stopping = False
         self._complained_of = 0  # the version of the cluster snapshot whose topic errors were raised last
         self.polls = PollRecord()
         self._read_committed = config.isolation_level == "read_committed"
-        self.subscription = Subscription(self.changes)
+        self.subscription = Subscription()
+        self.changed.followed_by(self.changes)
         self.cluster_client = cluster_client = ClusterClient(
             config, random, allow_auto_topic_creation=config.allow_auto_create_topics
         )
@@ -129,6 +128,11 @@ class ConsumerRuntime:
         cluster_client.pool.on_refused = self.changed.notify
         self.fetcher.lost.followed_by(self.finder.wake)
         self.fetcher.arrived.followed_by(self.changed)
+
+    @property
+    def changes(self) -> ChangeCount:
+        """Grows with everything that a call for records would look at."""
+        return self.subscription.changes
 
     def _new_membership(self, random: Random, new_protocol: NewProtocol) -> GroupMembership:
         config, cluster_client = self._config, self.cluster_client

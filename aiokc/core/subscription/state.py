@@ -39,8 +39,8 @@ class Subscription:
     ``server_pattern`` they are those of the assigned partitions, because only the coordinator knows what it matches.
     """
 
-    def __init__(self, changes: ChangeCount | None = None) -> None:
-        self.changes = changes or ChangeCount()  # grows with each touch, too
+    def __init__(self) -> None:
+        self.changes = ChangeCount()  # each touch counts; the owner lets count what else matters to its calls
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: TopicPattern | None = None
