@@ -7,9 +7,7 @@ from typing import Any, Final
 
 # A loop over records that are all buffered never waits for anything. It lets other tasks run after this long: it must
 # not starve them, nor the heartbeats.
-SLICE_SECONDS = 0.002
-#: The same for a producer, of which several parts may be due at once: appends, requests, answers, callbacks.
-TURN_SECONDS: Final = 0.001
+SLICE_SECONDS = 0.001
 
 _CALLS_PER_LOOK: Final = 128
 
@@ -52,13 +50,10 @@ class Turns:
 
 
 class TimeSlice:
-    """How long a task that never has to wait may go on before it has to let other tasks run: SLICE_SECONDS, unless
-    ``seconds`` are given.
-    """
+    """How long a task that never has to wait may go on before it has to let other tasks run."""
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self) -> None:
         self.ends = 0.0  # loop time
-        self._seconds = seconds
 
     async def give_way(self) -> None:
         """Let other tasks run, and begin a new slice: to be called when the slice has ended."""
@@ -67,5 +62,4 @@ class TimeSlice:
 
     def begins(self) -> None:
         """Begin a new slice. Call it only after other tasks have run: else the loop is held without end."""
-        seconds = SLICE_SECONDS if self._seconds is None else self._seconds
-        self.ends = asyncio.get_running_loop().time() + seconds
+        self.ends = asyncio.get_running_loop().time() + SLICE_SECONDS

@@ -11,11 +11,11 @@ from typing import Final, TypeAlias
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import shown
 from ...net.user_errors import USER_ERRORS
+from ..aio.time_slice import SLICE_SECONDS
 
 logger = logging.getLogger("aiokc.produce")
 
 _COMPLAINT_SECONDS: Final = 30.0
-_TURN_SECONDS: Final = 0.001
 
 Call: TypeAlias = Callable[[], object]
 
@@ -41,7 +41,7 @@ class Callbacks:
         self._turn = None
         loop = asyncio.get_running_loop()
         try:
-            self.run(loop.time() + _TURN_SECONDS)
+            self.run(loop.time() + SLICE_SECONDS)
         finally:  # what is due is called though a KeyboardInterrupt has come between
             if self._due:  # a timer, not call_soon: what sockets and timers bring is to come first
                 self._turn = loop.call_later(0, self._run_a_turn)

@@ -39,7 +39,7 @@ from ...records import Codec
 from ...wire.messages.discovery import MetadataRequest
 from ...wire.messages.produce import ProduceRequest, ProduceResponse
 from ..aio.signal import Signal
-from ..aio.time_slice import TURN_SECONDS, let_others_run
+from ..aio.time_slice import SLICE_SECONDS, let_others_run
 from ..cluster.metadata import Metadata
 from .compressing import Compressing
 from .node_channel import InFlight, NodeChannel
@@ -186,7 +186,7 @@ class Sender:
     def _look(self, tasks: TaskGroup) -> tuple[float, bool]:
         """Send what is ready, for a time slice; return when to look again, and whether more is ready."""
         loop = asyncio.get_running_loop()
-        ends = loop.time() + TURN_SECONDS
+        ends = loop.time() + SLICE_SECONDS
         while True:
             now, accumulator, cluster = loop.time(), self.accumulator, self._metadata.cluster
             accumulator.news = False

@@ -12,7 +12,7 @@ from ...errors import ConfigError, KafkaError, ProduceError, shown
 from ...records.encoding.batch_builder import OpenBatch, append_records
 from ...records.encoding.columns import ColumnRecords, column_records
 from ...types import ProducerRecord
-from ..aio.time_slice import TURN_SECONDS, TimeSlice
+from ..aio.time_slice import TimeSlice
 from ..produce.batch_delivery import BatchDelivery
 from .appending import Appending
 from .records import checked_record
@@ -66,7 +66,7 @@ class ManyRecords:
 
         What is raised for a record says in a note how many were appended before it.
         """
-        appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice(TURN_SECONDS)
+        appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice()
         appending.check()
         if appending.routes.known(topic) is None:
             await appending.routes.find(topic, None, timeout)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aiokc import AsyncSerializer, Producer, ProducerInterceptor, ProducerRecord, StoredRecords, TopicPartition
+from aiokc.client.aio import time_slice
 from aiokc.client.producer import send_many as sending_many
 from aiokc.client.producer.appending import Appending
 from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused, SerializationFailed
@@ -209,7 +210,7 @@ async def test_what_is_simple_never_goes_the_way_of_a_single_send(
         return await send(self, record, **how)
 
     monkeypatch.setattr(Appending, "send", counted)
-    monkeypatch.setattr(sending_many, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", 60.0)
     async with Cluster(topics={"t": partitions}) as cluster, producing(cluster, batch_size=4_000) as producer:
         given = [b"%d" % number for number in range(10_000)]
         records = [ProducerRecord("t", value, value) for value in given] if has_keys else given
