@@ -124,8 +124,11 @@ def _drawn(panel: _Panel, top: int) -> Iterator[str]:
 def _foot(results: Results) -> list[str]:
     about = results.environment
     where = ", ".join(filter(None, [about.get("date", "")[:10], *about.get("machine", "").split(", ")[:2]]))
-    lines = [f"Medians of {results.settings['rounds']} rounds; thin lines: from the slowest to the fastest. {where}"]
-    return [*lines, "The machine was busy: these figures say little."] if WARNING in about else lines
+    lines = [
+        f"Bars: medians of {results.settings['rounds']} rounds. Thin lines: from the slowest to the fastest.",
+        where,
+    ]
+    return [*filter(None, lines), *(["The machine was busy: these figures say little."] if WARNING in about else [])]
 
 
 def _style(theme: Theme) -> str:

@@ -45,7 +45,7 @@ def test_bars_are_medians_beside_each_other_and_ours_stands_out() -> None:
         "One program, one broker, one machine; the program takes the value of each record.",
     ]
     assert said[2:-1] == ["Records of 100 bytes", "aiokc", "asyncio", "0.5 k", "franz-go", "Go", "0.2 k"], "few bars"
-    assert said[-1].startswith("Medians of 3 rounds")
+    assert said[-1].startswith("Bars: medians of 3 rounds")
 
 
 def test_without_reads_of_values_alone_those_of_all_are_shown_and_said() -> None:
