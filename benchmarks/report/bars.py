@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..clients import CLIENTS
+from ..studies.latency import SEEKS
 from .aims import beside
 from .judging import Judged
 from .results import Results
@@ -23,8 +24,7 @@ _MOST_IDLE_PERCENT: Final = 1.0
 _MOST_OBSERVED_PERCENT: Final = 3.0
 #: What the SDK needs for each span is not ours to promise.
 _NOT_JUDGED: Final = ("nothing", "otel: metrics and traces, all sampled")
-#: How many times a peer's median latency may be taken.
-_MOST_LATENCY: Final = {"aiokafka getmany": 1.0, "confluent poll": 1.5}
+_MOST_AFTER_SEEK: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +127,25 @@ def _measured(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
 
 
 def _latency(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
-    mine = [row for row in rows if row["client"].startswith("aiokc")]
-    peers = [row for row in rows if row not in mine]
+    seeks = [row for row in rows if row["client"].endswith(SEEKS)]
+    mine = [row for row in rows if row["client"].startswith("aiokc") and row not in seeks]
+    peers = [row for row in rows if row not in seeks and row not in mine]
     for row in mine if peers else ():
-        for peer in peers:
-            times = _MOST_LATENCY[peer["client"]]
-            most, found = times * float(peer["p50 ms"]), float(row["p50 ms"])
-            aim = f"at most {most:.2f}, {'' if times == 1 else f'{times:g} times '}that of {peer['client']}"
-            yield Verdict("latency, p50 ms", aim, f"{found:.2f}", found <= most)
-        best, found = min(float(peer["p99 ms"]) for peer in peers), float(row["p99 ms"])
+        found, most = float(row["p50 ms"]), min(_most_latency(peer) for peer in peers)
+        aim = f"at most {most:.2f}: aiokafka's, and 1.5 times confluent's"
+        yield Verdict("latency, p50 ms", aim, f"{found:.2f}", found <= most)
+        found, best = float(row["p99 ms"]), min(float(peer["p99 ms"]) for peer in peers)
         yield Verdict("latency, p99 ms", f"at most {best:.2f}, the best peer's", f"{found:.2f}", found <= best)
+    for row in seeks:
+        if row["client"].startswith("aiokc"):
+            found = float(row["p99 ms"])
+            aim, is_reached = f"at most {_MOST_AFTER_SEEK:g}", found <= _MOST_AFTER_SEEK
+            yield Verdict(f"latency {SEEKS}, p99 ms", aim, f"{found:.2f}", is_reached)
+
+
+def _most_latency(peer: Mapping[str, str]) -> float:
+    """The p50 that is asked for beside a peer. librdkafka hands records over in a thread of its own."""
+    return float(peer["p50 ms"]) * (1.5 if peer["client"].startswith("confluent") else 1.0)
 
 
 def _read_ahead(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:

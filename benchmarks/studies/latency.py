@@ -1,4 +1,4 @@
-"""Latency from produce() to the application: 1,000 records a second, one partition, the clock of one machine."""
+"""Latency from produce() to the application, at 1,000 records a second; and from a seek() to its first record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
@@ -22,30 +22,37 @@ CLIENTS: Final = {
     "aiokafka": "aiokafka getmany",
     "confluent": "confluent poll",
 }
+#: The same clients after a seek() to one of the last records, while the broker holds back the Fetch that asks for more.
+SEEKS: Final = "after a seek() beside a parked Fetch"
 _RATE: Final = 1_000
 _WARM_UP: Final = 1_000
 _COUNTED: Final = 5_000
+_STORED: Final = 100
+_SEEKS: Final = 40
+_PAUSES: Final = (0.02, 0.05, 0.1, 0.15)  # seconds from the last record to the seek
 
 
 def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
-    rows = []
-    found: dict[str, list[dict[str, float]]] = {client: [] for client in CLIENTS}
-    failures: dict[str, str] = {}
+    measurements = [(client, seeks) for seeks in (False, True) for client in CLIENTS]
+    found: dict[tuple[str, bool], list[dict[str, float]]] = {one: [] for one in measurements}
+    failures: dict[tuple[str, bool], str] = {}
     for number in range(rounds):
-        for client in CLIENTS:
-            topic = f"benchmark-latency-{time.time_ns()}"
+        for client, seeks in measurements:
+            job = {"client": client, "seeks": seeks, "topic": f"benchmark-latency-{time.time_ns()}"}
             try:
-                found[client].append(measured("latency", client=client, bootstrap=bootstrap, topic=topic))
+                found[client, seeks].append(measured("latency", bootstrap=bootstrap, **job))
             except StudyFailed as error:
-                failures[client] = f"round {number + 1} failed: {error}"
-    for client, label in CLIENTS.items():
-        figures = found[client]
-        row = {"client": label}
-        if client in failures:
-            row["p50 ms"] = failures[client]
+                failures[client, seeks] = f"round {number + 1} failed: {error}"
+    rows = []
+    for client, seeks in measurements:
+        figures = found[client, seeks]
+        row = {"client": f"{CLIENTS[client]} {SEEKS}" if seeks else CLIENTS[client]}
+        if (client, seeks) in failures:
+            row["p50 ms"] = failures[client, seeks]
         else:
             row |= {f"{name} ms": f"{median(one[name] for one in figures):.2f}" for name in ("p50", "p99", "max")}
-            row["CPU s per M records"] = f"{median(one['cpu'] for one in figures):.1f}"
+            if not seeks:
+                row["CPU s per M records"] = f"{median(one['cpu'] for one in figures):.1f}"
         rows.append(row)
     rows.sort(key=len, reverse=True)
     return rows
@@ -72,9 +79,13 @@ class Latencies:
         return len(self._seconds) >= _COUNTED
 
     def figures(self) -> dict[str, float]:
-        ordered = sorted(self._seconds)
-        p50, p99 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.99))
-        return {"p50": p50, "p99": p99, "max": ordered[-1], "cpu": (_cpu() - self._cpu) / len(ordered) * 1e6}
+        return _spread(self._seconds) | {"cpu": (_cpu() - self._cpu) / len(self._seconds) * 1e6}
+
+
+def _spread(milliseconds: Iterable[float]) -> dict[str, float]:
+    ordered = sorted(milliseconds)
+    p50, p99 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.99))
+    return {"p50": p50, "p99": p99, "max": ordered[-1]}
 
 
 def _cpu() -> float:
@@ -139,6 +150,103 @@ def _confluent(bootstrap: str, topic: str, start: Callable[[], None], latencies:
         consumer.close()
 
 
+def _seeking() -> Iterator[tuple[int, float]]:
+    """The offset of each seek, among the last ten, and how long to wait before it."""
+    for number in range(_SEEKS):
+        yield _STORED - 1 - number % 10, _PAUSES[number % len(_PAUSES)]
+
+
+async def _async_seeks(
+    seek: Callable[[int], Any], records: Callable[[], Awaitable[Mapping[Any, Sequence[Any]]]]
+) -> list[float]:
+    """Return how many ms the first record took after each seek; all records behind it are read before the next one."""
+    took = []
+
+    async def until_the_end(left: int) -> None:
+        while left > 0:
+            left -= sum(map(len, (await records()).values()))
+
+    await until_the_end(_STORED)
+    for offset, pause in _seeking():
+        await asyncio.sleep(pause)
+        began = time.perf_counter()
+        seek(offset)
+        found: Mapping[Any, Sequence[Any]] = {}
+        while not found:
+            found = await records()
+        took.append((time.perf_counter() - began) * 1e3)
+        (first, *_) = next(iter(found.values()))
+        if first.offset != offset:
+            raise SystemExit(f"offset {first.offset} came after a seek to {offset}")
+        await until_the_end(_STORED - offset - sum(map(len, found.values())))
+    return took
+
+
+async def _aiokc_seeks(bootstrap: str, topic: str) -> list[float]:
+    from aiokc import Consumer, TopicPartition
+
+    partition = TopicPartition(topic, 0)
+    async with Consumer(bootstrap_servers=bootstrap, enable_auto_commit=False) as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        return await _async_seeks(lambda offset: consumer.seek(partition, offset), consumer.getmany)
+
+
+async def _aiokafka_seeks(bootstrap: str, topic: str) -> list[float]:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    partition = TopicPartition(topic, 0)
+    async with AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False) as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        return await _async_seeks(
+            lambda offset: consumer.seek(partition, offset), lambda: consumer.getmany(timeout_ms=1_000)
+        )
+
+
+def _confluent_seeks(bootstrap: str, topic: str) -> list[float]:
+    from confluent_kafka import Consumer, Message, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "benchmark", "enable.auto.commit": False})
+
+    def record() -> Message:
+        while (message := consumer.poll(1.0)) is None or message.error() is not None:
+            pass
+        return message
+
+    took = []
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        for _ in range(_STORED):
+            record()
+        for offset, pause in _seeking():
+            time.sleep(pause)
+            began = time.perf_counter()
+            consumer.seek(TopicPartition(topic, 0, offset))
+            first = record()
+            took.append((time.perf_counter() - began) * 1e3)
+            if first.offset() != offset:
+                raise SystemExit(f"offset {first.offset()} came after a seek to {offset}")
+            for _ in range(_STORED - offset - 1):
+                record()
+    finally:
+        consumer.close()
+    return took
+
+
+def _seeks(client: str, bootstrap: str, topic: str) -> dict[str, float]:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 4})
+    for _ in range(_STORED):
+        producer.produce(topic, bytes(100))
+    if producer.flush(10):
+        raise SystemExit("the broker does not take the records")
+    if client == "confluent":
+        return _spread(_confluent_seeks(bootstrap, topic))
+    return _spread(asyncio.run((_aiokc_seeks if client == "aiokc" else _aiokafka_seeks)(bootstrap, topic)))
+
+
 def main(job: dict[str, Any]) -> dict[str, float]:
     from ..load import create_topic
 
@@ -147,6 +255,8 @@ def main(job: dict[str, Any]) -> dict[str, float]:
         produce(bootstrap, topic)
         return {}
     create_topic(bootstrap, topic, 1)
+    if job["seeks"]:
+        return _seeks(job["client"], bootstrap, topic)
     latencies = Latencies()
     producers: list[subprocess.Popen[bytes]] = []
 

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
+
+
+class Follower(Protocol):
+    """What is notified with a signal: another signal, for instance."""
+
+    def notify(self) -> None: ...
 
 
 class Signal:
@@ -16,13 +23,13 @@ class Signal:
         #: How often ``notify`` was called.
         self.notified = 0
         self._waiters: dict[asyncio.Future[None], None] = {}  # a dict, since a set has no order
-        self._followers: list[Signal] = []
+        self._followers: list[Follower] = []
 
-    def followed_by(self, other: Signal) -> None:
+    def followed_by(self, other: Follower) -> None:
         """Notify ``other``, too, whenever this signal is notified."""
         self._followers.append(other)
 
-    def not_followed_by(self, other: Signal) -> None:
+    def not_followed_by(self, other: Follower) -> None:
         """Undo ``followed_by``."""
         self._followers.remove(other)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 # A loop over records that are all buffered never waits for anything. It lets other tasks run after this long: it must
 # not starve them, nor the heartbeats.
-SLICE_SECONDS = 0.002
+SLICE_SECONDS = 0.001
 
 _CALLS_PER_LOOK: Final = 128
 

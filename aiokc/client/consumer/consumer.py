@@ -276,7 +276,12 @@ class Consumer(Introspection, Generic[K, V]):
         not any more, and DeserializationFailed once the records before the failing one are returned.
         """
         most = self.config.max_poll_records if max_records is None else checked_count("max_records", max_records)
-        return await self._poll.records(partitions, checked_wait(timeout_ms), most, most)
+        timeout = checked_wait(timeout_ms)
+        if not partitions:
+            batch = self._poll.lease.take(most)
+            if batch is not None:
+                return batch
+        return await self._poll.records(partitions, timeout, most, most)
 
     async def getmany_columns(
         self,

@@ -45,6 +45,14 @@ class PollRecord:
             self._waited += now - self._began
         self._began, self._last = None, now
 
+    def took(self, began: float, now: float) -> None:
+        """A call has begun and ended, as ``begins`` and ``ends`` would say."""
+        self.count += 1
+        if self._last is not None:
+            self._used += began - self._last
+        self._waited += now - began
+        self._last = now
+
     def stops(self, now: float) -> None:
         """The consumer has stopped: no time counts from here on."""
         if not self._over:

@@ -76,6 +76,7 @@ class Introspection:
         """
         check_observer("observer", observer)
         self._runtime.observers.add(observer)
+        self._runtime.changes.notify()
 
     def no_longer_observe(self, observer: Observer) -> None:
         """Undo ``observe()``; does nothing for an object that is no observer of this consumer."""

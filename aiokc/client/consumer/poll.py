@@ -15,6 +15,7 @@ from ..aio.steps import Steps
 from ..arguments import checked_partition
 from ..fetch.column_collector import ColumnPoll
 from ..in_use import InUse
+from .poll_lease import PollLease
 from .record_stream import RecordStream
 from .runtime import ConsumerRuntime
 
@@ -31,6 +32,8 @@ class Poll(Generic[K, V]):
         self._user = user
         self._has_returned = False  # the last call returned records, so that an error may have had to wait
         self.in_use: InUse | None = None  # set once there is an iterator, which may outlive the Consumer
+        #: Lets getmany() do without a poll for as long as nothing has happened since the last one.
+        self.lease = PollLease(runtime, user)
         self.stream = RecordStream(runtime, user, self._step)
         #: The iterator, which ends when the consumer is stopped. ``items`` are the records that need no poll.
         self.steps: Steps[ConsumerRecord[K | None, V | None]] = self.stream.steps
@@ -76,12 +79,16 @@ class Poll(Generic[K, V]):
         if began is not None and not isinstance(error, ConsumerClosed | UsageError):
             self._runtime.observers.batch({}, asyncio.get_running_loop().time() - began, error)
 
-    def _raise_first(self, only: frozenset[TopicPartition] | None) -> None:
-        """Raise the errors that come before any record, and those that had to wait since the last call had records."""
+    def _raise_first(self, only: frozenset[TopicPartition] | None) -> bool:
+        """Raise the errors that come before any record, and those that had to wait since the last call had records.
+
+        Return whether that was all: errors that may wait do so, unless the last call had records.
+        """
         self._runtime.before_records(only)
-        if self._has_returned:
-            self._has_returned = False
+        has_returned, self._has_returned = self._has_returned, False
+        if has_returned:
             self._runtime.raise_held_back(only)
+        return has_returned and only is None
 
     def _enter(self, partitions: tuple[TopicPartition, ...], began: float | None) -> frozenset[TopicPartition] | None:
         """Begin a call for records; return the partitions to which it is limited, None for all.
@@ -131,7 +138,8 @@ class Poll(Generic[K, V]):
             while True:
                 if time() > user.time_slice.ends:
                     await user.time_slice.give_way()
-                self._raise_first(only)
+                as_of = runtime.changes.count
+                has_seen_all = self._raise_first(only)
                 served: list[Serving] | None = []
                 waits_at = collector.decode_at_once(decode, most, only, user.time_slice.ends, served)
                 if waits_at is not None:
@@ -160,6 +168,8 @@ class Poll(Generic[K, V]):
         finally:
             runtime.polling_ends()
             user.leaves()
+        if has_seen_all and batch:
+            self.lease.begin(as_of)
         if began is not None and batch:
             runtime.observers.batch(batch, time() - began)
         return batch

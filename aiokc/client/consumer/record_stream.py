@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from ...core.fetch.partition_buffer import PartitionBuffer
+from ...core.subscription.change_count import ChangeCount
 from ...core.subscription.position import PartitionPosition
 from ...types import ConsumerRecord, TopicPartition
 from ..aio.single_user import SingleUser
@@ -24,11 +25,11 @@ class RecordStream:
     """The decoded records of one partition, behind the record that the last poll handed out.
 
     Each step of ``steps.items`` hands out the next record, marks all records before it as processed, and awaits
-    nothing. The stream ends with the time slice that the poll began: after 2 ms the next poll lets other tasks run,
+    nothing. The stream ends with the time slice that the poll began: after 1 ms the next poll lets other tasks run,
     sees what they did, and tells the group that the application polls. The stream also ends as soon as anything happens
-    that a poll would look at: each such event notifies ``ConsumerRuntime.changed`` or touches a partition. Only the
-    poll's task may use it. Every poll closes it first, so that no other code finds records in the buffer that were
-    handed out. Once the stream has ended, a step is a ``poll()``.
+    that a poll would look at: ``ConsumerRuntime.changes`` counts it. Only the poll's task may use it. Every poll closes
+    it first, so that no other code finds records in the buffer that were handed out. Once the stream has ended, a step
+    is a ``poll()``.
     """
 
     def __init__(
@@ -54,33 +55,28 @@ class RecordStream:
         self._version += 1
         self._open, self._count = (buffer, position), 0
         self._version += 1
+        changes = self._runtime.changes
+        changes.notify()  # This ends the poll's lease: the buffer still has the records that the stream hands out.
         # Events after this moment end the stream, also those before its first record is asked for.
-        happened = self._runtime.changed.notified, self._runtime.subscription.touches
-        self.steps.items = self._follow(buffer, position, asyncio.current_task(), *happened)
+        self.steps.items = self._follow(buffer, position, asyncio.current_task(), changes, changes.count)
 
     def _follow(
         self,
         buffer: PartitionBuffer,
         position: PartitionPosition,
         task: asyncio.Task[Any] | None,
-        notified: int,
-        touches: int,
+        changes: ChangeCount,
+        as_of: int,
     ) -> Iterator[ConsumerRecord[Any, Any]]:
         """Yield the records until the stream has to end.
 
         A step takes some 0.4 µs; half of that is asking for the current task and the time. Before Python 3.12, asking
         for the current task without naming the loop would take as long as the whole step.
         """
-        changed, subscription, until = self._runtime.changed, self._runtime.subscription, self._user.time_slice.ends
-        loop = asyncio.get_running_loop()
+        loop, until = asyncio.get_running_loop(), self._user.time_slice.ends
         current_task, time = asyncio.current_task, loop.time
         for record in buffer.ready:
-            if (
-                changed.notified != notified
-                or subscription.touches != touches
-                or current_task(loop) is not task
-                or time() > until
-            ):
+            if changes.count != as_of or current_task(loop) is not task or time() > until:
                 return
             self._count += 1
             position.processed_position, position.processed_epoch = position.position, position.leader_epoch

@@ -14,6 +14,7 @@ from ...config import ConsumerConfig
 from ...core.cluster.snapshot import known_error
 from ...core.cluster.topic_pattern import TopicPattern
 from ...core.fetch.stall_watch import StallWatch
+from ...core.subscription.change_count import ChangeCount
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Mode, Subscription
 from ...errors import ConsumerClosed, KafkaError, UsageError, fresh
@@ -43,7 +44,8 @@ from .observing import Observers
 class ConsumerRuntime:
     """Everything that a Consumer does, behind its public calls. Timeouts are in seconds.
 
-    ``changed`` is notified whenever a waiting getmany() should look again.
+    ``changed`` is notified whenever a waiting getmany() should look again. ``changes`` counts that, and everything else
+    that a call for records would look at: each touch of a partition, each event of the group, and each such call.
     """
 
     def __init__(
@@ -57,12 +59,14 @@ class ConsumerRuntime:
     ) -> None:
         """``key`` and ``value`` are the application's deserializers; None: there is none."""
         self._config = config
+        self.changes = ChangeCount()
         self.changed = Signal()
+        self.changed.followed_by(self.changes)
         self._stopping = False
         self._complained_of = 0  # the version of the cluster snapshot whose topic errors were raised last
         self.polls = PollRecord()
         self._read_committed = config.isolation_level == "read_committed"
-        self.subscription = Subscription()
+        self.subscription = Subscription(self.changes)
         self.cluster_client = cluster_client = ClusterClient(
             config, random, allow_auto_topic_creation=config.allow_auto_create_topics
         )
@@ -143,6 +147,7 @@ class ConsumerRuntime:
             membership.on_commit = self.interceptors.on_commit
         membership.observe_commit = self.observers.commit
         membership.unwaited.reported.followed_by(self.changed)
+        membership.moved.followed_by(self.changes)
         return membership
 
     async def start(self, *, timeout: float) -> None:
@@ -361,6 +366,7 @@ class ConsumerRuntime:
 
     def polling_begins(self, only: frozenset[TopicPartition] | None) -> None:
         """A call for records begins: records that were held are processed. Call ``polling_ends`` unless this raises."""
+        self.changes.notify()
         self.check(only)
         self.subscription.mark_processed()
         self.polls.begins(self.cluster_client.now())

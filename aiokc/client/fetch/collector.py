@@ -29,7 +29,7 @@ _SLICE_RECORDS = 2048 if NATIVE else 256
 # A batch of more bytes than that takes long to check, or to decompress. Both release the GIL, so a thread does it. A
 # thread also opens a batch that has turned out to be larger than it looks (PartitionBuffer).
 _LARGE_BYTES = 256 << 10
-_LARGE_COMPRESSED_BYTES = 32 << 10
+_LARGE_COMPRESSED_BYTES = 128 << 10
 
 
 @dataclass(slots=True)
@@ -67,6 +67,7 @@ class FetchCollector:
         self._wake = wake
         self._take = PartitionBuffer.take
         self._held_back: dict[TopicPartition, PartitionBuffer] = {}  # with an error to raise once a call may
+        self._unreadable: dict[TopicPartition, tuple[int, int]] = {}  # tokens and positions where reading has failed
         self._opening: dict[int, asyncio.Future[Opened | None]] = {}
 
     def hand_out_typed(self) -> None:
@@ -106,25 +107,31 @@ class FetchCollector:
         Return the buffer at which the caller has to wait (``give_way``), or None if all is done. The buffers that it
         passed are appended to ``served``, for ``take`` if no other task runs in between.
         """
-        time = asyncio.get_running_loop().time
         for serving in self.buffer.servable(self.subscription, only):
             buffer = serving[0]
             if served is not None:
                 served.append(serving)
-            while len(buffer.ready) < count and buffer.undecoded:
-                if len(buffer.ready) >= enough and self.buffer.is_crowded and buffer.unopened() is not None:
-                    break  # The budget is exceeded: records to decode ahead are not worth another open batch.
-                if self.opens_slowly(buffer):
-                    return buffer
-                buffer.decode(min(_SLICE_RECORDS, count - len(buffer.ready)))
-                if time() > until:
-                    return buffer
+            if not self._decode(buffer, count, enough, until):
+                return buffer
             ready = len(buffer.ready)
             count -= ready
             enough -= ready
             if enough <= 0:
                 break
         return None
+
+    def _decode(self, buffer: PartitionBuffer, count: int, enough: int, until: float) -> bool:
+        """Decode up to ``count`` records of one partition; return False where the caller has to wait at its buffer."""
+        time = asyncio.get_running_loop().time
+        while len(buffer.ready) < count and buffer.undecoded:
+            if len(buffer.ready) >= enough and self.buffer.is_crowded and buffer.unopened() is not None:
+                break  # The budget is exceeded: records to decode ahead are not worth another open batch.
+            if self.opens_slowly(buffer):
+                return False
+            buffer.decode(min(_SLICE_RECORDS, count - len(buffer.ready)))
+            if time() > until:
+                return False
+        return True
 
     def opens_slowly(self, buffer: PartitionBuffer) -> bool:
         """Whether the next batch is to be opened in a thread: opening it takes long, or may do so."""
@@ -205,6 +212,20 @@ class FetchCollector:
         batch.end_at(self.handed_out(step))
         return batch
 
+    def take_in_turn(self, count: int, until: float) -> ConsumerRecords[Any, Any] | None:
+        """Do as ``decode_at_once`` and ``take`` do, if the partition in turn has ``count`` records.
+
+        None: it has fewer, or they take longer than until the loop's time ``until``. Nothing was handed out then; what
+        was decoded stays for the next call.
+        """
+        serving = self.buffer.in_turn(self.subscription)
+        if serving is None:
+            return None
+        buffer, _ = serving
+        if not self._decode(buffer, count, count, until) or len(buffer.ready) < count:
+            return None
+        return self.take(count, None, (serving,))
+
     def hand_out(
         self, buffer: PartitionBuffer, position: PartitionPosition, count: int, after: int, step: HandOut
     ) -> None:
@@ -236,6 +257,7 @@ class FetchCollector:
             self._raise(step.failed[0])
         for buffer in step.failed:
             self._held_back[buffer.tp] = buffer
+            self.subscription.changes.notify()  # the next call has to look
         return step.ends
 
     def raise_held_back(self, only: Collection[TopicPartition] | None = None) -> None:
@@ -248,9 +270,16 @@ class FetchCollector:
                 del self._held_back[tp]
                 self._raise(buffer)
 
+    def is_unreadable(self, tp: TopicPartition, position: PartitionPosition) -> bool:
+        """Whether the application was told that nothing can be read at this position, and has left it there."""
+        return self._unreadable.get(tp) == (position.token, position.position)
+
     def _raise(self, buffer: PartitionBuffer) -> None:
         error = buffer.error
         assert error is not None
+        position = self.subscription.get(buffer.tp, buffer.token)
+        if isinstance(error, RecordError) and position is not None:
+            self._unreadable[buffer.tp] = position.token, position.position
         at = asyncio.get_running_loop().time() + self._retry_backoff
         self.subscription.retry_later(self.buffer.clear_error(error), at)
         self.subscription.move_to_end(buffer.tp)

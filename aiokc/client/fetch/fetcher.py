@@ -127,6 +127,7 @@ class Fetcher:
         self._validator.done.followed_by(self.arrived)
         self._validator.done.followed_by(self.lost)
         self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how many bytes that may bring
+        self._beside: dict[int, int] = {}  # the same for the Fetches beside those (FetchBeside)
         self._next_search = 0.0  # when to ask for metadata because partitions have no leader
         self._search_pauses = self._new_backoff()
         self._closed = False
@@ -157,7 +158,11 @@ class Fetcher:
 
         It is the cause that matters: what ends by itself, or with a broker's return, is no stall.
         """
-        if not lag or position.held or not position.fetchable or position.retry_at > now:
+        if not lag or position.held or not position.fetchable:
+            return False
+        if self.collector.is_unreadable(tp, position):
+            return True
+        if position.retry_at > now:
             return False
         buffer = self._buffer.of(tp)
         if buffer is not None and buffer.token == position.token:
@@ -264,30 +269,37 @@ class Fetcher:
         self._look_again_at = inf
         if not self._closed:
             now = asyncio.get_running_loop().time()
-            plans = self._planner.plan(self._busy, now, self.collector.demand)
+            plans = self._planner.plan(self._busy, now, self.collector.demand, self._beside)
             self.collector.resume_at = plans.resume_at
             if plans.fetches:
                 self.collector.sent()
             # Mark all brokers as busy before any Fetch is sent: a task that starts at once, and fails at once, would
             # plan for the others.
-            self._busy.update((plan.node_id, plan.max_bytes) for plan in plans.fetches)
             for plan in plans.fetches:
-                if plan.node_id == own:
+                (self._beside if plan.is_beside else self._busy)[plan.node_id] = plan.max_bytes
+            for plan in plans.fetches:
+                if plan.is_beside:
+                    tasks.start_soon(self._fetch_beside, plan)
+                elif plan.node_id == own:
                     mine = plan
                 else:
                     tasks.start_soon(self._converse, plan, tasks)
             self._look_again_at = self._next_look(plans, now)
         # Notify after the next Fetch: its task was started, or is running, before the application's. So the broker
         # works on the next answer while the application works on this one.
-        if self._news:
-            self._news = False
-            if subscription.is_locating:
-                self.lost.notify()
-            self.arrived.notify()
+        self._tell()
         return mine
 
+    def _tell(self) -> None:
+        """Notify ``arrived``, and ``lost``, of what has come."""
+        if self._news:
+            self._news = False
+            if self._subscription.is_locating:
+                self.lost.notify()
+            self.arrived.notify()
+
     def _next_look(self, plans: Plans, now: float) -> float:
-        retries = [self._subscription.next_retry(now), plans.retry_at]
+        retries = [self._subscription.next_retry(now), plans.retry_at, plans.beside_at]
         if plans.without_leader:
             if now >= self._next_search:
                 self._metadata.request_missing()
@@ -300,10 +312,17 @@ class Fetcher:
         return min((retry for retry in retries if retry is not None and retry > now), default=inf)
 
     async def _converse(self, plan: FetchPlan, tasks: TaskGroup) -> None:
-        """Send one Fetch after the other to a broker, as long as the next one can be planned in the answer's step."""
+        """Send one Fetch after the other to a broker, as long as the next one can be planned in the answer's step.
+
+        If the application waits, and the answer is little, it gets that first: to plan and to send takes longer than to
+        hand a few records out. Where it falls behind, answers become longer, and the next Fetch is sent first.
+        """
         following: FetchPlan | None = plan
         while following is not None:
-            await self._fetch(following)
+            was_little = await self._fetch(following)
+            if was_little and self._news and self.collector.demand.waits:
+                self._tell()
+                await asyncio.sleep(0)  # the application's task runs first
             following = self._follow(plan.node_id, tasks)
 
     def _follow(self, node_id: int, tasks: TaskGroup) -> FetchPlan | None:
@@ -318,21 +337,15 @@ class Fetcher:
             self.wake.notify()
         return plan
 
-    async def _fetch(self, plan: FetchPlan) -> None:
-        """Send one Fetch and store its answer. Failures are logged, and retried after growing pauses."""
+    async def _fetch(self, plan: FetchPlan) -> bool:
+        """Send one Fetch and store its answer. Failures are logged, and retried after growing pauses.
+
+        Return whether the answer brought little, and all that there was.
+        """
         session = self._planner.session(plan.node_id)
-        answered = False
+        answered = was_little = False
         try:
-            with self.counters.fetches.attempt(asyncio.get_running_loop().time):
-                response = await self._pool.request_made(
-                    plan.node_id,
-                    FetchRequest,
-                    lambda version: plan.request(version, self._config),
-                    purpose=Purpose.FETCH,
-                    timeout=self._config.request_timeout_ms / 1e3,
-                    max_version=plan.session.max_version,
-                    at_once=True,
-                )
+            response = await self._request(plan, Purpose.FETCH)
             answered = True
             answers = session.answered(response)
             if answers is None:
@@ -342,7 +355,7 @@ class Fetcher:
                 self._garbled.pop(plan.node_id, None)
                 session.heard_at = self._clock()
                 self.counters.heard[plan.node_id] = asyncio.get_running_loop().time()
-                await self._response_handler.take_in(answers, response, plan)
+                was_little = await self._response_handler.take_in(answers, response, plan)
                 self._news = self._news or bool(answers)
         except (ConnectionFailed, RequestTimedOut, AuthenticationFailed) as error:
             # The application hears of refused credentials by the client (LoginPolicy), not in place of its records.
@@ -363,6 +376,39 @@ class Fetcher:
             if not answered:
                 session.failed()
             del self._busy[plan.node_id]
+        return was_little
+
+    async def _fetch_beside(self, plan: FetchPlan) -> None:
+        """Send a Fetch beside the one that a broker parks, and store its answer (FetchBeside).
+
+        It goes over the connection for what is answered at once. If it fails, nothing is lost but time: the next Fetch
+        of the session asks for the same, and finds out what is wrong.
+        """
+        session = self._planner.session_beside(plan.node_id)
+        try:
+            response = await self._request(plan, Purpose.DATA)
+            answers = session.answered(response)
+            if answers:
+                await self._response_handler.take_in(answers, response, plan)
+                self._news = True
+                self._tell()
+        except KafkaError as error:
+            logger.debug("broker %d: a Fetch beside another one failed: %s", plan.node_id, error)
+        finally:
+            del self._beside[plan.node_id]
+            self.wake.notify()
+
+    async def _request(self, plan: FetchPlan, purpose: Purpose) -> FetchResponse:
+        with self.counters.fetches.attempt(asyncio.get_running_loop().time):
+            return await self._pool.request_made(
+                plan.node_id,
+                FetchRequest,
+                lambda version: plan.request(version, self._config),
+                purpose=purpose,
+                timeout=self._config.request_timeout_ms / 1e3,
+                max_version=plan.session.max_version,
+                at_once=True,
+            )
 
     def _refused(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
         """Drop an answer that refuses the request. A lost session is opened anew: at once, unless that just failed."""

@@ -184,7 +184,7 @@ class _RangeReading:
     async def next(self) -> None:
         """Drop the ranges that are finished. If no position has moved, wait for records. Raises RequestTimedOut.
 
-        Lets other tasks run at least every 2 ms, however much is buffered, and however fast the caller takes it.
+        Lets other tasks run at least every 1 ms, however much is buffered, and however fast the caller takes it.
         """
         if asyncio.get_running_loop().time() > self.time_slice.ends:
             await self.time_slice.give_way()

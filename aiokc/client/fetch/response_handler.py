@@ -26,6 +26,9 @@ from ..positions.resets import PositionResets
 
 logger = logging.getLogger("aiokc.fetch")
 
+# An application is done with so many bytes of records in about the time that it takes to send the next Fetch.
+_LITTLE_BYTES = 16 << 10
+
 
 class FetchResponseHandler:
     """Puts records into ``buffer``, the log's offsets into the positions, and news of the cluster into ``metadata``.
@@ -58,8 +61,11 @@ class FetchResponseHandler:
 
     async def take_in(
         self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse, plan: FetchPlan
-    ) -> None:
-        """Store a response, partition by partition, letting other tasks run after each time slice."""
+    ) -> bool:
+        """Store a response, partition by partition, letting other tasks run after each time slice.
+
+        Return whether it brought little, and all that there was.
+        """
         loop = asyncio.get_running_loop()
         time_slice = TimeSlice()
         time_slice.begins()
@@ -83,9 +89,12 @@ class FetchResponseHandler:
                 size += len(data.records)
                 goes_on = goes_on or self._goes_on(target.tp, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
-        self._planner.answered(plan.node_id, has_more=goes_on or 2 * size > plan.max_bytes)
+        has_more = goes_on or 2 * size > plan.max_bytes
+        if has_more or not plan.is_beside:  # which says nothing about all the others
+            self._planner.answered(plan.node_id, has_more=has_more)
         if later:
             self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
+        return not has_more and size <= _LITTLE_BYTES
 
     def _position_of(self, target: FetchTarget) -> PartitionPosition | None:
         """Return the position that an answer is for; None where the answer is stale."""
@@ -174,7 +183,7 @@ class FetchResponseHandler:
             self._metadata.request_update()
         if answer.verdict is Verdict.DATA:
             position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
-            position.heard_at = heard_at
+            position.heard_at, position.retry_at = heard_at, 0.0
             if not data.records:
                 return is_known or not is_led_on
             self._counters.bytes += len(data.records)

@@ -193,6 +193,15 @@ class FetchBuffer:
             if buffer.ready or not buffer.empty or buffer.next > position.position:
                 yield buffer, position
 
+    def in_turn(self, subscription: Subscription) -> Serving | None:
+        """Return what ``servable`` yields first, where that is the first in the order of service; else None."""
+        tp = next(iter(self._partitions), None)
+        if tp is None or (self._open and self.is_crowded):
+            return None
+        buffer = self._partitions[tp]
+        position = subscription.get(tp, buffer.token)
+        return None if position is None or not position.fetchable else (buffer, position)
+
     def _in_order(self) -> Iterator[TopicPartition]:
         first = list(self._open) if self.is_crowded else []
         first += islice(self._partitions, _FIRST_FEW)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
+from types import MappingProxyType
 from uuid import UUID
 
 from ...config import ClientConfig
@@ -17,6 +18,7 @@ from ...wire.messages.fetch import FetchRequest
 from ..cluster.snapshot import Cluster
 from ..subscription.position import PartitionPosition, PositionState
 from ..subscription.state import Subscription
+from .beside import FetchBeside
 from .buffer import FetchBuffer, frontier
 from .partition_buffer import PartitionBuffer
 from .session import FetchSession, FetchTarget, SessionRequest
@@ -39,12 +41,13 @@ _RESUME_FRACTION = 1 / 8
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """One Fetch request to one broker."""
+    """One Fetch request to one broker. ``is_beside``: it is in no session, beside a Fetch that the broker parks."""
 
     node_id: int
     session: SessionRequest
     max_bytes: int
     max_wait_ms: int
+    is_beside: bool = False
 
     def request(self, version: int, config: ClientConfig) -> FetchRequest:
         """Return the Fetch request for the version that it is sent in."""
@@ -76,6 +79,7 @@ class Demand:
 
 
 _TAKES = Demand()
+_NONE: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +101,14 @@ class Plans:
     retry_at        when the first of the brokers that are left alone may be asked again; infinity if there is none
     resume_at       partitions were left out for want of room: they can be asked for once no more bytes than this are
                     buffered; None if none was left out
+    beside_at       when to send the first of the Fetches beside others that there is reason for; infinity if none is
     """
 
     fetches: list[FetchPlan]
     without_leader: Collection[TopicPartition]
     retry_at: float
     resume_at: int | None
+    beside_at: float = inf
 
 
 @dataclass(slots=True)
@@ -115,8 +121,9 @@ class _Node:
     only: frozenset[TopicPartition] | None = None  # the partitions that the last request was confined to
     has_more: bool = False  # the broker has more than its last response brought, and no request has asked for it yet
     retry_at: float = 0.0
+    beside: FetchBeside = field(default_factory=FetchBeside)
 
-    def put(self, target: FetchTarget, *, is_ahead: bool) -> None:
+    def put(self, target: FetchTarget, *, is_ahead: bool, is_retry: bool) -> None:
         """Want ``target``. A new one goes to the end: so a broker without sessions serves all partitions in turn."""
         tp = target.tp
         wanted, other = (self.ahead, self.unbuffered) if is_ahead else (self.unbuffered, self.ahead)
@@ -132,6 +139,8 @@ class _Node:
                 return
         wanted[tp] = target
         self.session.change(tp)
+        if not is_retry:  # which is in no hurry
+            self.beside.change(tp)
 
     def take(self, tp: TopicPartition) -> None:
         if self.unbuffered.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
@@ -242,7 +251,8 @@ class FetchPlanner:
             node = self._nodes.get(node_id)
             if node is None:
                 node = self._nodes[node_id] = _Node(FetchSession(wished=self._sessions))
-            node.put(target, is_ahead=buffer is not None and not buffer.empty)
+            is_ahead, is_retry = buffer is not None and not buffer.empty, position is not None and position.retry_at > 0
+            node.put(target, is_ahead=is_ahead, is_retry=is_retry)
 
     def _leave(self, tp: TopicPartition, home: int) -> None:
         del self._home[tp]
@@ -307,8 +317,13 @@ class FetchPlanner:
 
     # What to do
 
-    def plan(self, busy: Mapping[int, int], now: float, demand: Demand = _TAKES) -> Plans:
+    def plan(
+        self, busy: Mapping[int, int], now: float, demand: Demand = _TAKES, beside: Mapping[int, int] = _NONE
+    ) -> Plans:
         """Plan a Fetch for each broker that is not ``busy`` with a Fetch in flight (for so many bytes).
+
+        Also plan one Fetch ``beside`` that to each broker that seems to park it, where there is reason (FetchBeside),
+        as far as there is room for what it brings.
 
         What is buffered and what is in flight together stay within fetch_buffer_bytes. A quarter of that is set aside,
         in equal parts, for one Fetch to each broker: a Fetch that the broker may hold until records come gets no more
@@ -321,7 +336,7 @@ class FetchPlanner:
         free = config.fetch_buffer_bytes - set_aside * len(asked)
         eager = sum(node.has_more or busy.get(node_id, 0) > set_aside for node_id, node in asked.items())
         share = free // (2 * max(1, eager))
-        room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values())
+        room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values()) - sum(beside.values())
         room = room_if_empty - self._buffer.bytes
         self._apply(room)
         short_of_room = False
@@ -347,13 +362,34 @@ class FetchPlanner:
             max_bytes = max(1, min(most, config.fetch_max_bytes))
             room -= max(0, max_bytes - set_aside)
             node.has_more = False
+            node.beside.planned(now, wait_ms)
             fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms))
+        parking = {node_id: node for node_id, node in asked.items() if node_id in busy and node_id not in beside}
+        fetches_beside, beside_at = self._plan_beside(parking, now, room)
         return Plans(
-            fetches,
+            fetches + fetches_beside,
             self._without_leader.keys(),
             min((node.retry_at for node in self._nodes.values() if node.retry_at > now), default=inf),
             room_if_empty - self._enough_room if short_of_room else None,
+            beside_at,
         )
+
+    def _plan_beside(self, parking: Mapping[int, _Node], now: float, room: int) -> tuple[list[FetchPlan], float]:
+        """Plan the Fetches beside those of brokers that may be ``parking`` them, into the room that is left.
+
+        Return them, and when to plan others. While there is no room to read ahead, there is none for these.
+        """
+        fetches: list[FetchPlan] = []
+        config = self._config
+        for node_id, node in parking.items() if self._reading_ahead else ():
+            if node.beside.at > now or room < config.max_partition_fetch_bytes:
+                continue
+            session = node.beside.request(now, node.session.known, node.unbuffered, node.ahead)
+            if session is not None:
+                most = min(room, config.fetch_max_bytes, config.max_partition_fetch_bytes * len(session.asked))
+                fetches.append(FetchPlan(node_id, session, most, 0, is_beside=True))
+                room -= most
+        return fetches, min((node.beside.at for node in parking.values() if node.beside.at > now), default=inf)
 
     @property
     def _enough_room(self) -> int:
@@ -390,6 +426,11 @@ class FetchPlanner:
         """The session with a broker that was planned for; a new one if the broker is gone from the metadata."""
         node = self._nodes.get(node_id)
         return node.session if node is not None else FetchSession(wished=self._sessions)
+
+    def session_beside(self, node_id: int) -> FetchSession:
+        """As ``session``, of the Fetch beside that one."""
+        node = self._nodes.get(node_id)
+        return node.beside.session if node is not None else FetchSession(wished=False)
 
     def heard_at(self, tp: TopicPartition) -> float | None:
         """When a broker that was asked for ``tp`` last answered, in seconds since the epoch; None: not yet."""

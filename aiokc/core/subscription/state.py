@@ -11,6 +11,7 @@ from uuid import UUID
 from ...errors import UsageError
 from ...types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from ..cluster.topic_pattern import TopicPattern
+from .change_count import ChangeCount
 from .pending import PendingPositions
 from .position import PartitionPosition, PositionState, Stored, is_of_another_topic
 
@@ -38,7 +39,8 @@ class Subscription:
     ``server_pattern`` they are those of the assigned partitions, because only the coordinator knows what it matches.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changes: ChangeCount | None = None) -> None:
+        self.changes = changes or ChangeCount()  # grows with each touch, too
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: TopicPattern | None = None
@@ -56,7 +58,6 @@ class Subscription:
         self._left_held: set[TopicPartition] = set()
         # So that the planner need not look at all partitions to find the few that something happened to:
         self._touched: dict[TopicPartition, None] = {}
-        self.touches = 0
         self._waiting = PendingPositions()
 
     # What is wanted
@@ -146,7 +147,7 @@ class Subscription:
         for kept in (self._held, self._taken, self._former_ids, self._left, self._left_consumed, self._left_held):
             kept.clear()
         self.assignment_id += 1
-        self.touches += 1
+        self.changes.count += 1
 
     def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
         """Replace the assignment as the application asks. What auto-commit may store of the former one is kept."""
@@ -208,7 +209,7 @@ class Subscription:
             kept = old.pop(tp, None)
             self._assigned[tp] = kept or PartitionPosition(next(self._tokens), topic_ids.get(tp))
         self._waiting.begin(added)
-        self.touches += 1  # Nothing is to be fetched of those that are new: they have no position yet.
+        self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
         for tp in old:
             self._waiting.remove(tp)
             self.touch(tp)
@@ -239,7 +240,7 @@ class Subscription:
     def touch(self, tp: TopicPartition) -> None:
         """Note that it may have changed whether, from which broker or from which offset ``tp`` is to be fetched."""
         self._touched[tp] = None
-        self.touches += 1
+        self.changes.count += 1
 
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions that were touched since the last call, revoked ones among them."""
@@ -317,7 +318,7 @@ class Subscription:
         if had_position:
             self.touch(tp)
         else:
-            self.touches += 1  # nothing was fetched of it
+            self.changes.count += 1  # nothing was fetched of it
 
     def begin_anew(self, tp: TopicPartition, timestamp: int) -> None:
         """Have the position of ``tp`` looked up by timestamp in its recreated topic.

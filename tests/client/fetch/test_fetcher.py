@@ -209,24 +209,37 @@ async def test_one_error_for_many_partitions_is_raised_once() -> None:
             assert seen <= 1
 
 
-async def test_the_next_fetch_is_under_way_before_records_are_handed_out() -> None:
-    """The broker works on that Fetch while the application works on these records. Each broker has at most one."""
-    async with Cluster(topics={"t": 2}) as cluster:
+@pytest.mark.parametrize("size", [16, 20_000])
+def test_many_records_are_handed_out_after_the_next_fetch_and_few_before(size: int) -> None:
+    """The broker works on that Fetch while the application works on many records. Each broker has at most one."""
+
+    async def story(cluster: Cluster) -> None:
         fetches = cluster.intercept(FetchRequest, lambda exchange: None)
         async with reading(cluster, ZERO, ONE) as consumer:
             pool = consumer._runtime.cluster_client.pool
+
+            def in_flight() -> list[int]:
+                return [connection.in_flight for connection in pool._connections if connection.in_flight]
+
+            async def take() -> tuple[list[bytes | None], list[int]]:
+                batch = await consumer.getmany()
+                return [record.value for records in batch.values() for record in records], in_flight()
+
             for number in range(20):
-                cluster.append("t", b"%d" % number, partition=number % 2)
-                async with asyncio.timeout(20):
-                    batch = await consumer.getmany()
-                assert [record.value for records in batch.values() for record in records] == [b"%d" % number]
-                assert [connection.in_flight for connection in pool._connections if connection.in_flight] == [1]
+                value = b"%d" % number + bytes(size)
+                taking = asyncio.create_task(take())
+                await asyncio.sleep(0.1)  # of virtual time: the broker parks a Fetch, and the call waits
+                assert in_flight() == [1]
+                cluster.append("t", value, partition=number % 2)
+                assert await taking == ([value], [] if size < 16_384 else [1])
             assert fetches.hits <= 20 + 3
+
+    virtually(story, topics={"t": 2}, brokers=1)
 
 
 @pytest.mark.parametrize("call", ["getmany", "getmany_columns", "iterator", "read", "read_columns"])
 async def test_a_loop_that_always_finds_records_gives_way(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives way every 2 ms, and before it takes records: a call that is cancelled there has taken none.
+    """It gives way every millisecond, and before it takes records: a call that is cancelled there has taken none.
 
     Time passes only where records are decoded, 0.7 ms for each step: so the bound is exact.
     """

@@ -437,12 +437,12 @@ def test_at_the_end_nothing_is_held_or_kept_to_be_committed() -> None:
     subscription = assigned(A0, A1)
     subscription.seek(A0, 5)
     subscription.hand_out(A0, 7, None)
-    before = subscription.touches
+    before = subscription.changes.count
     subscription.end()
     assert (dict(subscription.assigned), subscription.topics, subscription.mode) == ({}, frozenset(), Mode.NONE)
     assert (subscription.consumed(), subscription.committable(), subscription.holds_records()) == ({}, {}, False)
     assert not subscription.is_locating
-    assert subscription.touches > before, "what hands out records without a poll notices"
+    assert subscription.changes.count > before, "what hands out records without a poll notices"
 
 
 OLD_ID, NEW_ID = UUID(int=1), UUID(int=2)

@@ -1,0 +1,56 @@
+"""PollLease: after a poll has looked at everything, getmany() takes the next records without a look, while it may."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ...types import ConsumerRecords
+from ..aio.single_user import SingleUser
+from .runtime import ConsumerRuntime
+
+
+class PollLease:
+    """The right to take records without a poll, which a poll leaves to the calls of its task that follow.
+
+    A poll looks at all that comes before records: the errors of the background, of the listener, of other partitions;
+    a stop, the assignment, callbacks of commits, the group's clock. Whatever happens to any of these is counted by one
+    number, ``ConsumerRuntime.changes``. So nobody has to remember the lease: it is over when that number is another one
+    than when the poll began to look. Every other call for records counts, too. What no event tells is the time: the
+    lease ends with the time slice that the poll began, a millisecond after it at most. So the group's clock, which
+    stands still meanwhile, is wrong by no more than that.
+
+    There is no lease where records are more than taken: with deserializers, interceptors or observers. And it serves
+    only a call that the partition in turn can fill; any other call is a poll.
+    """
+
+    def __init__(self, runtime: ConsumerRuntime, user: SingleUser) -> None:
+        self._runtime = runtime
+        self._changes = runtime.changes
+        self._time_slice = user.time_slice
+        self._task: asyncio.Task[Any] | None = None
+        self._as_of = -1  # what the count was when the poll began to look
+
+    def begin(self, as_of: int) -> None:
+        """A poll of this task has looked at everything since the count of changes was ``as_of``, and has records."""
+        runtime = self._runtime
+        if runtime.hands_out_raw_records and not runtime.observers.all:
+            self._task, self._as_of = asyncio.current_task(), as_of
+
+    def take(self, most: int) -> ConsumerRecords[Any, Any] | None:
+        """Hand out the next ``most`` records as a poll would. None: nothing was handed out, and the call has to poll.
+
+        Counts what earlier calls returned as processed. Awaits nothing.
+        """
+        if self._changes.count != self._as_of:
+            return None
+        loop = asyncio.get_running_loop()
+        began, ends = loop.time(), self._time_slice.ends
+        if began > ends or asyncio.current_task(loop) is not self._task:
+            return None
+        runtime = self._runtime
+        runtime.subscription.mark_processed()
+        batch = runtime.collector.take_in_turn(most, ends)
+        if batch is not None:
+            runtime.polls.took(began, loop.time())
+        return batch
