@@ -18,6 +18,10 @@ class Observer(Protocol):
     It is the option ``observer``, or joins later by ``Consumer.observe()``. Its methods are plain functions that run on
     the event loop, so they must be quick; they get what the application gets, and must not change it. The consumer logs
     what they raise, and goes on. Counters and gauges need no observer: ``Consumer.metrics()`` has them.
+
+    It may have an attribute ``least_seconds``: calls for records that took less are not told to ``batch()``, unless
+    they raised. Most calls find their records in memory, in microseconds, and a histogram of waits has no use for them.
+    The consumer reads it in observe(); to change it, call that again.
     """
 
     def batch(

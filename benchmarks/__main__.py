@@ -24,7 +24,7 @@ from .report.table import render
 from .run import Plan, run
 from .studies import NAMES
 
-_QUICK_CASES: Final = ("100B-none", "100B-lz4")
+_QUICK_CASES: Final = ("100B-none-value", "100B-none")
 _QUICK_RECORDS: Final = 100_000
 _ROUNDS: Final = 5
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def _write(results: Results, rows: Sequence[Row], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     results.write(folder / "results.json")
     if rows:
-        draw(rows, folder / "results.svg")
+        (folder / "results.svg").write_text(draw(results))
     print(f"results.json{' and results.svg' if rows else ''} in {os.path.relpath(folder)}")
 
 

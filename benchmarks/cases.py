@@ -1,12 +1,12 @@
-"""The topics that are read (JSON lines of one size each), and the totals that a complete read of one must reach."""
+"""What is read (topics of JSON lines of one size), what a program takes of it, and the totals of a complete read."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 PARTITIONS: Final = 6
 KEY_SIZE: Final = 8
@@ -21,11 +21,15 @@ _LOG_WORDS: Final = """
 """
 
 
+#: What the program takes of each record: its key, value and offset, or its value alone.
+Takes: TypeAlias = Literal["all", "value"]
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One topic: ``records`` records with keys of KEY_SIZE bytes and values of exactly ``value_size`` bytes.
 
-    ``security_protocol`` is how the clients connect: the same records, over TLS say.
+    ``security_protocol`` is how the clients connect, and ``takes`` is what the program does with the same records.
     """
 
     name: str
@@ -33,6 +37,15 @@ class Case:
     compression: str
     records: int
     security_protocol: str = "PLAINTEXT"
+    takes: Takes = "all"
+
+    @property
+    def title(self) -> str:
+        """What is read, in words."""
+        size = f"{self.value_size} B" if self.value_size < 1000 else f"{self.value_size / 1000:g} kB"
+        codec = "" if self.compression == "none" else f" {self.compression}"
+        over = {"PLAINTEXT": "", "SSL": " over TLS", "SASL_SSL": " over TLS with SASL"}[self.security_protocol]
+        return f"{size}{codec}{over}, {'value only' if self.takes == 'value' else 'key, value, offset'}"
 
     @property
     def secure(self) -> bool:
@@ -51,8 +64,8 @@ class Case:
 
     @property
     def data_bytes(self) -> int:
-        """Return the bytes of all keys and values."""
-        return self.records * (KEY_SIZE + self.value_size)
+        """Return the bytes of all that the program takes: keys and values, or values alone."""
+        return self.records * (self.value_size + (KEY_SIZE if self.takes == "all" else 0))
 
     @property
     def offset_sum(self) -> int:
@@ -68,19 +81,22 @@ def _secure(label: str, value_size: int, records: int, protocol: str) -> Case:
     return Case(f"{label}-{protocol}", value_size, "none", records, protocol)
 
 
+def _both(case: Case) -> tuple[Case, Case]:
+    """The case whose program takes the value alone, and the one whose program takes key, value and offset."""
+    return replace(case, name=f"{case.name}-value", takes="value"), case
+
+
 #: Cases only for clients that name them: the decoders in Python, which are too slow for the other cases.
 SPECIAL: Final = frozenset({"100B-few"})
-#: Cases that are measured only if the command line names them.
-BY_NAME: Final = frozenset({"1kB-lz4", "1kB-zstd"})
 CASES: Final = {
     case.name: case
     for case in (
-        _case("100B", 100, "none", 2_000_000),
-        _case("100B", 100, "lz4", 2_000_000),
-        _case("100B", 100, "zstd", 2_000_000),
-        _case("1kB", 1000, "none", 500_000),
-        _case("1kB", 1000, "lz4", 500_000),
-        _case("1kB", 1000, "zstd", 500_000),
+        *_both(_case("100B", 100, "none", 2_000_000)),
+        *_both(_case("100B", 100, "lz4", 2_000_000)),
+        *_both(_case("100B", 100, "zstd", 2_000_000)),
+        *_both(_case("1kB", 1000, "none", 500_000)),
+        *_both(_case("1kB", 1000, "lz4", 500_000)),
+        *_both(_case("1kB", 1000, "zstd", 500_000)),
         _secure("100B", 100, 2_000_000, "SSL"),
         _secure("100B", 100, 2_000_000, "SASL_SSL"),
         _secure("1kB", 1000, 500_000, "SSL"),
@@ -88,6 +104,10 @@ CASES: Final = {
         Case("100B-few", 100, "none", 200_000),
     )
 }
+#: Cases that are measured only if the command line names them: they tell little that the others do not.
+BY_NAME: Final = frozenset(
+    name for name in CASES if name.startswith(("1kB-lz4", "1kB-zstd")) or name.endswith("SASL_SSL")
+)
 #: The cases that need a broker with TLS.
 SECURE: Final = frozenset(case.name for case in CASES.values() if case.secure)
 

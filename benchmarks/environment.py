@@ -10,11 +10,17 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Final
 
 from aiokc.testing.kafka.jars import KAFKA_VERSION, java_command
 
 from .clients import Client
 from .clients.franz_go import find_go
+
+#: The line of the header that says that its figures say little.
+WARNING: Final = "**WARNING**"
+# For each CPU. A quiet machine has next to nothing; an hour of building and testing is forgotten after five minutes.
+_BUSY: Final = 0.25
 
 
 def environment(clients: Iterable[Client], *, local_broker: bool) -> dict[str, str]:
@@ -35,7 +41,18 @@ def environment(clients: Iterable[Client], *, local_broker: bool) -> dict[str, s
             found[client.distribution] = _version(client.distribution)
         if client.loop == "uvloop":
             found["uvloop"] = _version("uvloop")
-    return found
+    busy = warning(os.getloadavg()[0], os.cpu_count() or 1)
+    return found if busy is None else {WARNING: busy} | found
+
+
+def warning(load: float, cpus: int) -> str | None:
+    """Return what a reader must know of a machine that had this load average when the run began; None: it was quiet."""
+    if load <= _BUSY * cpus:
+        return None
+    return (
+        f"the machine was busy when this run began: on average {load:.1f} other programs wanted its {cpus} CPUs in the "
+        "minute before. These figures are too low, and some more than others: run it again when the machine is quiet"
+    )
 
 
 def _version(distribution: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from aiokc.testing.kafka import LocalKafka, SecureKafka
 
 from .cases import PARTITIONS, Case
 from .clients import Client, franz_go
-from .environment import environment
+from .environment import WARNING, environment
 from .load import load
 from .measuring.job import FETCH_SETTINGS, Job
 from .measuring.measure import MeasurementFailed, measure
@@ -52,7 +53,16 @@ class Plan:
     studies: Sequence[str] = ()
 
     def job(self, kafka: LocalKafka, case: Case, client: str) -> Job:
-        job = Job(client, kafka.bootstrap, case.topic, PARTITIONS, case.records, self.max_records, self.client_cpu)
+        job = Job(
+            client,
+            kafka.bootstrap,
+            case.topic,
+            PARTITIONS,
+            case.records,
+            self.max_records,
+            self.client_cpu,
+            takes=case.takes,
+        )
         if not case.secure:
             return job
         assert isinstance(kafka, SecureKafka)
@@ -82,14 +92,18 @@ def run(plan: Plan) -> Results:
     external = bool(os.environ.get("AIOKC_BOOTSTRAP"))
     plan, missing = _usable(plan, external=external)
     about = environment(plan.clients, local_broker=not external) | missing
+    if WARNING in about:
+        print(f"WARNING: {about[WARNING]}", file=sys.stderr)
     turns = list(schedule(plan.cases, plan.clients, plan.rounds))
     if plan.client_cpu is not None:
         os.sched_setaffinity(0, os.sched_getaffinity(0) - {plan.client_cpu})  # inherited by the broker
-    display = Display(steps=2 * len(plan.cases) + len(turns) + len(plan.studies))
+    topics = {case.topic: case for case in plan.cases}
+    connections = {(case.topic, case.security_protocol): case for case in plan.cases}
+    display = Display(steps=len(topics) + len(connections) + len(turns) + len(plan.studies))
     with display, _broker(plan) as kafka:
-        for case in plan.cases:
+        for case in topics.values():
             _load(kafka.bootstrap, case, display)
-        for case in plan.cases:
+        for case in connections.values():
             display.begin(f"warm-up {case.name}")
             measure(plan.job(kafka, case, _WARM_UP), case, timeout=plan.timeout)
             display.end()

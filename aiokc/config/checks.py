@@ -110,6 +110,9 @@ def check_observer(name: str, value: object) -> None:
     _check_is(name, value, Observer, "Observer | None")
     assert isinstance(value, Observer)
     _check_plain(value.batch, value.commit, value.rebalance)
+    least = getattr(value, "least_seconds", 0.0)
+    if isinstance(least, bool) or not isinstance(least, int | float):
+        raise ConfigError(f"least_seconds of {name} must be a number of seconds, not {shown(least)}")
 
 
 def check_producer_observer(name: str, value: object) -> None:

@@ -127,18 +127,30 @@ class _Watching(Observer):
         identity = messaging.identity(consumer)
         self._poll = _operation(identity, "poll", "receive")
         self._commit = _operation(identity, "commit", "settle")
+        self.least_seconds = 0.0 if spans.wants_polls else _FROM_MEMORY
 
     def batch(self, partitions: Records, count: int, seconds: float, error: Exception | None) -> None:
         if seconds >= _FROM_MEMORY or error is not None:
             failed = "" if error is None else type(error).__qualname__
             _measure(self._instruments.operations, seconds, self._poll[messaging.topic_of(partitions)], failed)
-        self._spans.polled(self._consumer, partitions, count, seconds, error)
+            self._look_for_traces()
+        if not self._spans.drops_poll():
+            self._spans.polled(self._consumer, partitions, count, seconds, error)
+
+    def _look_for_traces(self) -> None:
+        """Hear of all batches from now on, where the global provider was set after the consumer was instrumented."""
+        if self.least_seconds and self._spans.wants_polls:
+            self.least_seconds = 0.0
+            consumer = self._consumer()
+            if consumer is not None:
+                consumer.observe(self)
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], seconds: float, error: Exception | None
     ) -> None:
         failed = "" if error is None else type(error).__qualname__
         _measure(self._instruments.operations, seconds, self._commit[messaging.topic_of(offsets)], failed)
+        self._look_for_traces()
         consumer = self._consumer()
         if consumer is not None:
             self._spans.committed(consumer, offsets, seconds, error)

@@ -26,6 +26,7 @@ from opentelemetry.trace import (
 from .. import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from . import messaging
 from .messaging import Attributes, AttributesByTopic
+from .sampling import RootSampling
 
 #: What a `process` span of one record is a child of: the ambient span alone, or, where there is none, the producer's.
 Parent: TypeAlias = Literal["ambient", "record"]
@@ -45,17 +46,31 @@ class Spans:
         self._poll = self._operation(identity, "poll", "receive")
         self._commit = self._operation(identity, "commit", "settle")
         self._process = self._operation(identity, "process", "process")
-        self._asked: TracerProvider | None = None  # the provider that gave ``_tracer``
+        self._is_settled = False  # whether the provider is there to stay: the global one may be set once, and later
         self._tracer: Tracer | None = None
+        self._roots: RootSampling | None = None
+        #: Decides about the poll that has just ended; True: it gets no span, and there is nothing to do.
+        self.drops_poll: Callable[[], bool] = self._has_no_tracer
         self._cluster_id: str | None = None  # once it is known, it stays
 
     def tracer(self) -> Tracer | None:
         """The tracer; None as long as nothing records."""
-        provider = self._provider or trace.get_tracer_provider()
-        if provider is not self._asked:
-            is_idle = isinstance(provider, NoOpTracerProvider | ProxyTracerProvider)
-            self._asked, self._tracer = provider, None if is_idle else provider.get_tracer(_SCOPE)
+        if not self._is_settled:
+            provider = self._provider or trace.get_tracer_provider()
+            self._is_settled = not isinstance(provider, ProxyTracerProvider)
+            if self._is_settled and not isinstance(provider, NoOpTracerProvider):
+                self._tracer = provider.get_tracer(_SCOPE)
+                self._roots = RootSampling(self._tracer)
+                self.drops_poll = self._roots.drops
         return self._tracer
+
+    def _has_no_tracer(self) -> bool:
+        return self.tracer() is None
+
+    @property
+    def wants_polls(self) -> bool:
+        """Whether a poll may have a span. What is False becomes True where the global provider is set later."""
+        return self.tracer() is not None and self._roots is not None and not self._roots.drops_all
 
     def polled(
         self,
@@ -65,7 +80,7 @@ class Spans:
         seconds: float,
         error: Exception | None,
     ) -> None:
-        """A call for records has ended just now: it had records, or it failed."""
+        """A call for records has ended just now: it had records, or it failed, and ``drops_poll`` has said False."""
         tracer = self.tracer()
         if tracer is None:
             return

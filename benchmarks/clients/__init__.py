@@ -2,7 +2,7 @@
 
 It connects, and gets the metadata that its first Fetch needs. It starts the stopwatch, assigns all partitions of the
 topic from offset 0, without a group, takes ``job.max_records`` records at a time until it has ``job.records``, touches
-each, and stops the stopwatch. Then it closes the client and returns the Tally.
+of each what ``job.takes`` says, and stops the stopwatch. Then it closes the client and returns the Tally.
 """
 
 from __future__ import annotations
@@ -37,43 +37,57 @@ class Client:
 
 _AIOKC_CRC: Final = "yes (check_crcs)"
 _AIOKAFKA_CRC: Final = "yes (check_crcs)"
-_FEW: Final = frozenset({"100B-few"})
-_PLAINTEXT: Final = CASES.keys() - SECURE - SPECIAL
 _LIBRDKAFKA_CRC: Final = "yes (check.crcs=true; its default is false)"
+
+_100B: Final = frozenset({"100B-none-value", "100B-none"})
+_UNCOMPRESSED: Final = _100B | {"1kB-none-value", "1kB-none"}
+_ALL_TAKEN: Final = frozenset(case.name for case in CASES.values() if case.takes == "all") - SPECIAL
+#: A record at a time, slowly: one case says it.
+_ONE: Final = frozenset({"100B-none"})
+_FEW: Final = frozenset({"100B-few"})
 
 CLIENTS: Final = {
     client.name: client
     for client in (
         Client("aiokc", "aiokc getmany", "aiokc_getmany", "aiokc", "asyncio", _AIOKC_CRC),
-        Client("aiokc-uvloop", "aiokc getmany, uvloop", "aiokc_getmany", "aiokc", "uvloop", _AIOKC_CRC),
-        Client("aiokafka", "aiokafka getmany", "aiokafka_getmany", "aiokafka", "asyncio", _AIOKAFKA_CRC),
-        Client("aiokafka-uvloop", "aiokafka getmany, uvloop", "aiokafka_getmany", "aiokafka", "uvloop", _AIOKAFKA_CRC),
         Client(
-            "confluent-aio", "confluent AIOConsumer", "confluent_aio", "confluent-kafka", "asyncio", _LIBRDKAFKA_CRC
+            "aiokc-uvloop",
+            "aiokc getmany, uvloop",
+            "aiokc_getmany",
+            "aiokc",
+            "uvloop",
+            _AIOKC_CRC,
+            _UNCOMPRESSED | SECURE,
+        ),
+        Client("aiokafka", "aiokafka getmany", "aiokafka_getmany", "aiokafka", "asyncio", _AIOKAFKA_CRC),
+        Client(
+            "aiokafka-uvloop",
+            "aiokafka getmany, uvloop",
+            "aiokafka_getmany",
+            "aiokafka",
+            "uvloop",
+            _AIOKAFKA_CRC,
+            _100B,
+        ),
+        Client(
+            "confluent-aio",
+            "confluent AIOConsumer",
+            "confluent_aio",
+            "confluent-kafka",
+            "asyncio",
+            _LIBRDKAFKA_CRC,
         ),
         Client("confluent", "confluent consume", "confluent_consume", "confluent-kafka", None, _LIBRDKAFKA_CRC),
-        Client("kafka-python", "kafka-python poll", "kafka_python_poll", "kafka-python", None, "yes (check_crcs)"),
-        Client("java", "Java ConsumerPerformance", "consumer_performance", "", None, "yes (check.crcs=true)"),
+        Client(
+            "kafka-python", "kafka-python poll", "kafka_python_poll", "kafka-python", None, "yes (check_crcs)", _ONE
+        ),
+        Client(
+            "java", "Java ConsumerPerformance", "consumer_performance", "", None, "yes (check.crcs=true)", _ALL_TAKEN
+        ),
         Client("franz-go", "franz-go PollFetches", "franz_go", "", None, "yes (always)"),
-        Client("socket", "bare socket, bytes dropped", "bare_socket", "", None, "no", frozenset(_PLAINTEXT)),
-        Client(
-            "aiokc-columns",
-            "aiokc read_columns",
-            "aiokc_columns",
-            "aiokc",
-            "asyncio",
-            _AIOKC_CRC,
-            frozenset({"100B-none", "1kB-none"}),
-        ),
-        Client(
-            "aiokc-iterator",
-            "aiokc async for",
-            "aiokc_iterator",
-            "aiokc",
-            "asyncio",
-            _AIOKC_CRC,
-            frozenset({"100B-none"}),
-        ),
+        Client("socket", "bare socket, bytes dropped", "bare_socket", "", None, "no", _ALL_TAKEN & _UNCOMPRESSED),
+        Client("aiokc-columns", "aiokc read_columns", "aiokc_columns", "aiokc", "asyncio", _AIOKC_CRC, _UNCOMPRESSED),
+        Client("aiokc-iterator", "aiokc async for", "aiokc_iterator", "aiokc", "asyncio", _AIOKC_CRC, _ONE),
         Client(
             "aiokafka-iterator",
             "aiokafka async for",
@@ -81,7 +95,7 @@ CLIENTS: Final = {
             "aiokafka",
             "asyncio",
             _AIOKAFKA_CRC,
-            frozenset({"100B-none"}),
+            _ONE,
         ),
         Client(
             "aiokc-pure",

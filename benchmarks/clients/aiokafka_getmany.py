@@ -5,11 +5,11 @@ from __future__ import annotations
 from ..measuring.job import Job
 from ..measuring.stopwatch import Stopwatch
 from ..measuring.tally import Tally
-from .options.aiokafka import assign_all, consumer
+from .options.aiokafka import assign_all, consumer, partitions_of
 
 
 async def consume(job: Job, stopwatch: Stopwatch) -> Tally:
-    tally = Tally()
+    tally = Tally(takes=job.takes)
     async with consumer(job) as reader:
         stopwatch.start()
         assign_all(reader, job)
@@ -18,4 +18,5 @@ async def consume(job: Job, stopwatch: Stopwatch) -> Tally:
             for records in batches.values():
                 tally.add_records(records)
         stopwatch.stop()
+        tally.ended_at([await reader.position(partition) for partition in partitions_of(job)])
     return tally

@@ -14,7 +14,10 @@ from .options.aiokc import client
 
 
 async def consume(job: Job, stopwatch: Stopwatch) -> Tally:
-    records = data_bytes = offset_sum = 0
+    columns = ("value",) if job.takes == "value" else ("key", "value", "offset")
+    tally = Tally(takes=job.takes)
+    ends: dict[TopicPartition, int] = {}
+    offset_sum = 0
     # The first sum initialises pyarrow's functions, which holds the loop for 8 ms.
     pyarrow.compute.sum(pyarrow.compute.binary_length(pyarrow.array([b""])))
     counts = [len(range(number, job.records, job.partitions)) for number in range(job.partitions)]
@@ -22,11 +25,16 @@ async def consume(job: Job, stopwatch: Stopwatch) -> Tally:
         await reader.list_topics([job.topic])
         stopwatch.start()
         ranges = {TopicPartition(job.topic, number): (0, count) for number, count in enumerate(counts)}
-        async for batch in reader.read_columns(ranges, columns=("key", "value", "offset")):
+        async for batch in reader.read_columns(ranges, columns=columns):
             table = pyarrow.record_batch(batch)
-            records += table.num_rows
-            for name in ("key", "value"):
-                data_bytes += pyarrow.compute.sum(pyarrow.compute.binary_length(table.column(name))).as_py()
-            offset_sum += pyarrow.compute.sum(table.column("offset")).as_py()
+            tally.records += table.num_rows
+            for name in columns:
+                if name == "offset":
+                    offset_sum += pyarrow.compute.sum(table.column(name)).as_py()
+                else:
+                    tally.data_bytes += pyarrow.compute.sum(pyarrow.compute.binary_length(table.column(name))).as_py()
+            ends |= {partition: end.offset for partition, end in batch.next_offsets.items()}
         stopwatch.stop()
-    return Tally(records, data_bytes, offset_sum)
+    tally.offset_sum = offset_sum
+    tally.ended_at(ends.values())
+    return tally

@@ -12,14 +12,16 @@ from .options.librdkafka import settings
 
 
 async def consume(job: Job, stopwatch: Stopwatch) -> Tally:
-    tally = Tally()
+    tally = Tally(takes=job.takes)
+    partitions = [TopicPartition(job.topic, number, 0) for number in range(job.partitions)]
     async with AIOConsumer(settings(job)) as consumer:
         await consumer.list_topics(job.topic, timeout=10)
         stopwatch.start()
-        await consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
+        await consumer.assign(partitions)
         while tally.records < job.records:
             # consume() waits for as many records as asked for: asking for more than are left costs a timeout.
             wanted = min(job.max_records, job.records - tally.records)
             tally.add_messages(await consumer.consume(wanted, timeout=1.0))
         stopwatch.stop()
+        tally.ended_at([partition.offset for partition in await consumer.position(partitions)])
     return tally

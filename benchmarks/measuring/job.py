@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypedDict
 
+from ..cases import Takes
+
 # The same for every client that knows the setting; these are Java's defaults.
 FETCH_MAX_BYTES: Final = 52_428_800
 MAX_PARTITION_FETCH_BYTES: Final = 1_048_576
@@ -41,6 +43,7 @@ FETCH_SETTINGS: Final[FetchSettings] = {
 class Job:
     """Read all ``records`` records of the topic with one client, at most ``max_records`` at a time.
 
+    ``takes`` is what the program takes of each: its key, value and offset ("all"), or its value alone ("value").
     ``cpu`` is the processor that the process is bound to; None: all processors. ``security_protocol`` is Kafka's;
     ``ca`` is the PEM file of the broker's certificate authority, and ``user`` logs in with SCRAM-SHA-512.
     """
@@ -56,6 +59,7 @@ class Job:
     ca: str = ""
     user: str = ""
     password: str = ""
+    takes: Takes = "all"
 
     @property
     def tls(self) -> bool:
@@ -86,7 +90,7 @@ class Stalls:
 class Measurement:
     """What one process measured, and what it read.
 
-    ``data_bytes`` is the size of all keys and values; if the client rounds it, the error is at most
+    ``data_bytes`` is the size of all keys and values, or of all values; if the client rounds it, the error is at most
     ``data_bytes_error``. ``offset_sum`` is None for a client that shows no offsets.
     """
 

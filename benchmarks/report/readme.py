@@ -1,4 +1,4 @@
-"""Publishing a run: writes its table into README.md, between two markers, and its JSON and its plot beside it."""
+"""Publishing a run: its aims and table in README.md, between two markers, its JSON, and its picture."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Final
 
 from .plot import draw
 from .results import Results
-from .summary import summarize
 from .table import render
 
 FOLDER: Final = Path(__file__).resolve().parents[1]
+#: Those of the documentation, for its home page and the README of the project.
+PICTURES: Final = FOLDER.parent / "docs" / "pictures"
 BEGIN: Final = "<!-- results: written by python -m benchmarks --write-readme -->"
 END: Final = "<!-- end of results -->"
 LEAST_ROUNDS: Final = 3
@@ -20,8 +21,10 @@ class Unpublishable(Exception):
     """The run must not be published; str() says why."""
 
 
-def publish(results: Results, folder: Path = FOLDER) -> None:
-    """Write results.json and results.svg into the folder, and the table into its README.md.
+def publish(results: Results, folder: Path = FOLDER, pictures: Path = PICTURES) -> None:
+    """Write results.json and results.svg into the folder, and the aims and the table into its README.md.
+
+    ``pictures`` gets the picture twice, for light and for dark pages.
 
     Raises Unpublishable if rows failed, or if the run was a quick one or had studies only.
     """
@@ -33,13 +36,19 @@ def publish(results: Results, folder: Path = FOLDER) -> None:
         raise Unpublishable(
             f"a quick run, or one of fewer than {LEAST_ROUNDS} rounds, shows that it works, not how fast"
         )
-    rows = summarize(results)
     readme = folder / "README.md"
-    section = f"{render(results)}\n\n![Records per second of each client](results.svg)\n"
+    section = f"![Bars: records per second of aiokc and other clients](results.svg)\n\n{render(results)}\n"
     text = replace_section(readme.read_text(), section)
     results.write(folder / "results.json")
-    draw(rows, folder / "results.svg")
+    write_pictures(results, folder, pictures)
     readme.write_text(text)
+
+
+def write_pictures(results: Results, folder: Path = FOLDER, pictures: Path = PICTURES) -> None:
+    """Draw the run anew."""
+    (folder / "results.svg").write_text(draw(results))
+    for theme in ("light", "dark"):
+        (pictures / f"benchmark-{theme}.svg").write_text(draw(results, theme))
 
 
 def replace_section(text: str, section: str, begins: str = BEGIN, ends: str = END) -> str:

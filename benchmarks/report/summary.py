@@ -30,6 +30,7 @@ class Figures:
     """What the rounds of one client in one case came to. ``stalls`` holds medians of p50 and p99, and the worst of all.
 
     ``relative`` is its median of records per second divided by aiokc's in the same case; None without aiokc's.
+    ``rates`` and ``stall_p99s`` are those of the rounds, in their order.
     """
 
     records_per_second: Spread
@@ -38,6 +39,8 @@ class Figures:
     peak_mebibytes: float
     stalls: Stalls | None
     relative: float | None = None
+    rates: tuple[float, ...] = ()
+    stall_p99s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ def _row(case: Case, client: str, outcomes: Sequence[Outcome], reference: float 
     failures = tuple(f"round {outcome.round}: {outcome.failure}" for outcome in outcomes if outcome.failure)
     if failures:
         return Row(case, client, None, failures)
-    rates = Spread.of(_rates(outcomes, client))
+    by_round = _rates(outcomes, client)
+    rates = Spread.of(by_round)
     measurements = [outcome.measurement for outcome in outcomes if outcome.measurement]
     figures = Figures(
         records_per_second=rates,
@@ -79,6 +83,8 @@ def _row(case: Case, client: str, outcomes: Sequence[Outcome], reference: float 
         peak_mebibytes=median(found.peak_rss for found in measurements) / (1 << 20),
         stalls=_stalls(measurements),
         relative=rates.median / reference if reference else None,
+        rates=tuple(by_round),
+        stall_p99s=tuple(found.stalls.p99 for found in measurements if found.stalls),
     )
     return Row(case, client, figures)
 

@@ -1,4 +1,4 @@
-"""Renders a run as Markdown that also reads well in a terminal: conditions, table, aims, studies."""
+"""Renders a run as Markdown that also reads well in a terminal: conditions, aims, table, studies, further aims."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..clients import CLIENTS, REFERENCE
 from ..measuring.job import Stalls
 from ..studies import Study
 from ..studies import render as render_study
+from .aims import render_aims
 from .bars import render_verdicts, verdicts
 from .results import Results
 from .summary import Figures, Row, summarize
@@ -31,16 +32,16 @@ _NOTHING: Final = "-"
 def render(results: Results) -> str:
     """Return everything about a run: its conditions, its figures, and the aims."""
     rows = summarize(results)
-    tables = (
-        f"{render_table(rows) if rows else ''}{render_studies(results.studies)}{render_verdicts(verdicts(results))}"
-    )
-    return f"{render_header(results)}\n\n{tables}"
+    tables = [render_aims(rows), render_table(rows) if rows else ""]
+    further = render_verdicts(verdicts(results), "What else is aimed at")
+    found = "\n\n".join(filter(None, tables)) + render_studies(results.studies) + further
+    return f"{render_header(results)}\n\n{found}"
 
 
 def render_header(results: Results) -> str:
     """The environment and the settings, one line each."""
     settings = results.settings
-    lines = [f"{name}: {value}" for name, value in results.environment.items()]
+    lines = [f"{name}: {value}" for name, value in results.environment.items()]  # a warning is the first of them
     lines.append("fetch settings of all clients: " + ", ".join(f"{k}={v}" for k, v in settings["fetch"].items()))
     lines += [f"checksums, {label}: {crc}" for label, crc in _checksums(settings["clients"]).items()]
     lines.append(

@@ -1,7 +1,7 @@
 """Draws the pictures of the documentation from real runs: ``python docs/site/pictures.py [NAME…]`` (all: no name).
 
-The terminal shows a real command on a cluster in Python; the timeline shows two real groups; the plot is that of the
-last benchmark. Each is drawn twice, for light and for dark pages.
+The terminal shows a real command on a cluster in Python; the timeline shows two real groups. Each is drawn twice, for
+light and for dark pages. The benchmark draws its picture itself, when it is published.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-import plot
 import recording
 import timeline
 from drawing import PALETTES, Palette
@@ -59,15 +58,9 @@ async def rebalance() -> Draw:
     return lambda palette: timeline.draw(runs, palette)
 
 
-async def benchmark() -> Draw:
-    measured = plot.rates(ROOT / "benchmarks" / "results.json")
-    return lambda palette: plot.draw(measured, palette)
-
-
 DRAWN: Final[dict[str, Callable[[], Coroutine[Any, Any, Draw]]]] = {
     "lag": lag,
     "rebalance": rebalance,
-    "benchmark": benchmark,
 }
 
 

@@ -10,7 +10,7 @@ CASE = Case("100B-none", 100, "none", 1000)
 
 
 def measurement(seconds: float = 1.0, cpu_seconds: float = 0.5, stalls: Stalls | None = None) -> Measurement:
-    """A complete read of CASE."""
+    """A complete read of CASE: 1,000 records."""
     return Measurement(
         seconds=seconds,
         cpu_seconds=cpu_seconds,
@@ -22,12 +22,13 @@ def measurement(seconds: float = 1.0, cpu_seconds: float = 0.5, stalls: Stalls |
     )
 
 
-def results(*, quick: bool = False, **rounds: list[Measurement | str]) -> Results:
-    """A run of CASE: for each client the results of its rounds, or why it failed."""
+def results(case: Case = CASE, *, quick: bool = False, **rounds: list[Measurement | str]) -> Results:
+    """A run of one case: for each client the results of its rounds, or why it failed. "franz_go" is franz-go."""
+    rounds = {client.replace("_", "-"): founds for client, founds in rounds.items()}
     outcomes = [
-        Outcome(number, CASE.name, client, None, found)
+        Outcome(number, case.name, client, None, found)
         if isinstance(found, str)
-        else Outcome(number, CASE.name, client, found)
+        else Outcome(number, case.name, client, found)
         for client, founds in rounds.items()
         for number, found in enumerate(founds, 1)
     ]
@@ -40,4 +41,4 @@ def results(*, quick: bool = False, **rounds: list[Measurement | str]) -> Result
         "client_cpu": None,
         "quick": quick,
     }
-    return Results({"Python": "CPython 3.11"}, settings, [CASE], outcomes)
+    return Results({"Python": "CPython 3.11"}, settings, [case], outcomes)

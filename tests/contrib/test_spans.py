@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from opentelemetry import baggage, trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, Tracer, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBasedTraceIdRatio, Sampler
 from opentelemetry.semconv._incubating.attributes import messaging_attributes, server_attributes
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
@@ -337,6 +337,50 @@ def test_what_is_not_sampled_is_not_exported_and_keeps_its_context() -> None:
         assert traced.exporter.get_finished_spans() == ()
 
     virtually(story)
+
+
+@pytest.mark.parametrize("sampler", [ALWAYS_OFF, ParentBasedTraceIdRatio(0.0)])
+def test_a_poll_that_is_not_sampled_has_no_span_at_all(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would cost a sixth of what reading the batch does."""
+    traced, started = Traced(sampler=sampler), []
+    start_span = Tracer.start_span
+
+    def counted(self: Tracer, name: str, *args: Any, **options: Any) -> Any:
+        started.append(name)
+        return start_span(self, name, *args, **options)
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", produced(), produced())
+        async with consumer(cluster, "t", group_id="g") as reader:
+            telemetry = instrument(reader, tracer_provider=traced.provider)
+            with telemetry.process(await reader.getone()):
+                pass
+            await reader.getmany()
+
+    monkeypatch.setattr(Tracer, "start_span", counted)
+    virtually(story)
+    assert started == ["process t"], "its context is what a handler passes on"
+
+
+def test_a_provider_that_is_set_later_gets_the_spans_from_there_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = Traced()
+
+    async def story(cluster: Cluster) -> None:
+        async with consumer(cluster, "t", group_id="g") as reader:
+            instrument(reader)
+            cluster.append("t", produced())
+            await reader.getmany()
+            monkeypatch.setattr(trace, "get_tracer_provider", lambda: traced.provider)
+            for _ in range(2):
+                assert await reader.getmany(timeout_ms=1_000) == {}
+                waiting = asyncio.ensure_future(reader.getmany(max_records=1))
+                await asyncio.sleep(0.1)
+                cluster.append("t", produced(), produced())
+                await waiting
+                await reader.getmany()
+
+    virtually(story)
+    assert len(traced("poll t")) == 4
 
 
 def test_of_a_batch_that_is_not_sampled_no_record_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,8 @@ class Introspection:
     def observe(self, observer: Observer) -> None:
         """Tell ``observer`` of each batch, commit and rebalance from now on, beside the option ``observer``.
 
-        Raises ConfigError for what is no Observer. To add one twice changes nothing.
+        Raises ConfigError for what is no Observer. One that is added twice is told once; its ``least_seconds`` is read
+        again.
         """
         check_observer("observer", observer)
         self._runtime.observers.add(observer)

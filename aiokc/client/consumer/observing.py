@@ -22,28 +22,44 @@ class Observers:
     """The observers of one consumer. ``all`` is empty for most consumers: then nothing is measured for them."""
 
     def __init__(self, first: Observer | None) -> None:
-        self.all: tuple[Observer, ...] = () if first is None else (first,)
+        self.all: tuple[Observer, ...] = ()
+        #: With the least time of a call that each is told of. What the last batch has left in the processor's caches is
+        #: not this code: a call of Python costs several times here what it costs in a loop of its own.
+        self._hearing: tuple[tuple[Observer, float], ...] = ()
+        self._least = 0.0  # of them all
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        if first is not None:
+            self.add(first)
 
     def add(self, observer: Observer) -> None:
-        if observer not in self.all:
-            self.all = (*self.all, observer)
+        self._set(self.all if observer in self.all else (*self.all, observer))
 
     def remove(self, observer: Observer) -> None:
-        self.all = tuple(one for one in self.all if one is not observer)
+        self._set(tuple(one for one in self.all if one is not observer))
+
+    def _set(self, observers: tuple[Observer, ...]) -> None:
+        self.all = observers
+        self._hearing = tuple((one, getattr(one, "least_seconds", 0.0)) for one in observers)
+        self._least = min((least for _, least in self._hearing), default=0.0)
 
     def batch(
         self,
         partitions: Mapping[TopicPartition, Sequence[ConsumerRecord[Any, Any]]],
-        count: int,
         seconds: float,
         error: Exception | None = None,
+        count: int | None = None,
     ) -> None:
-        for one in self.all:
-            try:
-                one.batch(partitions, count, seconds, error)
-            except USER_ERRORS as failure:
-                self._complain(one, "batch", failure)
+        """A call for records is over. ``count`` None: so many as are in ``partitions``."""
+        if seconds < self._least and error is None:
+            return
+        if count is None:
+            count = sum(map(len, partitions.values()))
+        for one, least in self._hearing:
+            if seconds >= least or error is not None:
+                try:
+                    one.batch(partitions, count, seconds, error)
+                except USER_ERRORS as failure:
+                    self._complain(one, "batch", failure)
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], seconds: float, error: Exception | None

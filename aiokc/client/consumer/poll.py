@@ -77,7 +77,7 @@ class Poll(Generic[K, V]):
     def _failed(self, began: float | None, error: Exception) -> None:
         """Tell the observers that a call has raised ``error``; the end of a consumer that is stopped is no error."""
         if began is not None and not isinstance(error, ConsumerClosed | UsageError):
-            self._runtime.observers.batch({}, 0, asyncio.get_running_loop().time() - began, error)
+            self._runtime.observers.batch({}, asyncio.get_running_loop().time() - began, error)
 
     def _raise_first(self, only: frozenset[TopicPartition] | None) -> bool:
         """Raise the errors that come before any record, and those that had to wait since the last call had records.
@@ -171,7 +171,7 @@ class Poll(Generic[K, V]):
         if has_seen_all and batch:
             self.lease.begin(as_of)
         if began is not None and batch:
-            runtime.observers.batch(batch, sum(map(len, batch.values())), time() - began)
+            runtime.observers.batch(batch, time() - began)
         return batch
 
     async def _hand_out_columns(
@@ -201,5 +201,5 @@ class Poll(Generic[K, V]):
             runtime.polling_ends()
             user.leaves()
         if began is not None and columns:
-            runtime.observers.batch(dict.fromkeys(columns.next_offsets, ()), len(columns), time() - began)
+            runtime.observers.batch(dict.fromkeys(columns.next_offsets, ()), time() - began, count=len(columns))
         return columns

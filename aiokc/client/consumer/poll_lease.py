@@ -20,8 +20,8 @@ class PollLease:
     lease ends with the time slice that the poll began, a millisecond after it at most. So the group's clock, which
     stands still meanwhile, is wrong by no more than that.
 
-    There is no lease where records are more than taken: with deserializers, interceptors or observers. And it serves
-    only a call that the partition in turn can fill; any other call is a poll.
+    There is no lease where records are more than taken: with deserializers or interceptors. Observers hear of its
+    batches as of a poll's. And it serves only a call that the partition in turn can fill; any other call is a poll.
     """
 
     def __init__(self, runtime: ConsumerRuntime, user: SingleUser) -> None:
@@ -33,8 +33,7 @@ class PollLease:
 
     def begin(self, as_of: int) -> None:
         """A poll of this task has looked at everything since the count of changes was ``as_of``, and has records."""
-        runtime = self._runtime
-        if runtime.hands_out_raw_records and not runtime.observers.all:
+        if self._runtime.hands_out_raw_records:
             self._task, self._as_of = asyncio.current_task(), as_of
 
     def take(self, most: int) -> ConsumerRecords[Any, Any] | None:
@@ -52,5 +51,8 @@ class PollLease:
         runtime.subscription.mark_processed()
         batch = runtime.collector.take_in_turn(most, ends)
         if batch is not None:
-            runtime.polls.took(began, loop.time())
+            now = loop.time()
+            runtime.polls.took(began, now)
+            if runtime.observers.all:
+                runtime.observers.batch(batch, now - began, count=most)
         return batch

@@ -109,7 +109,7 @@ class RecordStream:
         (tp, records, seconds), self._unreported = self._unreported, None
         if self._open is not None:
             records += self._open[0].ready[: self._count]
-        self._runtime.observers.batch({tp: records}, len(records), seconds)
+        self._runtime.observers.batch({tp: records}, seconds)
 
     def close(self) -> None:
         """End the stream, and take the records that it handed out from the buffer."""

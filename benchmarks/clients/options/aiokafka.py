@@ -33,9 +33,13 @@ def _security(job: Job) -> dict[str, Any]:
     return options
 
 
+def partitions_of(job: Job) -> list[TopicPartition]:
+    return [TopicPartition(job.topic, number) for number in range(job.partitions)]
+
+
 def assign_all(reader: AIOKafkaConsumer, job: Job) -> None:
     """Assign all partitions of the topic, from offset 0."""
-    partitions = [TopicPartition(job.topic, number) for number in range(job.partitions)]
+    partitions = partitions_of(job)
     reader.assign(partitions)
     for partition in partitions:
         reader.seek(partition, 0)

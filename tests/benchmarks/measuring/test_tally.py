@@ -40,6 +40,26 @@ def test_records_and_messages_are_counted_alike() -> None:
         assert (tally.records, tally.data_bytes, tally.offset_sum) == (3, 24, 3)
 
 
+def test_where_values_alone_are_taken_the_positions_give_the_sum_of_the_offsets() -> None:
+    class Value:
+        """It has nothing else."""
+
+        value = b"value"
+
+    tally = Tally(takes="value")
+    tally.add_records([Value(), Value()])  # type: ignore[list-item]
+    tally.add_messages([Message(None, b"value", 7)])
+    tally.ended_at([3, 1])
+    assert (tally.records, tally.data_bytes, tally.offset_sum) == (3, 15, 0 + 1 + 2 + 0)
+
+
+def test_where_all_is_taken_the_positions_say_nothing() -> None:
+    tally = Tally()
+    tally.add_records([Record(b"key", b"value", 7)])
+    tally.ended_at([99])
+    assert tally.offset_sum == 7
+
+
 def test_a_message_that_is_an_error_is_raised() -> None:
     with pytest.raises(RuntimeError, match="_TRANSPORT"):
         Tally().add_messages([Message(b"key", b"value", 0), Message(None, b"broken", 0)])

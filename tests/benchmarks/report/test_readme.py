@@ -13,23 +13,26 @@ from ..examples import measurement, results
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "README.md").write_text(f"# Title\n\n{BEGIN}\n\nold\n\n{END}\n\nafter\n")
+    (tmp_path / "pictures").mkdir()
     return tmp_path
 
 
 def test_the_table_replaces_what_is_between_the_markers(folder: Path) -> None:
     found = results(aiokc=[measurement()] * 3)
-    publish(found, folder)
+    publish(found, folder, folder / "pictures")
 
     text = (folder / "README.md").read_text()
-    assert text.startswith(f"# Title\n\n{BEGIN}\n\n- Python")
+    assert text.startswith(f"# Title\n\n{BEGIN}\n\n![Bars: ")
+    assert "(results.svg)\n\n- Python" in text
     assert text.endswith(f"{END}\n\nafter\n")
     assert "old" not in text
     assert "| 100B-none | aiokc getmany" in text
     assert Results.read(folder / "results.json") == found
     first = (folder / "results.svg").read_bytes()
-    publish(found, folder)
+    publish(found, folder, folder / "pictures")
     assert (folder / "README.md").read_text() == text
     assert (folder / "results.svg").read_bytes() == first
+    assert {one.name for one in (folder / "pictures").iterdir()} == {"benchmark-light.svg", "benchmark-dark.svg"}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +47,7 @@ def test_the_table_replaces_what_is_between_the_markers(folder: Path) -> None:
 def test_a_run_that_proves_nothing_is_not_published(folder: Path, found: Results) -> None:
     before = (folder / "README.md").read_text()
     with pytest.raises(Unpublishable):
-        publish(found, folder)
+        publish(found, folder, folder / "pictures")
     assert (folder / "README.md").read_text() == before
     assert not (folder / "results.json").exists()
 

@@ -454,6 +454,36 @@ def test_an_observer_that_comes_in_between_hears_of_the_next_batch() -> None:
     alone(story)
 
 
+def test_an_observer_hears_of_the_batches_of_a_lease_and_ends_none() -> None:
+    class Waits(Observer):
+        """Hears of no batch that was in memory."""
+
+        least_seconds = 1.0
+        count = 0
+
+        def batch(self, partitions: Any, count: int, seconds: float, error: Exception | None) -> None:
+            self.count += count
+
+    class Offsets(Observer):
+        def __init__(self) -> None:
+            self.told: list[tuple[list[int], int]] = []
+
+        def batch(self, partitions: Any, count: int, seconds: float, error: Exception | None) -> None:
+            assert 0 <= seconds < 1.0
+            self.told.append(([record.offset for records in partitions.values() for record in records], count))
+
+    async def story(cluster: Cluster) -> None:
+        waits, offsets = Waits(), Offsets()
+        async with reading(cluster, observer=waits) as consumer:
+            await under_a_lease(consumer)
+            assert waits.count == 0
+            consumer.observe(offsets)
+            batch = await under_a_lease(consumer)
+            assert offsets.told[-1] == ([record.offset for records in batch.values() for record in records], 5)
+
+    alone(story)
+
+
 # What allows none
 
 

@@ -8,10 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.report.readme import write_pictures
+from benchmarks.report.results import Results
+
 from ..examples import ROOT
 from .programs import program
 
-drawing, plot, recording, timeline = (program(name) for name in ("drawing", "plot", "recording", "timeline"))
+drawing, recording, timeline = (program(name) for name in ("drawing", "recording", "timeline"))
 SVG = "{http://www.w3.org/2000/svg}"
 
 # It shows a number, waits for a line of input that never comes, and redraws as a live view does.
@@ -62,12 +65,12 @@ async def test_an_eager_rebalance_stops_all_partitions_and_a_cooperative_one_onl
         assert len(bars) >= 12 + 9 + 2
 
 
-def test_the_plot_is_that_of_the_last_benchmark() -> None:
-    measured = plot.rates(ROOT / "benchmarks" / "results.json")
-    assert {"aiokc", "aiokafka", "confluent-kafka"} <= {client for client, _ in measured}
-    for palette in drawing.PALETTES:
-        drawn = (ROOT / "docs" / "pictures" / f"benchmark-{palette.name}.svg").read_text(encoding="utf-8")
-        assert drawn == plot.draw(measured, palette), "draw it anew: python docs/site/pictures.py benchmark"
+def test_the_plot_is_that_of_the_last_benchmark(tmp_path: Path) -> None:
+    write_pictures(Results.read(ROOT / "benchmarks" / "results.json"), tmp_path, tmp_path)
+    anew = "draw it anew: python -m benchmarks --read benchmarks/results.json --write-readme"
+    for drawn in tmp_path.iterdir():
+        folder = ROOT / "benchmarks" if drawn.name == "results.svg" else ROOT / "docs" / "pictures"
+        assert (folder / drawn.name).read_text(encoding="utf-8") == drawn.read_text(encoding="utf-8"), anew
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "pictures").glob("*.svg")), ids=lambda path: path.stem)

@@ -139,6 +139,7 @@ def test_commits_of_every_kind_are_told() -> None:
             await reader.wait_assigned()
             await reader.position(T1)  # otherwise the first records may come before it, and the commit lacks it
             await reader.getmany(T0, max_records=2)
+            await reader.position(T1)  # it may be looked up while records of T0 come
             await reader.commit()
             assert heard.commits == [({T0: 2, T1: 0}, "")]
             assert heard.tasks == [asyncio.current_task()], "in the context of the call, for spans"
@@ -233,6 +234,41 @@ def test_an_observer_may_come_later_and_go() -> None:
     virtually(story)
 
 
+def test_an_observer_may_leave_out_what_took_less() -> None:
+    class Waiting(Heard):
+        least_seconds = 1.0
+
+    async def story(cluster: Cluster) -> None:
+        all_of_it, waits = Heard(), Waiting()
+        cluster.append("t", b"1", b"2")
+        async with consumer(cluster, observer=waits, value_deserializer=int) as reader:
+            reader.assign([T0])
+            await reader.getmany(max_records=1)
+            reader.observe(all_of_it)
+            await reader.getmany(max_records=1)
+            waiting = asyncio.ensure_future(reader.getmany())
+            await asyncio.sleep(2.0)
+            cluster.append("t", b"3", b"four", b"5")
+            await waiting
+            with pytest.raises(DeserializationFailed):
+                await reader.getmany()
+            told = [({T0: [2]}, 1, 2.0, ""), ({}, 0, 0.0, "DeserializationFailed")]
+            assert waits.batches == told, "an error is told however quick it was"
+            assert all_of_it.batches == [({T0: [1]}, 1, 0.0, ""), *told]
+            waits.least_seconds = 0.0
+            reader.observe(waits)
+            reader.seek(T0, 0)
+            await reader.getmany(max_records=1)
+            assert waits.batches[2:] == all_of_it.batches[3:]
+            assert [batch for batch, *_ in waits.batches[2:]] == [{T0: [0]}]
+
+    virtually(story)
+
+
+class Unclear(Heard):
+    least_seconds = "1 ms"
+
+
 class Asynchronous(Heard):
     async def batch(self, *args: Any) -> None:  # type: ignore[override]
         """A mistake: no consumer awaits it."""
@@ -244,6 +280,7 @@ class Asynchronous(Heard):
         (Heard, "observer is the class Heard: give an instance of it"),
         (print, "observer must be an aiokc.Observer, with batch"),
         (Asynchronous(), "Asynchronous.batch must be a plain function"),
+        (Unclear(), "least_seconds of observer must be a number of seconds, not '1 ms'"),
     ],
 )
 async def test_what_is_no_observer_is_refused(given: Any, told: str) -> None:
