@@ -129,6 +129,28 @@ def test_many_rows() -> None:
         assert_same(header, payload, [(0, END, rows, MB), *WHOLE])
 
 
+@pytest.mark.parametrize("unit", ["ms", "us"])
+@pytest.mark.parametrize("names", [EVERYTHING, ("value",), ("key", "offset"), ("timestamp", "headers")])
+def test_keys_and_values_of_all_lengths(names: Sequence[str], unit: str) -> None:
+    """Those that are copied in pieces, and longer ones; with some headers, nulls and times beyond microseconds."""
+    lengths = [*range(140), 8_191, 8_192, 200, 0, (1 << 20) - 1, 1 << 20, 31]
+    records = [
+        NewRecord(
+            None if length % 29 == 1 else bytes([length % 251]) * length,
+            None if length % 3 == 2 else b"k" * (length % 130),
+            (("h", b"v"),) if length % 17 == 5 else (),
+            1_000 + length - 70,
+        )
+        for length in lengths
+    ]
+    for some in (records, records[:7], records[::-1]):
+        header, payload = batch(some, base_offset=77)
+        found = assert_same(header, payload, [(0, 90, 5, MB), (80, END, 3, 999), (0, END, ALL, 1 << 40)], names, unit)
+        assert sum(count for count in found[:-1] if isinstance(count, int)) >= len(some) - 3
+    far = [*records[:100], NewRecord(b"v", timestamp=(1 << 63) // 1000), *records[:20]]
+    assert_same(*batch(far), WHOLE, names, unit)
+
+
 # Records that are objects already
 
 
