@@ -378,16 +378,28 @@ def test_the_buffers_of_a_batch_are_not_used_again_while_it_has_a_holder() -> No
             assert table.column("value").to_pylist() == [b"%d" % which * 9] * (1 + which % 7)
 
 
-def test_a_batch_that_is_mostly_room_gives_it_back() -> None:
+def test_batches_that_are_mostly_room_give_it_back_if_many_are_held() -> None:
     big, small = [NewRecord(bytes(30_000))] * 100, [NewRecord(bytes(10))]
-    del (kept := [built(big, ["value"])])[:]  # its buffers are spare now
+    kept: list[Any] = []
+
+    def hold_another() -> int:
+        """Hold a small batch, in the buffers of a big one that were spare."""
+        built(big, ["value"])
+        before = tracemalloc.get_traced_memory()[0]
+        kept.append(built(small, ["value"]))
+        return tracemalloc.get_traced_memory()[0] - before
+
     tracemalloc.start()
     try:
-        kept = [built(small, ["value"]) for _ in range(5)]
-        assert tracemalloc.get_traced_memory()[0] < 100_000
+        for _ in range(2):
+            changes = [hold_another() for _ in range(20)]
+            assert min(changes) < -2_000_000, "later ones are trimmed"
+            assert tracemalloc.get_traced_memory()[0] < 16 * MB + 4 * 8 * MB + 100_000
+            assert pa.record_batch(kept[0]).column("value").to_pylist() == [bytes(10)]
+            kept.clear()
+        assert abs(hold_another()) < 100_000, "what is not held any more does not count"
     finally:
         tracemalloc.stop()
-    assert pa.record_batch(kept[0]).column("value").to_pylist() == [bytes(10)]
 
 
 def test_what_is_no_builder() -> None:
