@@ -117,7 +117,7 @@ async def write_over(kafka: SecureKafka, topic: str, way: Way, sessions: int, tr
             assert producer.metrics().failed_requests == 0
             assert producer.metrics().retries == 0
     wanted = [b"%d" % number for number in range(next(numbers))]
-    plain = {"bootstrap_servers": kafka.bootstrap, "isolation_level": "read_committed"}
+    plain: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap, "isolation_level": "read_committed"}
     async with Consumer(topic, auto_offset_reset="earliest", **plain) as reader, asyncio.timeout(30):
         found: list[bytes | None] = []
         while len(found) < len(wanted):
