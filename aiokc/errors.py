@@ -456,9 +456,22 @@ def is_retriable(code: int) -> bool:
     return isinstance(known, ErrorCode) and (known.retriable or known is ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def broker_error(code: int, message: str = "") -> BrokerError:
-    """Return the exception for an error code: a subclass of BrokerError if there is one for it, else BrokerError."""
+def broker_error(code: int, message: str = "", *, needs: str = "") -> BrokerError:
+    """Return the exception for an error code: a subclass of BrokerError if there is one for it, else BrokerError.
+
+    ``needs`` is the permission (READ, DESCRIBE, ...) that was missing, if the code says that one was.
+    """
+    if needs and (resource := _RESOURCES.get(code)) is not None:
+        message += f": this principal needs the {needs} permission on the {resource}"
     return _SUBCLASS.get(code, BrokerError)(code, message)
+
+
+_RESOURCES: dict[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+}
 
 
 _SUBCLASS: dict[int, type[BrokerError]] = {

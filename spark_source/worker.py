@@ -37,8 +37,10 @@ _SPARK_LOGS: Final = "PYSPARK_SPARK_SESSION_UUID"
 
 # Spark's JVM side is slow on batches below 1 MB and far above 8 MB.
 _BATCH_BYTES: Final = 4 << 20
-# The limit of batches that Spark has not taken yet; the client's own fetch_buffer_bytes come on top.
-_QUEUE_BYTES: Final = 16 << 20
+# The limit of batches that Spark has not taken yet; the client's own fetch_buffer_bytes come on top. With the one that
+# is being filled and the one that is being written, these are as many as the decoder keeps the memory of: more of them
+# would cost new memory, and a page fault for every 4 KiB.
+_QUEUE_BYTES: Final = 8 << 20
 _STOP_TIMEOUT: Final = 5.0
 # How long a task that is about to fail checks whether its topics still exist.
 _LOOK_MS: Final = 10_000

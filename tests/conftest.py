@@ -125,7 +125,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[N
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if _BROKERS.intersection(getattr(item, "fixturenames", ())):
+        if _BROKERS.intersection(getattr(item, "fixturenames", ())) or _is_at_kafka(item):
             item.add_marker(pytest.mark.kafka)
         if "uvloop" in item.name:
             _end_a_hang_on_uvloop(item)
@@ -149,7 +149,17 @@ def _leave_out_what_is_too_new(config: pytest.Config, items: list[pytest.Item]) 
 def _runs_on(old: str, item: pytest.Item) -> bool:
     mark = item.get_closest_marker("every_kafka")
     on_one_broker = {"kafka", "secure_kafka", "either"}.intersection(getattr(item, "fixturenames", ()))
-    return bool(on_one_broker and mark is not None and release(old) >= release(mark.kwargs.get("since", "0.0")))
+    return bool(
+        (on_one_broker or _is_at_kafka(item))
+        and mark is not None
+        and release(old) >= release(mark.kwargs.get("since", "0.0"))
+    )
+
+
+def _is_at_kafka(item: pytest.Item) -> bool:
+    """Return whether the place of the test is a real Kafka: see tests/security/actors/places.py."""
+    called = getattr(item, "callspec", None)
+    return called is not None and called.params.get("place") == "kafka"
 
 
 def _end_a_hang_on_uvloop(item: pytest.Item) -> None:

@@ -1,7 +1,7 @@
 /* Appends rows to a ColumnBuilder: from a RecordReader, without making Python objects of its records, or from records
  * that are objects already. */
 
-#include "rows.h"
+#include "plain_rows.h"
 
 /* Rows from a reader */
 
@@ -82,8 +82,12 @@ int64_t append_rows(Builder *self, const Origin *origin, const Head *head, Progr
         PyErr_NoMemory();
         return -1;
     }
-    for (; count < most && self->size < wanted->size; count++) {
+    while (count < most && self->size < wanted->size) {
         Layout layout;
+        int64_t plain = append_plain(self, origin, head, &here, cursor, wanted, most - count);
+        count += plain;
+        if (count == most || self->size >= wanted->size)
+            break;
         if (!read_record(cursor, &here, head->last_delta, &layout))
             break;
         refused->offset = head->base_offset + layout.offset_delta;
@@ -93,6 +97,7 @@ int64_t append_rows(Builder *self, const Origin *origin, const Head *head, Progr
         if (*fate != WRITTEN)
             break;
         advance(&here, &layout);
+        count++;
     }
     put_origin(self, origin, count);
     *progress = here;

@@ -15,14 +15,20 @@
 #define LEAST_ROOM 64
 
 /* Batches without references are kept for the next ones of the same columns, because new memory costs a page fault for
- * every 4 KiB: at most SPARE_BATCHES, none larger than LARGEST_SPARE bytes. */
+ * every 4 KiB: at most SPARE_BATCHES, none larger than LARGEST_SPARE bytes. Nor smaller than LEAST_SPARE: a builder that
+ * is done leaves behind an empty batch, and those would soon take all places. */
 #define SPARE_BATCHES 4
+#define LEAST_SPARE (64 << 10)
 #define LARGEST_SPARE (12 << 20)
 
-/* A batch that is larger than this and mostly unused is trimmed before it is handed out. */
+/* A batch that is larger than SMALL and mostly unused is trimmed before it is handed out, if those that still have a
+ * holder hold more than LOOSE unused bytes together. An application that is done with a batch before it takes some more
+ * gets none that is trimmed: the next batch would have to grow again, into new memory. */
 #define SMALL (1 << 20)
+#define LOOSE (16 << 20)
 
 static Batch *spare[SPARE_BATCHES];
+static long loose;
 
 int grow(Buffer *buffer, int64_t more) {
     int64_t room = Py_MAX(buffer->size + more, Py_MAX(2 * buffer->room, LEAST_ROOM));
@@ -140,15 +146,26 @@ void hold_batch(Batch *batch) {
 void drop_batch(Batch *batch) {
     if (batch == NULL || COUNT(&batch->references, -1) > 0)
         return;
-    if (room_of(batch) <= LARGEST_SPARE)
+    COUNT(&loose, -batch->loose);
+    batch->loose = 0;
+    int64_t room = room_of(batch);
+    if (room >= LEAST_SPARE && room <= LARGEST_SPARE)
         keep_spare(batch);
     else
         free_batch(batch);
 }
 
 void trim_batch(Batch *batch) {
-    if (room_of(batch) <= Py_MAX(SMALL, 4 * used_bytes(batch)))
+    int64_t room = room_of(batch), unused = room - used_bytes(batch);
+    if (room <= Py_MAX(SMALL, 4 * (room - unused)))
         return;
+    if (unused <= LOOSE) {
+        batch->loose = (long)unused;
+        if (COUNT(&loose, batch->loose) <= LOOSE)
+            return;
+        COUNT(&loose, -batch->loose);
+        batch->loose = 0;
+    }
     for (int index = 0; index < batch->node_count; index++) {
         for (int number = 0; number < batch->nodes[index].shape->buffers; number++) {
             Buffer *buffer = &batch->nodes[index].buffers[number];

@@ -60,13 +60,14 @@ static inline int has_offsets(const Node *node) {
 
 typedef struct {
     long references;
+    long loose; /* bytes of room that it has been handed out with, unused */
     int node_count;
     Node nodes[MOST_NODES]; /* the first node is the batch itself */
 } Batch;
 
 /* Return an empty batch of these columns. NULL, without an exception: there is no memory. */
 Batch *new_batch(const Shape *const *columns, int count);
-/* Give back the memory that the batch's buffers do not use, if that is most of it. */
+/* Give back the memory that the batch's buffers do not use, if that is most of it, and other batches hold much. */
 void trim_batch(Batch *batch);
 /* Add or drop a reference. */
 void hold_batch(Batch *batch);

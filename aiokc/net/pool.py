@@ -113,6 +113,10 @@ class Pool:
                 connection.lose_owner()
             self._end_threads()
 
+    def in_child(self) -> None:
+        """Make no connection any more: this process was forked from the one whose pool this is."""
+        self._tasks = None
+
     def _end_threads(self) -> None:
         """End the threads once they are done with what they were given. They would start again for another login."""
         for owner in (self._options.tls, self._options.thread):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
+from weakref import WeakSet
 
 from ..errors import KafkaError
 from ..wire import FrameAssembler, FrameBuffers, Parts
@@ -40,6 +43,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        _connected.add(self)
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         if self._ended:  # given up while the loop was still connecting
             self._transport.abort()
@@ -107,3 +111,30 @@ class FrameTransport(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         self._on_lost(error)
+
+    def cut_off(self) -> None:
+        """Put a socket that is at its end in the place of this one, in this process only.
+
+        Nothing but its file descriptor is touched: the event loop may share its selector with the parent process.
+        """
+        own = None if self._transport is None or self._ended else self._transport.get_extra_info("socket")
+        if own is None or own.fileno() < 0:
+            return
+        ended, other = socket.socketpair()
+        other.close()
+        os.dup2(ended.fileno(), own.fileno(), inheritable=False)
+        ended.close()
+
+
+# A process that was forked has copies of its parent's sockets. Two processes that write to one socket, or read from
+# it, would destroy the stream of frames. So the child has its copies cut off, whatever its code does with the clients.
+_connected: Final[WeakSet[FrameTransport]] = WeakSet()
+
+
+def _cut_off_in_child() -> None:
+    for transport in list(_connected):
+        transport.cut_off()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_cut_off_in_child)

@@ -51,6 +51,11 @@ REFUSED: Final = {
 }
 
 
+#: A task reads one partition, unless the options say otherwise: then a fetch of a client's 1 MB brings no more than
+#: that, and what each costs besides, the wait for the answer above all, counts.
+_PARTITION_BYTES: Final = 4 << 20
+
+
 def client_config(given: Mapping[str, str], security: SecurityTexts) -> ClientConfig:
     """Return the ClientConfig of these options (names in lower case), without security, which is only checked.
 
@@ -63,6 +68,7 @@ def client_config(given: Mapping[str, str], security: SecurityTexts) -> ClientCo
     for option, field in CLIENT_OPTIONS.items():
         if option in given:
             values[field.name] = _typed(option, str(field.type), given[option])
+    values.setdefault("max_partition_fetch_bytes", _PARTITION_BYTES)
     if "kafka.client.id" not in given and (prefix := given.get("groupidprefix", "").strip()):
         values["client_id"] = prefix
     checked = security.check()

@@ -66,6 +66,7 @@ def seeds() -> list[tuple[BatchHeader, bytes]]:
         [NewRecord(b"v" * i, b"k" if i % 2 else None, headers[: i % 4], 1_000 - i) for i in range(8)],
         [NewRecord(b"x" * 70, b"y" * 64, offset_delta=delta) for delta in (3, 900, 70_000)],
         [NewRecord(b"", b"", timestamp=stamp) for stamp in (0, (1 << 63) - 1, -1)],
+        [NewRecord(b"v" * i, b"k" * (i % 40) if i % 3 else None) for i in range(0, 150, 3)],
         [NewRecord(b"large" * 60_000, b"k", headers)] * 5,
     ]
     return [batch(records, base_offset=50) for records in batches]

@@ -1,10 +1,12 @@
-"""ACLs of a real broker that change while a consumer runs: which calls raise, which go on, and what recovers."""
+"""ACLs that change while a consumer runs: which calls raise, which go on, and what recovers.
+
+The brokers are a real one, and those of the cluster in Python.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,55 +14,13 @@ import pytest
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed
-from aiokc.testing.kafka import Acl, SecureKafka
-from tests.producing import Message, produce
 
 from .actors.members import SECONDS, committed, read
-from .ways import Way
+from .actors.places import Place, place
 
-pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(60)]
+__all__ = ["place"]
 
-WAY = Way("SASL", "SCRAM-SHA-512")
-
-
-class Rights:
-    """The rights of bob; revoked after the test."""
-
-    def __init__(self, kafka: SecureKafka) -> None:
-        self._kafka, self._there = kafka, set[Acl]()
-
-    def grant(self, resource: str, name: str, operation: str = "READ") -> Acl:
-        acl = Acl("bob", operation, resource, name)
-        self._kafka.add_acls(acl)
-        self._there.add(acl)
-        return acl
-
-    def revoke(self, *acls: Acl) -> None:
-        self._kafka.remove_acls(*acls)
-        self._there.difference_update(acls)
-
-
-@pytest.fixture
-def rights(secure_kafka: SecureKafka) -> Iterator[Rights]:
-    rights = Rights(secure_kafka)
-    yield rights
-    rights.revoke(*rights._there)
-
-
-def options(kafka: SecureKafka, **more: Any) -> dict[str, Any]:
-    return {
-        **WAY.options(kafka, "bob"),
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-        "metadata_max_age_ms": 500,
-        **more,
-    }
-
-
-def new_topic(kafka: SecureKafka, name: str) -> str:
-    kafka.create_topic(name)
-    produce(kafka.bootstrap, name, [b"0", b"1"])
-    return name
+pytestmark = [pytest.mark.every_kafka, pytest.mark.any_loop(uvloop="long"), pytest.mark.timeout(60)]
 
 
 async def refused(consumer: Consumer[Any, Any]) -> AuthorizationFailed:
@@ -80,107 +40,101 @@ async def read_when_allowed(consumer: Consumer[Any, Any], count: int) -> list[by
                 pass
 
 
-async def test_a_topic_that_is_forbidden_and_then_allowed(
-    secure_kafka: SecureKafka, topic_name: str, rights: Rights
-) -> None:
+async def test_a_topic_that_is_forbidden_and_then_allowed(place: Place, topic_name: str) -> None:
     """The error names the topic and the right that is missing. The consumer lives on, and reads once it may."""
-    new_topic(secure_kafka, topic_name)
-    rights.grant("GROUP", topic_name)
-    async with Consumer(topic_name, group_id=topic_name, **options(secure_kafka)) as consumer:
+    place.new_topic(topic_name)
+    place.grant("GROUP", topic_name)
+    async with Consumer(topic_name, group_id=topic_name, **place.options()) as consumer:
         error = await refused(consumer)
         assert error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert topic_name in str(error)
-        rights.grant("TOPIC", topic_name)
+        place.grant("TOPIC", topic_name)
         assert await read_when_allowed(consumer, 2) == [b"0", b"1"]
         await consumer.commit()
         assert await committed(consumer, topic_name) == 2
 
 
-async def test_a_topic_that_is_missing_looks_forbidden_and_the_error_says_so(
-    secure_kafka: SecureKafka, topic_name: str, rights: Rights
-) -> None:
-    async with Client(**WAY.options(secure_kafka, "bob")) as client:
+async def test_a_topic_that_is_missing_looks_forbidden_and_the_error_says_so(place: Place, topic_name: str) -> None:
+    async with Client(**place.options_of_clients()) as client:
         with pytest.raises(AuthorizationFailed, match=topic_name) as raised:
             await client.list_topics([topic_name])
     assert "does not exist" in str(raised.value)
 
 
 async def test_a_topic_that_is_forbidden_while_it_is_read_leaves_its_neighbour_alone(
-    secure_kafka: SecureKafka, topic_name: str, rights: Rights
+    place: Place, topic_name: str
 ) -> None:
     """The application can then go on with the other topic, and with both once it may read again: nothing is lost."""
-    kept, lost = (new_topic(secure_kafka, f"{topic_name}-{name}") for name in ("kept", "lost"))
-    rights.grant("TOPIC", kept)
-    right = rights.grant("TOPIC", lost)
-    async with Consumer(**options(secure_kafka)) as consumer:
+    kept, lost = (place.new_topic(f"{topic_name}-{name}") for name in ("kept", "lost"))
+    place.grant("TOPIC", kept)
+    right = place.grant("TOPIC", lost)
+    async with Consumer(**place.options()) as consumer:
         consumer.assign([TopicPartition(kept, 0), TopicPartition(lost, 0)])
         assert Counter(await read(consumer, 4)) == {b"0": 2, b"1": 2}
-        rights.revoke(right)
+        place.revoke(right)
         error = await refused(consumer)
         while "fetching" not in str(error):  # a Fetch that waited at the broker was allowed, and would get new records
             error = await refused(consumer)
         assert error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert lost in str(error)
         assert kept not in str(error)
-        produce(secure_kafka.bootstrap, lost, [b"2"])
-        produce(secure_kafka.bootstrap, kept, [b"3"])
+        place.produce(lost, b"2")
+        place.produce(kept, b"3")
         assert await read_when_allowed(consumer, 1) == [b"3"]
-        rights.grant("TOPIC", lost)
+        place.grant("TOPIC", lost)
         assert await read_when_allowed(consumer, 1) == [b"2"]
 
 
-async def test_a_group_that_is_forbidden(secure_kafka: SecureKafka, topic_name: str, rights: Rights) -> None:
+async def test_a_group_that_is_forbidden(place: Place, topic_name: str) -> None:
     """Reading by assign() continues; subscribe() works as soon as the group is allowed."""
-    new_topic(secure_kafka, topic_name)
-    rights.grant("TOPIC", topic_name)
-    async with Consumer(group_id=topic_name, **options(secure_kafka)) as consumer:
+    place.new_topic(topic_name)
+    place.grant("TOPIC", topic_name)
+    async with Consumer(group_id=topic_name, **place.options()) as consumer:
         consumer.subscribe([topic_name])
         error = await refused(consumer)
         assert error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
         assert topic_name in str(error)
         consumer.unsubscribe()
-        rights.grant("GROUP", topic_name)
+        place.grant("GROUP", topic_name)
         consumer.subscribe([topic_name])
         assert await read_when_allowed(consumer, 2) == [b"0", b"1"]
 
 
-async def test_a_forbidden_group_does_not_stop_consumers_that_assign(
-    secure_kafka: SecureKafka, topic_name: str, rights: Rights
-) -> None:
-    new_topic(secure_kafka, topic_name)
-    rights.grant("TOPIC", topic_name)
+async def test_a_forbidden_group_does_not_stop_consumers_that_assign(place: Place, topic_name: str) -> None:
+    place.new_topic(topic_name)
+    place.grant("TOPIC", topic_name)
     partition = TopicPartition(topic_name, 0)
-    async with Consumer(group_id=topic_name, **options(secure_kafka)) as consumer:
+    async with Consumer(group_id=topic_name, **place.options()) as consumer:
         consumer.assign([partition])
         consumer.seek(partition, 0)
         assert await read(consumer, 2) == [b"0", b"1"]
         with pytest.raises(AuthorizationFailed) as raised:
             await consumer.commit()
         assert raised.value.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        produce(secure_kafka.bootstrap, topic_name, [b"2"])
+        place.produce(topic_name, b"2")
         assert await read(consumer, 1) == [b"2"]
 
 
 async def test_a_member_whose_group_is_forbidden_later_commits_nothing_and_comes_back(
-    secure_kafka: SecureKafka, topic_name: str, rights: Rights
+    place: Place, topic_name: str
 ) -> None:
     """Its commit is refused; when the group is allowed again, a new consumer starts where the last commit was.
 
     The first member could not leave the group: the second one gets its partition when the session of the first ends.
     """
-    new_topic(secure_kafka, topic_name)
-    rights.grant("TOPIC", topic_name)
-    right = rights.grant("GROUP", topic_name)
-    member = options(secure_kafka, group_id=topic_name, session_timeout_ms=3_000, heartbeat_interval_ms=500)
+    place.new_topic(topic_name)
+    place.grant("TOPIC", topic_name)
+    right = place.grant("GROUP", topic_name)
+    member = place.options(group_id=topic_name, session_timeout_ms=3_000, heartbeat_interval_ms=500)
     async with Consumer(topic_name, **member) as consumer:
         assert await read(consumer, 2) == [b"0", b"1"]
         await consumer.commit()
-        rights.revoke(right)
-        produce(secure_kafka.bootstrap, topic_name, [Message(b"2")])
+        place.revoke(right)
+        place.produce(topic_name, b"2")
         with pytest.raises(AuthorizationFailed) as raised:
             await _commit_again_and_again(consumer)
         assert raised.value.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    rights.grant("GROUP", topic_name)
+    place.grant("GROUP", topic_name)
     async with Consumer(topic_name, **member) as consumer:
         assert await read(consumer, 1) == [b"2"]
 

@@ -119,8 +119,8 @@ async def _find(asking: Asking, group_ids: Sequence[str]) -> tuple[dict[int, lis
             if isinstance(one, KafkaError):
                 errors[group_id] = one
             elif one.error_code != ErrorCode.NONE:
-                why = f": {one.error_message}" if one.error_message else ""
-                errors[group_id] = broker_error(one.error_code, f"coordinator of group {group_id!r}{why}")
+                what = f"coordinator of group {group_id!r}" + (f": {one.error_message}" if one.error_message else "")
+                errors[group_id] = broker_error(one.error_code, what, needs="DESCRIBE")
             else:
                 asking.cluster_client.pool.introduce(Broker(one.node_id, one.host, one.port))
                 by_node.setdefault(one.node_id, []).append(group_id)

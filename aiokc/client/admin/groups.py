@@ -196,7 +196,7 @@ async def delete_offsets(
 
     codes = await ask_coordinator(asking, group_id, partitions, ask)
     return {
-        tp: _refusal(found, f"group {group_id!r}, {tp}") if isinstance(found, int) else found
+        tp: _refusal(found, f"group {group_id!r}, {tp}", _DELETING.get(found, "")) if isinstance(found, int) else found
         for tp, found in codes.items()
     }
 
@@ -225,12 +225,19 @@ async def remove_members(
     # A member that an attempt without an answer has removed is unknown to the next attempt.
     gone = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID) if unsure else (ErrorCode.NONE,)
     return {
-        one.name: (None if found in gone else _refusal(found, f"group {group_id!r}, member {one.name!r}"))
+        one.name: (None if found in gone else _refusal(found, f"group {group_id!r}, member {one.name!r}", "READ"))
         if isinstance(found, int)
         else found
         for one, found in codes.items()
     }
 
 
-def _refusal(code: int, where: str) -> KafkaError | None:
-    return broker_error(code, where) if code != ErrorCode.NONE else None
+#: Which permission was missing where OffsetDelete is refused.
+_DELETING: Final[Mapping[int, str]] = {
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "DELETE",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "READ",
+}
+
+
+def _refusal(code: int, where: str, needs: str) -> KafkaError | None:
+    return broker_error(code, where, needs=needs) if code != ErrorCode.NONE else None

@@ -162,7 +162,8 @@ async def record_times(
 
     async def answer(node_id: int, tp: TopicPartition, data: PartitionData) -> int | KafkaError | None:
         if data.error_code != ErrorCode.NONE:
-            return broker_error(data.error_code, f"fetching {tp} at {positions[tp]} from broker {node_id}")
+            what = f"fetching {tp} at {positions[tp]} from broker {node_id}"
+            return broker_error(data.error_code, what, needs="READ")
         try:
             look = await look_at(tp, data)
         except KafkaError as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
 
 from ...config import ClusterConfig
 from ...core.cluster.snapshot import topic_error
@@ -19,6 +21,10 @@ from .start_order import StartOrder, start_order
 
 # A topic that was created a moment ago is not known to every broker yet: how long `topics` waits for it to appear.
 _NEW_TOPIC_SECONDS: Final = 3.0
+
+_FORKED: Final = (
+    "this process was forked from the one that started it, and its connections are that one's: make another one here"
+)
 
 Config_co = TypeVar("Config_co", bound=ClusterConfig, covariant=True)
 
@@ -47,7 +53,10 @@ class ClusterClient(Generic[Config_co]):
         self._begun = asyncio.Event()  # set when start() has ended, with success or not
         self._start_order: StartOrder | None = None  # kept alive for the clients of this loop that start later
         self._stopped = False
+        self._is_forked = False
         self._ending: asyncio.Task[None] | None = None
+        #: Called in a process that was forked while this client ran.
+        self.on_forked: Callable[[], object] = lambda: None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -69,8 +78,11 @@ class ClusterClient(Generic[Config_co]):
     def check(self) -> None:
         """Raise ClientClosed (``closed``) unless running, and what ended the background if something did.
 
-        Raises UsageError in another event loop than that of start(): a task that waits there would never be woken.
+        Raises UsageError in another event loop than that of start(): a task that waits there would never be woken. And
+        in a process that was forked since.
         """
+        if self._is_forked:
+            raise UsageError(_FORKED)
         if self._stopped:
             raise self._closed("stopped: make a new one to go on")
         if self._loop is None:
@@ -88,8 +100,10 @@ class ClusterClient(Generic[Config_co]):
     def check_loop(self) -> None:
         """Raise UsageError if the background runs in another event loop: only that loop can stop it.
 
-        If that loop is closed, the background has ended with it.
+        If that loop is closed, the background has ended with it. Raises UsageError in a process that was forked.
         """
+        if self._is_forked:
+            raise UsageError(_FORKED)
         loop = self._loop
         if loop is None or loop is asyncio.get_running_loop() or loop.is_closed():
             return
@@ -109,6 +123,7 @@ class ClusterClient(Generic[Config_co]):
             await self._begun.wait()  # another task is in start(), which has a deadline
             return self.check()
         self._loop = asyncio.get_running_loop()
+        _started.add(self)
         deadline = self._loop.time() + timeout
         try:
             self._start_order = start_order()
@@ -142,6 +157,15 @@ class ClusterClient(Generic[Config_co]):
             await self.background.stop()
         finally:
             await self.pool.aclose()
+
+    def in_child(self) -> None:
+        """This process was forked: the client is its parent's. No call works here, and the background connects to none.
+
+        Other code of the loop may run in the child, if it goes on with its parent's event loop.
+        """
+        self._is_forked = True
+        self.pool.in_child()
+        self.on_forked()
 
     def forgotten(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """The application has dropped this client: run ``end`` in a task, unless the background is ending already."""
@@ -178,3 +202,15 @@ class ClusterClient(Generic[Config_co]):
                 raise fresh(error)
             missed = error
             await asyncio.sleep(pause)
+
+
+_started: Final[WeakSet[ClusterClient[Any]]] = WeakSet()
+
+
+def _in_child() -> None:
+    for client in list(_started):
+        client.in_child()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_in_child)

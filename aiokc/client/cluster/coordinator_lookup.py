@@ -206,7 +206,8 @@ class CoordinatorLookup:
             code, message, node_id = own.error_code, own.error_message, own.node_id
             broker = Broker(node_id, own.host, own.port)
         if code != ErrorCode.NONE:
-            raise broker_error(code, f"coordinator of {self._name}" + (f": {message}" if message else ""))
+            what = f"coordinator of {self._name}" + (f": {message}" if message else "")
+            raise broker_error(code, what, needs="DESCRIBE")
         if node_id != self._last_node_id:
             self._logger.info("%s: broker %d is its coordinator", self._name, node_id)
         self._pool.introduce(broker)  # so that the member can join before the first metadata are there

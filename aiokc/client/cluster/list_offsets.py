@@ -178,7 +178,8 @@ class OffsetLister:
             elif error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
                 answer.found[tp] = None  # a log in the format of Kafka 0.9 has no timestamps to search
             else:
-                answer.errors[tp] = broker_error(error_code, f"listing offsets of {tp} at broker {node_id}")
+                what = f"listing offsets of {tp} at broker {node_id}"
+                answer.errors[tp] = broker_error(error_code, what, needs="DESCRIBE")
         return answer
 
     def _request(self, asked: Asked, isolation_level: IsolationLevel) -> ListOffsetsRequest:

@@ -278,12 +278,12 @@ class GroupOffsets:
         code = fetch_code(response)
         if code != ErrorCode.NONE:
             self._apply(node_id, [code])
-            raise broker_error(code, f"offsets of group {self._group_id!r}")
+            raise broker_error(code, f"offsets of group {self._group_id!r}", needs="DESCRIBE")
         fetched = fetched_offsets(response, partitions, topic_ids)
         codes = {tp: found.error_code for tp, found in fetched.items() if found.error_code != ErrorCode.NONE}
         if codes:
             self._apply(node_id, codes.values())
-            raise self._worst(codes)
+            raise self._worst(codes, needs="DESCRIBE")
         return {tp: found.offset for tp, found in fetched.items()}
 
     def _apply(self, node_id: int, codes: Iterable[int]) -> None:
@@ -299,7 +299,7 @@ class GroupOffsets:
     # Errors
 
     def _commit_error(self, member: MemberToken | None, codes: Mapping[TopicPartition, int]) -> BrokerError:
-        error = self._worst(codes)
+        error = self._worst(codes, needs="READ")
         if error.code not in _OUTSIDE_THE_GROUP:
             return error
         if member is None:
@@ -318,11 +318,11 @@ class GroupOffsets:
             "were read: they mean nothing in the new one; poll, and commit what is read of that",
         )
 
-    def _worst(self, codes: Mapping[TopicPartition, int]) -> BrokerError:
+    def _worst(self, codes: Mapping[TopicPartition, int], *, needs: str) -> BrokerError:
         """The error to act on, with its partitions: one that is not retriable, if there is any."""
         code = min(codes.values(), key=lambda code: broker_error(code).retriable)
         names = _names([tp for tp in codes if codes[tp] == code])
-        return broker_error(code, f"group {self._group_id!r}, {names}")
+        return broker_error(code, f"group {self._group_id!r}, {names}", needs=needs)
 
     # Time
 

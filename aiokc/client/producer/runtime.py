@@ -124,6 +124,7 @@ class ProducerRuntime:
             self.transactions.moved.followed_by(_Calls(self.appending.quick.clear))
         cluster_client.background.ended.followed_by(_Calls(self._background_ended))
         pool.on_refused = metadata.changed.notify
+        cluster_client.on_forked = self.appending.quick.clear
 
     # Life
 

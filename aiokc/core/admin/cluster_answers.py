@@ -117,7 +117,7 @@ def described_configs(response: DescribeConfigsResponse) -> dict[str, dict[str, 
         name = result.resource_name
         if result.error_code != ErrorCode.NONE:
             why = f"settings of topic {name!r}" + (f": {result.error_message}" if result.error_message else "")
-            found[name] = broker_error(result.error_code, why)
+            found[name] = broker_error(result.error_code, why, needs="DESCRIBE_CONFIGS")
         else:
             found[name] = {one.name: _entry(one) for one in sorted(result.configs, key=lambda one: one.name)}
     return found
@@ -149,7 +149,7 @@ def described_log_dirs(response: DescribeLogDirsResponse, node_id: int) -> dict[
     if code == ErrorCode.NONE and not response.results:
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if code != ErrorCode.NONE:
-        raise broker_error(code, f"log directories of broker {node_id}")
+        raise broker_error(code, f"log directories of broker {node_id}", needs="DESCRIBE")
     return {result.log_dir: _log_dir(result, node_id) for result in response.results}
 
 

@@ -45,8 +45,8 @@ def listed_groups(response: ListGroupsResponse, coordinator: int) -> list[GroupL
     ]
 
 
-def group_refusal(code: int, group_id: str, why: str | None = None) -> KafkaError:
-    return broker_error(code, f"group {group_id!r}" + (f": {why}" if why else ""))
+def group_refusal(code: int, group_id: str, why: str | None = None, *, needs: str = "DESCRIBE") -> KafkaError:
+    return broker_error(code, f"group {group_id!r}" + (f": {why}" if why else ""), needs=needs)
 
 
 #: The API is there also where its feature (group.version, share.version) is off: then the answer is the second code.

@@ -99,7 +99,7 @@ def _offsets(
         return group_refusal(code, group_id)
     for tp, (one_code, *_) in told.items():
         if one_code != ErrorCode.NONE:
-            return broker_error(one_code, f"group {group_id!r}, {tp}")
+            return broker_error(one_code, f"group {group_id!r}, {tp}", needs="DESCRIBE")
     return {
         tp: OffsetAndMetadata(offset, metadata or "", epoch if epoch >= 0 else None)
         for tp, (_, offset, epoch, metadata) in sorted(told.items())
@@ -152,7 +152,7 @@ def left_members(response: LeaveGroupResponse, leaving: Sequence[Leaving], versi
 
 def deleted_groups(response: DeleteGroupsResponse) -> dict[str, KafkaError | None]:
     return {
-        one.group_id: group_refusal(one.error_code, one.group_id) if one.error_code != ErrorCode.NONE else None
+        one.group_id: group_refusal(one.error_code, one.group_id, needs="DELETE") if one.error_code else None
         for one in response.results
     }
 
@@ -190,4 +190,4 @@ def commit_refusal(code: int, group_id: str, tp: TopicPartition) -> KafkaError |
         return None
     if code in _HAS_MEMBERS:
         return CommitFailed(code, f"group {group_id!r}, {tp}: the group has members, and only they may commit")
-    return broker_error(code, f"group {group_id!r}, {tp}")
+    return broker_error(code, f"group {group_id!r}, {tp}", needs="READ")

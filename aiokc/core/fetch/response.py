@@ -81,7 +81,7 @@ class Answer:
 
     def error(self, node_id: int) -> BrokerError:
         where = f"fetching {self.target.tp} at offset {self.target.offset} from broker {node_id}"
-        return broker_error(self.data.error_code, where)
+        return broker_error(self.data.error_code, where, needs="READ")
 
 
 def verdict(code: int) -> Verdict:

@@ -7,7 +7,11 @@ from typing import Final, NamedTuple
 from ..backoff import Chance
 
 _YEAR: Final = 365 * 86_400.0
-_SOONEST: Final = 1.0  # the broker refuses to authenticate a connection again within a second
+_SOONEST: Final = 1.0
+#: A broker lets a connection authenticate again so many seconds after the last time that it did, and not sooner.
+BROKERS_INTERVAL: Final = 1.0
+#: No session can be meant to be shorter: with the broker's interval, hardly any time would be left in it for requests.
+_LEAST: Final = 0.1
 # Java's share of a session after which it authenticates again. Sessions that began together must not end together.
 _FROM, _TO = 0.85, 0.95
 
@@ -24,10 +28,14 @@ class Session(NamedTuple):
 
 
 def due_at(session: Session, random: Chance) -> float | None:
-    """Return when to authenticate again, on the clock of ``sent_at``; None: the session has no end."""
+    """Return when to authenticate again, on the clock of ``sent_at``; None: the session has no end.
+
+    That may be sooner than the broker lets the connection authenticate again (``BROKERS_INTERVAL``).
+    """
     if session.lifetime_ms <= 0:
         return None
-    return session.sent_at + _share(session.lifetime_ms / 1e3, random)
+    lifetime = session.lifetime_ms / 1e3
+    return session.sent_at + (_SOONEST if lifetime < _LEAST else _share(lifetime, random))
 
 
 def retire_at(session: Session, remaining: float | None, random: Chance) -> float | None:
@@ -39,8 +47,8 @@ def retire_at(session: Session, remaining: float | None, random: Chance) -> floa
     """
     if session.lifetime_ms > 0 or remaining is None:
         return None
-    return session.sent_at + _share(max(remaining, 0.0), random)
+    return session.sent_at + max(_share(remaining, random), _SOONEST)
 
 
 def _share(seconds: float, random: Chance) -> float:
-    return max(min(seconds, _YEAR) * random.uniform(_FROM, _TO), _SOONEST)
+    return min(seconds, _YEAR) * random.uniform(_FROM, _TO)

@@ -18,7 +18,7 @@ from ...core.backoff import Backoff, Chance
 from ...core.connection.login_policy import LoginPolicy
 from ...core.sasl.authentication import authenticate
 from ...core.sasl.mechanism import Mechanism
-from ...core.sasl.session import Session, due_at, retire_at
+from ...core.sasl.session import BROKERS_INTERVAL, Session, due_at, retire_at
 from ...core.versions import AnyRequest, VersionRange
 from ...error_codes import ErrorCode
 from ...errors import AuthenticationFailed, KafkaError, fresh
@@ -109,6 +109,7 @@ class SaslSession:
         self._retires = False
         self._was_due_at = inf  # when the present session was to be renewed; it stays while that is under way
         self._ends_at = inf
+        self._renewable_at = -inf
         self._number = 0  # of the session; each renewal makes another one
         self._is_running = self._has_begun = False
         self._is_shut = False
@@ -220,6 +221,8 @@ class SaslSession:
             logger.info("%s: logging in as another principal, over a new connection", line.name)
             self._retires, self._was_due_at, self._line.admits_until = True, -inf, -inf
             return line.retire()
+        if (early := self._renewable_at - self._loop.time()) > 0:
+            await asyncio.sleep(early)  # requests that come before the end of the session are written meanwhile
         await line.calm()
         # Shut before the first message is made, which may take a thread: from now on no request is written.
         self._is_shut, self._line.admits_until = True, -inf
@@ -261,9 +264,11 @@ class SaslSession:
         expires = mechanism.expires_at
         life = None if expires is None else expires - self._wall_clock()
         self._retires = False
-        self._ends_at = inf
+        self._ends_at, self._renewable_at = inf, -inf
         if due is not None:
             lifetime = session.lifetime_ms / 1e3
+            if self._number > 1 and due < session.sent_at + BROKERS_INTERVAL:
+                self._renewable_at = session.sent_at + BROKERS_INTERVAL
             self._ends_at = max(due, session.sent_at + lifetime - min(_ON_THE_WAY * lifetime, _LONGEST_WAY))
         elif (due := retire_at(session, life, self._random)) is not None:
             self._retires = True

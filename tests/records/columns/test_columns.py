@@ -129,6 +129,28 @@ def test_many_rows() -> None:
         assert_same(header, payload, [(0, END, rows, MB), *WHOLE])
 
 
+@pytest.mark.parametrize("unit", ["ms", "us"])
+@pytest.mark.parametrize("names", [EVERYTHING, ("value",), ("key", "offset"), ("timestamp", "headers")])
+def test_keys_and_values_of_all_lengths(names: Sequence[str], unit: str) -> None:
+    """Those that are copied in pieces, and longer ones; with some headers, nulls and times beyond microseconds."""
+    lengths = [*range(140), 8_191, 8_192, 200, 0, (1 << 20) - 1, 1 << 20, 31]
+    records = [
+        NewRecord(
+            None if length % 29 == 1 else bytes([length % 251]) * length,
+            None if length % 3 == 2 else b"k" * (length % 130),
+            (("h", b"v"),) if length % 17 == 5 else (),
+            1_000 + length - 70,
+        )
+        for length in lengths
+    ]
+    for some in (records, records[:7], records[::-1]):
+        header, payload = batch(some, base_offset=77)
+        found = assert_same(header, payload, [(0, 90, 5, MB), (80, END, 3, 999), (0, END, ALL, 1 << 40)], names, unit)
+        assert sum(count for count in found[:-1] if isinstance(count, int)) >= len(some) - 3
+    far = [*records[:100], NewRecord(b"v", timestamp=(1 << 63) // 1000), *records[:20]]
+    assert_same(*batch(far), WHOLE, names, unit)
+
+
 # Records that are objects already
 
 
@@ -356,16 +378,28 @@ def test_the_buffers_of_a_batch_are_not_used_again_while_it_has_a_holder() -> No
             assert table.column("value").to_pylist() == [b"%d" % which * 9] * (1 + which % 7)
 
 
-def test_a_batch_that_is_mostly_room_gives_it_back() -> None:
+def test_batches_that_are_mostly_room_give_it_back_if_many_are_held() -> None:
     big, small = [NewRecord(bytes(30_000))] * 100, [NewRecord(bytes(10))]
-    del (kept := [built(big, ["value"])])[:]  # its buffers are spare now
+    kept: list[Any] = []
+
+    def hold_another() -> int:
+        """Hold a small batch, in the buffers of a big one that were spare."""
+        built(big, ["value"])
+        before = tracemalloc.get_traced_memory()[0]
+        kept.append(built(small, ["value"]))
+        return tracemalloc.get_traced_memory()[0] - before
+
     tracemalloc.start()
     try:
-        kept = [built(small, ["value"]) for _ in range(5)]
-        assert tracemalloc.get_traced_memory()[0] < 100_000
+        for _ in range(2):
+            changes = [hold_another() for _ in range(20)]
+            assert min(changes) < -2_000_000, "later ones are trimmed"
+            assert tracemalloc.get_traced_memory()[0] < 16 * MB + 4 * 8 * MB + 100_000
+            assert pa.record_batch(kept[0]).column("value").to_pylist() == [bytes(10)]
+            kept.clear()
+        assert abs(hold_another()) < 100_000, "what is not held any more does not count"
     finally:
         tracemalloc.stop()
-    assert pa.record_batch(kept[0]).column("value").to_pylist() == [bytes(10)]
 
 
 def test_what_is_no_builder() -> None:

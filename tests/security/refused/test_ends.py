@@ -22,10 +22,12 @@ from aiokc.net.pool import Pool
 from aiokc.testing import Cluster, TokenRules
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.security.jwt import CLOCK_SKEW, unsecured_token
+from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest
 from aiokc.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from ...client.virtually import Asked, virtually
 from ..actors.clock import clock_of_clients
 from ..actors.members import read
 
@@ -106,6 +108,30 @@ async def test_a_request_of_the_watchdog_after_the_end_of_its_session() -> None:
         again = await connect()
         assert await ask(again) == 1
         again.close()
+
+
+def test_sessions_that_are_shorter_than_a_broker_lets_them_be_renewed() -> None:
+    """A broker lets nobody authenticate again within a second: requests wait for that, and no connection is lost."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        asked = Asked(cluster, loop)
+        given = {**ALICE, "group_id": "g", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 300}
+        async with Consumer("t", **options(cluster, **given)) as consumer:
+            cluster.append("t", b"0")
+            assert await read(consumer, 1) == [b"0"]
+            await consumer.commit()
+            began = loop.time()
+            for number in range(1, 40):
+                await asyncio.sleep(0.25)
+                cluster.append("t", b"%d" % number)
+                assert await read(consumer, 1) == [b"%d" % number]
+            assert loop.time() - began < 40
+            assert asked.since(began)["connect"] == 0
+            assert consumer.metrics().failed_fetches == consumer.metrics().failed_heartbeats == 0
+
+    virtually(story, brokers=1, topics={"t": 1}, sasl={"alice": "secret"}, session_ms=500)
 
 
 class Provider:

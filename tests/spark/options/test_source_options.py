@@ -75,6 +75,10 @@ def test_options_of_the_kafka_client_under_their_java_names() -> None:
     assert (client.fetch_max_bytes, client.max_partition_fetch_bytes, client.check_crcs) == (1_000_000, 65_536, False)
 
 
+def test_a_fetch_brings_four_megabytes_of_a_partition_unless_told_otherwise() -> None:
+    assert parse_options(GIVEN).client.max_partition_fetch_bytes == 4 << 20
+
+
 def test_offsets_per_partition() -> None:
     options = parse_options(GIVEN | {"startingOffsets": '{"events":{"0":23,"1":-2,"2":-1}}'})
 

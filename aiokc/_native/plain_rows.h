@@ -1,0 +1,198 @@
+/* The short way of most records into columns: those without headers, whose numbers are small.
+ *
+ * It reads a record once, and keeps what it needs of columns in local variables: after each byte that is stored, the
+ * compiler would have to read them again from the builder. What is out of the ordinary is left to the long way in
+ * append.c, and so is whatever is malformed: there are no errors here.
+ */
+
+#ifndef AIOKC_PLAIN_ROWS_H
+#define AIOKC_PLAIN_ROWS_H
+
+#include "rows.h"
+
+/* Short keys and values are copied in whole pieces of so many bytes, without a call. */
+#define PIECE 32
+#define MOST_IN_PIECES (4 * PIECE)
+/* The numbers of a record before its key are no longer than this, if none is of more than four bytes. */
+#define NUMBERS (1 + 4 * 4)
+
+/* A column of keys or values. */
+typedef struct {
+    uint8_t *bits;
+    int32_t *ends;
+    uint8_t *bytes;
+    int64_t row;
+    int64_t size;
+    int64_t room;
+    int64_t nulls;
+} Texts;
+
+static inline Texts open_texts(const Builder *self, int column) {
+    Node *node = self->columns[column];
+    if (node == NULL)
+        return (Texts){.room = INT64_MAX};
+    const Buffer *buffers = node->buffers;
+    return (Texts){.bits = buffers[VALIDITY].data,
+                   .ends = (int32_t *)(buffers[DATA].data + buffers[DATA].size),
+                   .bytes = buffers[CONTENT].data,
+                   .row = node->length,
+                   .size = buffers[CONTENT].size,
+                   .room = Py_MIN(buffers[CONTENT].room, self->most)};
+}
+
+static inline void close_texts(Builder *self, int column, const Texts *texts, int64_t rows) {
+    Node *node = self->columns[column];
+    if (node == NULL)
+        return;
+    node->length += rows;
+    node->nulls += texts->nulls;
+    node->buffers[DATA].size += rows * (int64_t)sizeof(int32_t);
+    node->buffers[CONTENT].size = texts->size;
+}
+
+static inline int has_text_room(const Texts *texts, int64_t size) {
+    return size + PIECE <= texts->room - texts->size;
+}
+
+/* Append a text of ``size`` bytes; ``is_null``: there is none. ``behind``: so many bytes may be read behind its end. */
+static inline void put_text(Texts *texts, const uint8_t *from, int64_t size, int64_t behind, int is_null) {
+    if (texts->ends == NULL)
+        return;
+    uint8_t *bits = texts->bits + (texts->row >> 3), *to = texts->bytes + texts->size;
+    int bit = (int)(texts->row++ & 7);
+    *bits = (uint8_t)((bit ? *bits : 0) | !is_null << bit);
+    texts->nulls += is_null;
+    if (size <= MOST_IN_PIECES && behind >= PIECE) {
+        for (int64_t done = 0; done < size; done += PIECE)
+            memcpy(to + done, from + done, PIECE);
+    } else {
+        memcpy(to, from, (size_t)size);
+    }
+    texts->size += size;
+    *texts->ends++ = (int32_t)texts->size;
+}
+
+static inline int64_t *open_numbers(const Builder *self, int column) {
+    Node *node = self->columns[column];
+    return node == NULL ? NULL : (int64_t *)(node->buffers[DATA].data + node->buffers[DATA].size);
+}
+
+static inline void close_numbers(Builder *self, int column, int64_t rows) {
+    Node *node = self->columns[column];
+    if (node == NULL)
+        return;
+    node->length += rows;
+    node->buffers[DATA].size += rows * (int64_t)sizeof(int64_t);
+}
+
+/* As many rows without headers: null lists. The bits behind the last one in its byte are zero already, see set_bit. */
+static inline void put_no_headers(Node *list, int64_t rows) {
+    if (list == NULL)
+        return;
+    int64_t begun = (list->length + 7) / 8, end = (list->length + rows + 7) / 8;
+    memset(list->buffers[VALIDITY].data + begun, 0, (size_t)(end - begun));
+    list->nulls += rows;
+    repeat_int32(list, (int32_t)list->children[0]->length, rows);
+}
+
+/* Read a number of at most four bytes. The caller knows that so many are there. */
+static inline int read_short(const uint8_t *data, int64_t *at, uint64_t *number) {
+    uint64_t sum = data[*at] & 0x7F;
+    for (int shift = 7; data[(*at)++] & 0x80; shift += 7) {
+        if (shift > 21)
+            return 0;
+        sum |= (uint64_t)(data[*at] & 0x7F) << shift;
+    }
+    *number = sum;
+    return 1;
+}
+
+/* A record, as positions in the payload. */
+typedef struct {
+    int64_t delta;
+    int64_t end;
+    uint64_t timestamp_delta;
+    int64_t key;
+    int64_t key_size;
+    int64_t value;
+    int64_t value_size;
+    int key_is_null;
+    int value_is_null;
+} Plain;
+
+/* Read the record at ``at``. False: it is not plain, or there are too few bytes behind it to be read this way. */
+static inline int read_plain(const Cursor *cursor, int64_t at, Plain *record) {
+    const uint8_t *data = cursor->data;
+    uint64_t length, timestamp, delta, key, value;
+    if (cursor->size - at < NUMBERS || !read_short(data, &at, &length) || length & 1)
+        return 0;
+    record->end = at + (int64_t)(length >> 1);
+    at++; /* the attributes */
+    if (record->end > cursor->size || !read_short(data, &at, &timestamp) || !read_short(data, &at, &delta) ||
+        delta & 1 || !read_short(data, &at, &key))
+        return 0;
+    record->delta = (int64_t)(delta >> 1);
+    record->timestamp_delta = timestamp >> 1 ^ (0 - (timestamp & 1));
+    record->key = at;
+    record->key_is_null = (int)(key & 1);
+    record->key_size = key & 1 ? 0 : (int64_t)(key >> 1);
+    at += record->key_size;
+    if (cursor->size - at < 4 || !read_short(data, &at, &value))
+        return 0;
+    record->value = at;
+    record->value_is_null = (int)(value & 1);
+    record->value_size = value & 1 ? 0 : (int64_t)(value >> 1);
+    at += record->value_size;
+    return at == record->end - 1 && data[at] == 0; /* no headers */
+}
+
+/* Append up to ``rows`` records from ``progress`` on; return how many. The next one is for the long way, if there is
+ * one, and the builder has not what was wanted. */
+static inline int64_t append_plain(Builder *self, const Origin *origin, const Head *head, Progress *progress,
+                                   const Cursor *cursor, const Wanted *wanted, int64_t rows) {
+    Progress here = *progress;
+    Texts keys = open_texts(self, COLUMN_KEY), values = open_texts(self, COLUMN_VALUE);
+    int64_t *offsets = open_numbers(self, COLUMN_OFFSET), *timestamps = open_numbers(self, COLUMN_TIMESTAMP);
+    int64_t size = self->size, count = 0;
+    const int64_t row_bytes = self->row_bytes + (self->columns[COLUMN_TOPIC] != NULL ? origin->topic_size : 0);
+    const int64_t least = self->in_microseconds ? -LAST_MICROSECOND_MS : INT64_MIN, scale = self->in_microseconds ? 1000 : 1;
+    const int64_t last = self->in_microseconds ? LAST_MICROSECOND_MS : INT64_MAX;
+    const int64_t until = Py_MIN(wanted->until - head->base_offset, head->last_delta + 1);
+    const uint8_t *data = cursor->data;
+    Plain record;
+    while (count < rows && size < wanted->size && read_plain(cursor, here.position, &record)) {
+        if (record.delta <= here.previous_delta || record.delta >= until ||
+            (here.remaining == 1 && record.end != cursor->size) || !has_text_room(&keys, record.key_size) ||
+            !has_text_room(&values, record.value_size))
+            break;
+        if (timestamps != NULL) {
+            int64_t timestamp =
+                head->has_append_time ? head->append_time : (int64_t)(head->base_timestamp + record.timestamp_delta);
+            if (timestamp < least || timestamp > last)
+                break;
+            timestamps[count] = timestamp * scale;
+        }
+        if (offsets != NULL)
+            offsets[count] = head->base_offset + record.delta;
+        put_text(&keys, data + record.key, record.key_size, cursor->size - record.key - record.key_size,
+                 record.key_is_null);
+        put_text(&values, data + record.value, record.value_size, cursor->size - record.value - record.value_size,
+                 record.value_is_null);
+        size += row_bytes + (keys.ends != NULL ? record.key_size : 0) + (values.ends != NULL ? record.value_size : 0);
+        here.position = record.end;
+        here.previous_delta = record.delta;
+        here.remaining--;
+        count++;
+    }
+    close_texts(self, COLUMN_KEY, &keys, count);
+    close_texts(self, COLUMN_VALUE, &values, count);
+    close_numbers(self, COLUMN_OFFSET, count);
+    close_numbers(self, COLUMN_TIMESTAMP, count);
+    put_no_headers(self->columns[COLUMN_HEADERS], count);
+    self->batch->nodes[0].length += count;
+    self->size = size;
+    *progress = here;
+    return count;
+}
+
+#endif

@@ -1,0 +1,191 @@
+"""A program that forks while a consumer, a producer and a client run; it says "child ok", and then "parent ok".
+
+    python -m tests.client.forking inside|between asyncio|uvloop
+
+The child goes on with the event loop of its parent, as a program does that forks between two calls of
+run_until_complete(), or (inside) with the coroutine that was running. So it has the clients' background tasks, too, and
+copies of all sockets. The cluster has a thread of its own, which the child has not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from aiokc import Client, Consumer, Producer, TopicPartition
+from aiokc.errors import UsageError
+from aiokc.testing import Cluster
+from aiokc.wire.messages.discovery import ApiVersionsRequest
+
+ZERO = TopicPartition("t", 0)
+SECONDS = 20.0
+# Several heartbeats would be due in this time, and the metadata.
+A_WHILE = 0.5
+
+
+@dataclass
+class Clients:
+    """What the parent has started, and has in use."""
+
+    consumer: Consumer[Any, Any]
+    producer: Producer[Any, Any]
+    client: Client
+
+    @classmethod
+    async def started(cls, bootstrap: str) -> Clients:
+        clients = cls(
+            Consumer(
+                "t",
+                group_id="g",
+                bootstrap_servers=bootstrap,
+                auto_offset_reset="earliest",
+                heartbeat_interval_ms=100,
+                metadata_max_age_ms=100,
+            ),
+            Producer(bootstrap_servers=bootstrap, metadata_max_age_ms=100, linger_ms=60_000),
+            Client(bootstrap_servers=bootstrap),
+        )
+        for one in (clients.consumer, clients.producer, clients.client):
+            await one.start()
+        await clients.producer.send("t", b"first", partition=0)
+        await clients.producer.flush()
+        assert await clients.read(1) == [b"first"]
+        assert await clients.client.list_offsets({ZERO: -2})
+        # Its batch stays open: the next record would be put behind it by the short way in C.
+        await clients.producer.send("t", b"second", partition=0)
+        return clients
+
+    async def read(self, count: int) -> list[bytes | None]:
+        values: list[bytes | None] = []
+        async with asyncio.timeout(SECONDS):
+            while len(values) < count:
+                values += [record.value for part in (await self.consumer.getmany()).values() for record in part]
+        return values
+
+    @property
+    def calls(self) -> list[Callable[[], Awaitable[Any]]]:
+        consumer, producer, client = self.consumer, self.producer, self.client
+
+        async def send_soon() -> None:
+            producer.send_soon("t", b"of the child", partition=0)
+
+        return [
+            consumer.getmany,
+            consumer.getmany_columns,
+            consumer.getone,
+            consumer.__anext__,
+            consumer.commit,
+            lambda: consumer.end_offsets([ZERO]),
+            consumer.stop,
+            lambda: producer.send("t", b"of the child", partition=0),
+            lambda: producer.send_many("t", [b"of the child"]),
+            send_soon,
+            producer.flush,
+            producer.stop,
+            lambda: client.list_topics(),
+            lambda: client.describe_cluster(),
+            client.stop,
+        ]
+
+    async def refuse(self, error_type: type[RuntimeError], text: str) -> None:
+        for call in self.calls:
+            with pytest.raises(error_type, match=text):
+                await call()
+
+    async def stop(self) -> None:
+        for one in (self.consumer, self.producer, self.client):
+            await one.stop()
+
+
+def fork() -> int:
+    sys.stdout.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12 and newer: there are threads
+        return os.fork()
+
+
+def as_child(run: Callable[[], None]) -> None:
+    """Run the child's part, and end the process without the parent's part."""
+    code = 1
+    try:
+        run()
+        print("child ok", flush=True)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def fork_between(loop: asyncio.AbstractEventLoop, clients: Clients) -> int:
+    child = fork()
+    if child == 0:
+
+        def run() -> None:
+            loop.run_until_complete(clients.refuse(UsageError, "was forked"))
+            loop.run_until_complete(asyncio.sleep(A_WHILE))  # the background goes on, too
+
+        as_child(run)
+    return child
+
+
+def step(coroutine: Any) -> None:
+    """Run what does not wait."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("it waits")
+
+
+async def fork_inside(clients: Clients) -> int:
+    child = fork()
+    if child == 0:
+        # Python itself says to the child that no loop runs.
+        as_child(lambda: step(clients.refuse(RuntimeError, "was forked|no running event loop")))
+    return child
+
+
+def main(where: str, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    with Cluster(brokers=2, topics={"t": 1}).in_thread() as cluster:
+        loop = new_loop()
+        clients = loop.run_until_complete(Clients.started(cluster.bootstrap))
+        connections = cluster.intercept(ApiVersionsRequest, lambda exchange: None)
+        child = loop.run_until_complete(fork_inside(clients)) if where == "inside" else fork_between(loop, clients)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert connections.hits == 0, "the child has connected"
+        loop.run_until_complete(go_on(clients))
+        assert connections.hits == 0, "a connection of the parent was lost"
+        assert [record.value for record in cluster.records("t", 0)] == [b"first", b"second", b"third"]
+        connections.cancel()
+        loop.run_until_complete(clients.stop())
+        loop.close()
+    print("parent ok", flush=True)
+
+
+async def go_on(clients: Clients) -> None:
+    async with asyncio.timeout(SECONDS):
+        await clients.producer.send("t", b"third", partition=0)
+        await clients.producer.flush()
+        assert await clients.read(2) == [b"second", b"third"]
+        await clients.consumer.commit()
+        assert await clients.client.list_offsets({ZERO: -1})
+        assert clients.consumer.metrics().rebalances.count == 1
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "uvloop":
+        import uvloop
+
+        main(sys.argv[1], uvloop.new_event_loop)
+    else:
+        main(sys.argv[1], asyncio.SelectorEventLoop)
