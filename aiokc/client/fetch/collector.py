@@ -112,7 +112,7 @@ class FetchCollector:
             if served is not None:
                 served.append(serving)
             while len(buffer.ready) < count and buffer.undecoded:
-                if len(buffer.ready) >= enough and self.buffer.is_crowded and buffer.unopened() is not None:
+                if len(buffer.ready) >= enough and self.buffer.is_crowded and buffer.needs_memory:
                     break  # The budget is exceeded: records to decode ahead are not worth another open batch.
                 if self.opens_slowly(buffer):
                     return buffer
