@@ -13,8 +13,9 @@ from ...wire import FrameBuffers
 # since any of it was read: one paused partition must not keep the 50 MB that came for all others.
 _WORTH_KEEPING: Final = 0.25
 
-# So many bytes are kept to unpack batches to. A buffer takes some 300 kB as a rule.
+# So many bytes are kept to unpack batches to, in buffers that are no shorter than that: 300 kB as a rule.
 _MOST_SPARE: Final = 1 << 20
+_LEAST_SPARE: Final = 64 << 10
 
 _EMPTY: Final = memoryview(b"")
 
@@ -70,7 +71,7 @@ Held: TypeAlias = Unread | Run | PackedRun
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """The bytes of one response, and which of its batches and runs are unread.
+    """The bytes of one response, and which of its batches and runs are unread. Its memory goes back to ``buffers``.
 
     ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread. The
     buffer that a packed run was unpacked to is such a frame, too.
@@ -79,7 +80,7 @@ class Frame:
     owner: object
     size: int
     read_at: int
-    buffers: FrameBuffers
+    buffers: FrameBuffers | None
     left: int = 0
     unread: dict[Held, None] = field(default_factory=dict)
 
@@ -120,10 +121,11 @@ class FrameMemory:
 
     def hold_unpacked(self, run: Run, packed: PackedRun, size: int) -> None:
         """Keep the buffer of ``run``. The first ``size`` bytes of ``packed`` were unpacked to it, and are forgotten."""
-        self._put(run, self._begin(run.view, self.unpacking))
+        is_long = len(run.view) >= _LEAST_SPARE
+        self._put(run, self._begin(run.view, self.unpacking if is_long else None))
         self.cut_off(packed, size)
 
-    def _begin(self, view: memoryview, buffers: FrameBuffers) -> Frame:
+    def _begin(self, view: memoryview, buffers: FrameBuffers | None) -> Frame:
         frame = self._frames[id(view.obj)] = Frame(view.obj, memoryview(view.obj).nbytes, self._came, buffers)
         self.bytes += frame.size
         return frame
@@ -177,7 +179,8 @@ class FrameMemory:
     def _forget(self, frame: Frame) -> None:
         self.bytes -= frame.size
         del self._frames[id(frame.owner)]
-        frame.buffers.give_back(frame.owner)
+        if frame.buffers is not None:
+            frame.buffers.give_back(frame.owner)
 
     def _look_at_oldest(self) -> None:
         """Replace the oldest frame by copies if it was not read lately and little of it is unread.
