@@ -158,6 +158,7 @@ ODD: Final[dict[str, tuple[Codec, Callable[[bytes], bytes]]]] = {
         lambda data: _changed(zstandard.ZstdCompressor(write_checksum=True).compress(data), -1),
     ),
     "zstd with a window of 256 MiB": (Codec.ZSTD, lambda data: _of_window(data, 28)),
+    "zstd that is longer than its window": (Codec.ZSTD, lambda data: _of_window(data, 15)),
     "gzip with more behind it": (Codec.GZIP, lambda data: gzip.compress(data) + b"more"),
     "two members of gzip": (Codec.GZIP, lambda data: gzip.compress(data) * 2),
     "gzip that states less": (Codec.GZIP, lambda data: gzip.compress(data)[:-4] + struct.pack("<I", 7)),
