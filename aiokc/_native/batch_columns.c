@@ -6,10 +6,8 @@
 #if defined(_MSC_VER)
 #include <intrin.h>
 #define COUNT(counter, change) (_InterlockedExchangeAdd(counter, change) + (change))
-#define EXCHANGE(place, value) (_InterlockedExchangePointer((void *volatile *)(place), value))
 #else
 #define COUNT(counter, change) __atomic_add_fetch(counter, change, __ATOMIC_ACQ_REL)
-#define EXCHANGE(place, value) __atomic_exchange_n(place, value, __ATOMIC_ACQ_REL)
 #endif
 
 #define LEAST_ROOM 64

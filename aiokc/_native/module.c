@@ -3,7 +3,9 @@
  *
  * reader.h reads the bytes of a record, and records.c makes objects of records. columns.c, append.c and rows.h make
  * columns of records, batch_columns.c owns the columns' memory, and arrow_export.c exports them. runs.h reads batches
- * side by side where they lie: run_columns.c makes columns of them, and run_records.c objects. encode.h writes the bytes
+ * side by side where they lie: run_columns.c makes columns of them, and run_records.c objects. unpack_run.c makes such a
+ * run of compressed batches; lz4_frame.c and zstd_frame.c read their payloads, with the libraries that
+ * codec_libraries.c has found. encode.h writes the bytes
  * of a record, record_appender.c fills a batch with records, append_records.c many batches; topic_appender.c
  * appends single records to the batches of a topic, and column_records.c those of an Arrow batch. async_steps.c makes
  * the steps of `async for`.
@@ -29,7 +31,8 @@ static int module_exec(PyObject *module) {
         return -1;
     if (add_append_records(module, state) < 0 || add_topic_appender(module, state) < 0)
         return -1;
-    if (add_column_records(module, state) < 0)
+    if (add_column_records(module, state) < 0 || add_codec_libraries(module, state) < 0 ||
+        add_unpack_run(module, state) < 0)
         return -1;
     return add_steps(module, state);
 }
@@ -66,7 +69,10 @@ static int module_clear(PyObject *module) {
     return 0;
 }
 
-static void module_free(void *Py_UNUSED(module)) {
+static void module_free(void *module) {
+    State *state = PyModule_GetState(module);
+    if (state != NULL)
+        free_libraries(state);
     free_spare_batches();
 }
 

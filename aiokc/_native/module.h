@@ -38,6 +38,18 @@ static inline void end_use(char *is_used) {
     *is_used = 0;
 }
 
+/* Pointers that threads, and interpreters, share. */
+#if defined(_MSC_VER)
+#include <intrin.h>
+#define EXCHANGE(place, value) (_InterlockedExchangePointer((void *volatile *)(place), value))
+#define LOAD(place) (*(void *const volatile *)(place))
+#else
+#define EXCHANGE(place, value) __atomic_exchange_n(place, value, __ATOMIC_ACQ_REL)
+#define LOAD(place) __atomic_load_n(place, __ATOMIC_ACQUIRE)
+#endif
+
+#define LIBRARIES 2 /* of lz4, of zstd */
+
 typedef struct {
     PyTypeObject *record_type;
     PyTypeObject *reader_type;
@@ -50,6 +62,7 @@ typedef struct {
     PyObject *corrupt_record;
     PyObject *crc32c;
     PyObject *no_headers;
+    struct CodecLibrary *libraries[LIBRARIES]; /* see compressed.h */
 } State;
 
 /* By it a type finds its module, and the state. */
@@ -110,6 +123,11 @@ int add_columns(PyObject *module, State *state);
 /* Add the functions of run_columns.c and run_records.c. */
 int add_runs(PyObject *module, State *state);
 int add_take_run(PyObject *module, State *state);
+
+/* Add the functions of codec_libraries.c and unpack_run.c; free what the former keeps. */
+int add_codec_libraries(PyObject *module, State *state);
+int add_unpack_run(PyObject *module, State *state);
+void free_libraries(State *state);
 
 /* Return an empty list with room for ``count`` records. */
 PyObject *list_with_room(int64_t count);

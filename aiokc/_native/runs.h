@@ -58,8 +58,8 @@ static inline int32_t read_int32(const uint8_t *bytes) {
     return (int32_t)read_number(bytes, 4);
 }
 
-/* Read the header of the batch at byte ``at``. False: it is incomplete, not plain, or read_header would refuse it. */
-static inline int read_batch(const Py_buffer *run, int64_t at, Whole *batch) {
+/* Read the header of the batch at byte ``at``. False: it is incomplete, or read_header would refuse it. */
+static inline int read_any_batch(const Py_buffer *run, int64_t at, Whole *batch) {
     const uint8_t *bytes = (const uint8_t *)run->buf + at;
     if (run->len - at < HEADER_SIZE)
         return 0;
@@ -74,13 +74,17 @@ static inline int read_batch(const Py_buffer *run, int64_t at, Whole *batch) {
     head->base_timestamp = read_number(bytes + BASE_TIMESTAMP_AT, 8);
     head->append_time = (int64_t)read_number(bytes + MAX_TIMESTAMP_AT, 8);
     head->has_append_time = batch->attributes & LOG_APPEND_TIME;
-    if (bytes[MAGIC_AT] != 2 || batch->attributes & ~(LOG_APPEND_TIME | TRANSACTIONAL) || batch->size < HEADER_SIZE ||
-        batch->size > run->len - at || head->base_offset < 0 || head->last_delta < 0 ||
-        head->last_delta >= INT64_MAX - head->base_offset || head->record_count < 0 ||
-        head->record_count > head->last_delta + 1)
+    if (bytes[MAGIC_AT] != 2 || batch->size < HEADER_SIZE || batch->size > run->len - at ||
+        head->base_offset < 0 || head->last_delta < 0 || head->last_delta >= INT64_MAX - head->base_offset ||
+        head->record_count < 0 || head->record_count > head->last_delta + 1)
         return 0;
     batch->next_offset = head->base_offset + head->last_delta + 1;
     return 1;
+}
+
+/* Do as read_any_batch does. False also if the batch is not plain. */
+static inline int read_batch(const Py_buffer *run, int64_t at, Whole *batch) {
+    return read_any_batch(run, at, batch) && !(batch->attributes & ~(LOG_APPEND_TIME | TRANSACTIONAL));
 }
 
 /* Whether the batch's bytes match its CRC; -1 with an exception. */

@@ -6,6 +6,7 @@ from .columns import COLUMNS, ColumnBuilder, append, checked_columns, new_builde
 from .compression import Codec
 from .decode import RecordReader, open_batch, open_measured
 from .encoding.encode import NewRecord, encode_batch, encode_control_batch
+from .packed.packed_runs import measure_packed, room_to_unpack, unpack_run
 from .runs import NOT_BEGUN, Inside, append_run, measure_run, take_run
 from .transactions import AbortedTransactions, ControlType, control_type
 
@@ -27,10 +28,13 @@ __all__ = [
     "control_type",
     "encode_batch",
     "encode_control_batch",
+    "measure_packed",
     "measure_run",
     "new_builder",
     "open_batch",
     "open_measured",
+    "room_to_unpack",
     "split_batches",
     "take_run",
+    "unpack_run",
 ]

@@ -13,7 +13,7 @@ from enum import IntEnum
 from io import BytesIO
 from typing import Any, Final
 
-from ..errors import CorruptRecord, RecordTooLarge, UnsupportedCodec
+from ..errors import CorruptRecord, RecordError, RecordTooLarge, UnsupportedCodec
 
 
 class Codec(IntEnum):
@@ -37,6 +37,22 @@ def decompress(codec: int, data: memoryview, limit: int) -> bytes:
     if codec not in _DECOMPRESS:
         raise UnsupportedCodec(f"Kafka has no codec {codec}, or aiokc is older than it")
     return _DECOMPRESS[codec](data, limit)
+
+
+def decompress_into(codec: int, data: memoryview, room: memoryview) -> int:
+    """Do as ``decompress`` does, into ``room``; return how many bytes these are. -1 where ``decompress`` would raise.
+
+    For lz4, ``data`` is one complete frame, as far as its headers say.
+    """
+    unpack = _DECOMPRESS_INTO.get(codec)
+    try:
+        if unpack is not None:
+            return unpack(data, room)
+        output = decompress(codec, data, len(room))
+    except RecordError:
+        return -1
+    room[: len(output)] = output
+    return len(output)
 
 
 def compress(codec: int, data: bytes | memoryview, level: int | None = None) -> bytes:
@@ -129,13 +145,9 @@ _GZIP_WBITS: Final = 31  # the largest window, with gzip's header and trailer
 
 def _unsnappy(data: memoryview, limit: int) -> bytes:
     cramjam = _import_cramjam("snappy")
-    framed = bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
     output = BytesIO()
     try:
-        for block in _xerial_blocks(data) if framed else (data,):
-            size = cramjam.snappy.decompress_raw_len(block)
-            if size > len(block) * _SNAPPY_BEST_RATIO:
-                raise CorruptRecord(f"{len(block)} bytes of snappy cannot hold the {size} that they claim to")
+        for block, size in _snappy_blocks(data):
             start = output.tell()
             if start + size > limit:
                 raise _too_large(limit)
@@ -145,6 +157,31 @@ def _unsnappy(data: memoryview, limit: int) -> bytes:
     except (cramjam.DecompressionError, struct.error) as error:
         raise CorruptRecord(f"not a snappy stream: {error}") from error
     return output.getvalue()
+
+
+def _unsnappy_into(data: memoryview, room: memoryview) -> int:
+    cramjam = _import_cramjam("snappy")
+    start = 0
+    try:
+        for block, size in _snappy_blocks(data):
+            if start + size > len(room):
+                raise _too_large(len(room))
+            cramjam.snappy.decompress_raw_into(block, room[start:])
+            start += size
+    except (cramjam.DecompressionError, struct.error) as error:
+        raise CorruptRecord(f"not a snappy stream: {error}") from error
+    return start
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
+    """Yield each block, and how many bytes it says to hold."""
+    cramjam = _import_cramjam("snappy")
+    framed = bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
+    for block in _xerial_blocks(data) if framed else (data,):
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > len(block) * _SNAPPY_BEST_RATIO:
+            raise CorruptRecord(f"{len(block)} bytes of snappy cannot hold the {size} that they claim to")
+        yield block, size
 
 
 def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
@@ -194,6 +231,14 @@ def _unlz4(data: memoryview, limit: int) -> bytes:
         raise CorruptRecord(f"not an lz4 frame: {error}") from error
     output.truncate(size)
     return output.getvalue()
+
+
+def _unlz4_into(data: memoryview, room: memoryview) -> int:
+    cramjam = _import_cramjam("lz4")
+    try:
+        return int(cramjam.lz4.decompress_into(data, room))
+    except cramjam.DecompressionError as error:
+        raise CorruptRecord(f"not an lz4 frame: {error}") from error
 
 
 def _lz4_bound(data: memoryview, limit: int) -> int:
@@ -319,6 +364,10 @@ _DECOMPRESS: Final[dict[int, Callable[[memoryview, int], bytes]]] = {
     Codec.SNAPPY: _unsnappy,
     Codec.LZ4: _unlz4,
     Codec.ZSTD: _unzstd,
+}
+_DECOMPRESS_INTO: Final[dict[int, Callable[[memoryview, memoryview], int]]] = {
+    Codec.SNAPPY: _unsnappy_into,
+    Codec.LZ4: _unlz4_into,
 }
 _COMPRESS: Final[dict[int, Callable[[bytes | memoryview, int | None], bytes]]] = {
     Codec.NONE: lambda data, level: bytes(data),

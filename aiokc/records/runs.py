@@ -33,7 +33,7 @@ def measure_run(records: memoryview, after: int, *, transactional: bool) -> RunE
     if not NATIVE:
         return None
     count, size, next_offset, epoch = extension.measure_run(records, after, transactional, _LARGEST)
-    return RunEnd(size, next_offset, _epoch(epoch)) if count else None
+    return RunEnd(size, next_offset, epoch_of(epoch)) if count else None
 
 
 class Appended(NamedTuple):
@@ -71,7 +71,7 @@ def append_run(
     count, at, next_offset, epoch = adder.append_run(
         run, at, topic, partition, from_offset, until, rows, size, check_crcs
     )
-    return Appended(count, at, next_offset, _epoch(epoch))
+    return Appended(count, at, next_offset, epoch_of(epoch))
 
 
 #: How far a batch of a run was read: the byte of the next record, the offset delta before it, and the records left.
@@ -114,8 +114,9 @@ def take_run(
     records, at, inside, next_offset, epoch = extension.take_run(
         run, at, inside, topic, partition, from_offset, count, check_crcs
     )
-    return TakenOfRun(records, at, inside, next_offset, _epoch(epoch))
+    return TakenOfRun(records, at, inside, next_offset, epoch_of(epoch))
 
 
-def _epoch(stored: int) -> int | None:
+def epoch_of(stored: int) -> int | None:
+    """Return a leader epoch as it is stored in a batch; None for none."""
     return stored if stored >= 0 else None

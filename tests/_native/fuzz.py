@@ -2,8 +2,8 @@
 
 python -m tests._native.fuzz SECONDS [SEED]
 
-Without a finding the output is one line. A finding is printed: the sanitizer's report, or the batch on which the two
-decoders disagree.
+Half of the time goes to plain batches, half to compressed ones. Without a finding there is a line for each. A finding
+is printed: the sanitizer's report, or the batch on which C and Python disagree.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ def main() -> None:
         except Unavailable as error:
             sys.exit(f"nothing was looked at: {error}")
         sanitized.build()
-        fuzz = ("-m", "tests._native.guided_fuzz", "--seconds", seconds, "--seed", seed)
-        done = sanitized.run(*fuzz, seconds=float(seconds) + 600)
-    print(done.stdout + done.stderr, end="")
-    if done.returncode:
-        sys.exit(f"found with seed {seed}")
+        for fuzzer in ("guided_fuzz", "packed_fuzz"):
+            half = float(seconds) / 2
+            fuzz = ("-m", f"tests._native.{fuzzer}", "--seconds", str(half), "--seed", seed)
+            done = sanitized.run(*fuzz, seconds=half + 600)
+            print(done.stdout + done.stderr, end="")
+            if done.returncode:
+                sys.exit(f"found by {fuzzer} with seed {seed}")
 
 
 if __name__ == "__main__":

@@ -167,14 +167,21 @@ def run(rounds: int | None, seconds: float | None, seed: int) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(description: str | None) -> argparse.Namespace:
+    """Return how long to look: ``rounds`` or ``seconds``, and the ``seed``."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    rounds = 10_000 if given.rounds is None and given.seconds is None else given.rounds
-    print(run(rounds, given.seconds, given.seed))
+    if given.rounds is None and given.seconds is None:
+        given.rounds = 10_000
+    return given
+
+
+def main() -> None:
+    given = arguments(__doc__)
+    print(run(given.rounds, given.seconds, given.seed))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
         "_native/encoding",
         "records/columns/test_columns.py",
         "records/columns/test_runs.py",
+        "records/packed/test_packed_runs.py",
         "records/test_hostile_batch.py",
         "_native/test_async_steps.py",
         "test_record_contract.py",
@@ -49,6 +50,8 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
     assert f"{batches} batches" in copy.succeed("tests._native.native_fuzz", str(batches), "2")
     found = copy.succeed("tests._native.guided_fuzz", "--rounds", str(batches), "--seed", "3")
     assert f"{batches} inputs" in found
+    found = copy.succeed("tests._native.packed_fuzz", "--rounds", str(batches), "--seed", "4")
+    assert f"{batches} payloads" in found
 
 
 @pytest.mark.timeout(120)

@@ -12,13 +12,15 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from aiokc.records import COLUMNS, BatchHeader, NewRecord, encode_batch, split_batches
+from aiokc.records import COLUMNS, BatchHeader, Codec, NewRecord, encode_batch, split_batches
 from aiokc.records.batch import HEADER
+from aiokc.records.compression import decompress_into
 from aiokc.types import RawRecord
 
 _native = pytest.importorskip(
     "aiokc._native.extension", reason="aiokc._native.extension is not built: install a C compiler, then make setup"
 )
+from .unpack_twin import use_libraries  # noqa: E402
 
 T = TypeVar("T")
 
@@ -103,6 +105,27 @@ def test_each_record_of_a_reader_becomes_one_row() -> None:
     assert rows.column("offset").to_pylist() == list(range(400))
     assert rows.column("value").to_pylist() == [b"value %d" % i for i in range(400)]
     assert rows.column("headers").to_pylist()[7] == [{"key": "number", "value": b"7"}, {"key": "ü", "value": None}]
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD], ids=lambda codec: codec.name.lower())
+def test_each_thread_unpacks_its_own(codec: Codec) -> None:
+    """A library's context is used again, by one thread at a time."""
+    use_libraries(True)
+    values = [[b"%d" % thread * 3_000] * 20 for thread in range(THREADS)]
+    packed = [memoryview(encode_batch([NewRecord(value) for value in some], codec=codec)) for some in values]
+    taken = iter(range(THREADS))
+
+    def unpack_often() -> None:
+        number = next(taken)
+        for _ in range(ROUNDS):
+            run = bytearray()
+            size = _native.unpack_run(packed[number], run, 1 << 20, 1 << 20, True, decompress_into)
+            assert size == len(packed[number])
+            ((header, view),) = split_batches(memoryview(run))
+            reader = _native.RecordReader(header, bytes(view[HEADER_SIZE:]), topic="events", partition=3)
+            assert [record.value for record in reader.take(100)] == values[number]
+
+    at_once(unpack_often)
 
 
 def test_rows_of_several_threads_are_whole() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from crc32c import crc32c
 from hypothesis import strategies as st
 
 from aiokc.records import BatchHeader, Codec, NewRecord, RecordReader, open_batch, split_batches
+from aiokc.records.batch import CODEC_MASK, CRC_START, HEADER, PREFIX_SIZE
 from aiokc.types import RawRecord
 
 CODECS: Final = tuple(Codec)
@@ -39,6 +42,18 @@ def read_all(data: bytes | bytearray, *, limit: int = LIMIT, check_crcs: bool = 
         while reader.remaining:
             records += reader.take(ALL)
     return records
+
+
+def repacked(batch: bytes, codec: Codec, compress: Callable[[bytes], bytes]) -> bytes:
+    """The same batch, compressed by ``compress``, with the CRC that it has then. ``batch`` is uncompressed."""
+    header, view = only_batch(batch)
+    payload = compress(bytes(view[HEADER.size :]))
+    header = header._replace(
+        batch_length=HEADER.size - PREFIX_SIZE + len(payload), attributes=header.attributes & ~CODEC_MASK | codec
+    )
+    whole = bytearray(HEADER.pack(*header) + payload)
+    whole[CRC_START - 4 : CRC_START] = struct.pack(">I", crc32c(memoryview(whole)[CRC_START:]))
+    return bytes(whole)
 
 
 def as_new(records: Sequence[RawRecord], base_offset: int = 0) -> list[NewRecord]:

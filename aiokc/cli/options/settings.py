@@ -22,7 +22,9 @@ from .times import duration_ms
 
 _PREFIX: Final = "AIOKC_"
 # Variables of this prefix that are no options.
-_OTHERS: Final = frozenset(("AIOKC_PROFILE", "AIOKC_CONFIG", "AIOKC_NATIVE", "AIOKC_KAFKA_HOME", "AIOKC_BOOTSTRAP"))
+_OTHERS: Final = frozenset(
+    ("AIOKC_PROFILE", "AIOKC_CONFIG", "AIOKC_NATIVE", "AIOKC_CODEC_LIBRARIES", "AIOKC_KAFKA_HOME", "AIOKC_BOOTSTRAP")
+)
 _CLIENT: Final = frozenset(field.name for field in fields(ClientConfig))
 _TIMEOUT_MS: Final = 30_000
 

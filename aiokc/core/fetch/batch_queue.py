@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from ...records import NOT_BEGUN, BatchHeader, RecordReader
-from .arrived_batches import take_apart
-from .frame_memory import FrameMemory, Run, Unread
+from ...records import NOT_BEGUN, BatchHeader, RecordReader, room_to_unpack, unpack_run
+from .arrived_batches import first_of, take_apart
+from .fetched_partition import Limits
+from .frame_memory import FrameMemory, Held, PackedRun, Run, Unread
 
 #: The reader of an open batch, and how many bytes that reader keeps in memory.
 Opened: TypeAlias = tuple[RecordReader, int]
+
+# A call unpacks so many bytes, which takes some 0.3 ms. Without room in memory it unpacks one batch.
+_UNPACKED_AT_ONCE: Final = 256 << 10
 
 
 class BatchQueue:
     """Batches and runs in the order of their offsets. ``unread`` begins with the one to decode next.
 
     A batch is kept as it came until it is opened, and decompressed from then on until its last record was taken. A run
-    is kept as it came. So everything that was not taken can be decoded again (``rewind``).
+    is kept as it came. A packed run is unpacked from its beginning on, into one run after the other. So everything that
+    was not taken can be decoded again (``rewind``).
     """
 
     __slots__ = ("_decoded", "_memory", "_passed", "reader", "unread")
 
     def __init__(self, memory: FrameMemory) -> None:
-        self.unread: deque[Unread | Run] = deque()
+        self.unread: deque[Held] = deque()
         self.reader: RecordReader | None = None  # of the first batch in ``unread``, once it is open
-        self._passed: list[Unread | Run] = []  # decoded to their end, and not all of their records were taken
+        self._passed: list[Held] = []  # decoded to their end, and not all of their records were taken
         self._memory = memory
         self._decoded = 0  # decompressed bytes of the batches that are open or passed
 
     @property
-    def first(self) -> Unread | Run | None:
+    def first(self) -> Held | None:
         """The batch or run to decode next; some of it may be decoded already."""
         return self.unread[0] if self.unread else None
 
@@ -47,7 +52,7 @@ class BatchQueue:
         first = self.unread[0]
         return first.size if isinstance(first, Unread) else 0
 
-    def add(self, unread: Unread | Run) -> None:
+    def add(self, unread: Held) -> None:
         """Append a batch or run, which lies behind all others."""
         self.unread.append(unread)
         self._memory.hold(unread)
@@ -75,6 +80,30 @@ class BatchQueue:
     def _find_reader(self) -> None:
         first = self.first
         self.reader = first.reader if isinstance(first, Unread) else None
+
+    def unpack(self, packed: PackedRun, limits: Limits) -> Run | Unread:
+        """Put what the next batches of the first packed run are unpacked to before it; return that.
+
+        It is the first batch by itself if that can't be unpacked, or is so large that a thread has to do it.
+        """
+        limit, at_once = limits.max_decompressed_bytes, min(_UNPACKED_AT_ONCE, self._memory.room)
+        room, size, is_large = room_to_unpack(packed.view, limit=limit, at_once=at_once)
+        taken = 0
+        if room:
+            buffer = self._memory.unpacking.take(size)
+            taken = unpack_run(packed.view, buffer, limit=limit, at_once=at_once, check_crcs=limits.check_crcs)
+        first: Run | Unread
+        if taken:
+            first = Run(memoryview(buffer), packed.aborted, is_checked=True)
+            self._memory.hold_unpacked(first, packed, taken)
+        else:
+            first = first_of(packed, is_large=is_large)
+            self._memory.hold(first)
+            self._memory.cut_off(packed, len(first.view))
+        if not packed.view:
+            self.unread.popleft()
+        self.unread.appendleft(first)
+        return first
 
     def take_apart(self, run: Run) -> None:
         """Replace the first run by its next batches, one by one, and what is left of it."""
@@ -110,7 +139,7 @@ class BatchQueue:
         for unread in self.unread:
             if isinstance(unread, Run):
                 continue
-            if unread.reader is None and not unread.hidden:
+            if isinstance(unread, PackedRun) or (unread.reader is None and not unread.hidden):
                 break
             size += unread.size
         return size
@@ -122,6 +151,8 @@ class BatchQueue:
         for unread in self.unread:
             if isinstance(unread, Run):
                 unread.at, unread.inside = 0, NOT_BEGUN
+            elif isinstance(unread, PackedRun):
+                break
             elif unread.reader is not None:
                 unread.reader.rewind()
             elif not unread.hidden:

@@ -40,14 +40,14 @@ class FetchBuffer:
         # In the order of service. Not a plain dict: if its first keys are deleted again and again, finding the first
         # key that is left becomes slow.
         self._partitions: OrderedDict[TopicPartition, PartitionBuffer] = OrderedDict()
-        self._memory = FrameMemory(buffers)
+        self._memory = FrameMemory(buffers, budget=budget)
         self._open: dict[TopicPartition, None] = {}  # those with something decompressed or decoded
         self._touched: dict[TopicPartition, None] = {}
 
     @property
     def bytes(self) -> int:
         """The memory in use: frames with unread batches, decompressed batches, spare buffers for the next frames."""
-        return self._memory.bytes + self._memory.buffers.spare_bytes
+        return self._memory.bytes + self._memory.spare_bytes
 
     def offsets(self, subscription: Subscription) -> int:
         """How many offsets of current holds lie between what was handed out and what was fetched last."""

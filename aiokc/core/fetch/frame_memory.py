@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from ...records import NOT_BEGUN, AbortedTransactions, BatchHeader, Inside, RecordReader
 from ...wire import FrameBuffers
@@ -11,6 +12,10 @@ from ...wire import FrameBuffers
 # A frame is replaced by copies of its unread batches once no more than this share of it is unread and a frame has come
 # since any of it was read: one paused partition must not keep the 50 MB that came for all others.
 _WORTH_KEEPING: Final = 0.25
+
+# So many bytes are kept to unpack batches to, in buffers that are no shorter than that: 300 kB as a rule.
+_MOST_SPARE: Final = 1 << 20
+_LEAST_SPARE: Final = 64 << 10
 
 _EMPTY: Final = memoryview(b"")
 
@@ -20,7 +25,8 @@ class Unread:
     """A batch that has arrived. ``view`` is empty once the batch was opened or dropped.
 
     An opened batch has a ``reader``, which keeps ``size`` bytes, or is ``hidden``: a batch of an aborted transaction,
-    or a control batch. It ``is_large`` if an attempt to open it on the event loop has shown that.
+    or a control batch. It ``is_large`` if an attempt to open it on the event loop has shown that, or its header does.
+    It ``is_checked`` if its CRC was checked, and its header is not the one that the CRC is of any more.
     """
 
     header: BatchHeader
@@ -31,6 +37,7 @@ class Unread:
     size: int = 0
     hidden: bool = False
     is_large: bool = False
+    is_checked: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +45,7 @@ class Run:
     """Plain batches side by side (records/runs.py). They need no opening: they are decoded from ``view``.
 
     ``at`` is the byte at which the first batch begins that was not decoded to its end. ``inside`` is how far that batch
-    was decoded to records.
+    was decoded to records. It ``is_checked`` if it was unpacked: CRCs are checked before that.
     """
 
     view: memoryview
@@ -46,57 +53,91 @@ class Run:
     frame: Frame | None = None
     at: int = 0
     inside: Inside = NOT_BEGUN
+    is_checked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class PackedRun:
+    """Compressed batches side by side (records/packed/packed_runs.py), from the first one on that was not unpacked."""
+
+    view: memoryview
+    aborted: AbortedTransactions | None
+    frame: Frame | None = None
+
+
+#: What a frame has, as long as it is not decoded.
+Held: TypeAlias = Unread | Run | PackedRun
 
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """The bytes of one response, and which of its batches and runs are unread.
+    """The bytes of one response, and which of its batches and runs are unread. Its memory goes back to ``buffers``.
 
-    ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread.
+    ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread. The
+    buffer that a packed run was unpacked to is such a frame, too.
     """
 
     owner: object
     size: int
     read_at: int
+    buffers: FrameBuffers | None
     left: int = 0
-    unread: dict[Unread | Run, None] = field(default_factory=dict)
+    unread: dict[Held, None] = field(default_factory=dict)
 
 
 class FrameMemory:
     """Counts in ``bytes`` the frames, copies of batches, and decompressed batches.
 
-    It gives a frame back to ``buffers`` when nothing of the frame is unread.
+    It gives a frame back to ``buffers`` when nothing of the frame is unread, or to ``unpacking`` if it was taken there.
     """
 
-    def __init__(self, buffers: FrameBuffers | None = None) -> None:
+    def __init__(self, buffers: FrameBuffers | None = None, *, budget: int = sys.maxsize) -> None:
         self.bytes = 0
+        self._budget = budget
         self.buffers = buffers or FrameBuffers()
+        self.unpacking = FrameBuffers(min(_MOST_SPARE, budget // 16))
         self._frames: dict[int, Frame] = {}
         self._came = 0
 
-    def hold(self, unread: Unread | Run) -> None:
+    @property
+    def spare_bytes(self) -> int:
+        """The bytes of the buffers that wait for another frame, or to be unpacked to."""
+        return self.buffers.spare_bytes + self.unpacking.spare_bytes
+
+    @property
+    def room(self) -> int:
+        """How many bytes may still come, within the budget."""
+        return max(0, self._budget - self.bytes - self.spare_bytes)
+
+    def hold(self, unread: Held) -> None:
         """Keep the frame of this batch or run, until ``free`` is called for all of the frame's batches."""
         view = unread.view
         frame = self._frames.get(id(view.obj))
         if frame is None:
             self._look_at_oldest()
             self._came += 1
-            frame = self._begin(view)
+            frame = self._begin(view, self.buffers)
         self._put(unread, frame)
 
-    def _begin(self, view: memoryview) -> Frame:
-        frame = self._frames[id(view.obj)] = Frame(view.obj, memoryview(view.obj).nbytes, self._came)
+    def hold_unpacked(self, run: Run, packed: PackedRun, size: int) -> None:
+        """Keep the buffer of ``run``. The first ``size`` bytes of ``packed`` were unpacked to it, and are forgotten."""
+        is_long = len(run.view) >= _LEAST_SPARE
+        self._put(run, self._begin(run.view, self.unpacking if is_long else None))
+        self.cut_off(packed, size)
+
+    def _begin(self, view: memoryview, buffers: FrameBuffers | None) -> Frame:
+        frame = self._frames[id(view.obj)] = Frame(view.obj, memoryview(view.obj).nbytes, self._came, buffers)
         self.bytes += frame.size
         return frame
 
-    def _put(self, unread: Unread | Run, frame: Frame) -> None:
+    def _put(self, unread: Held, frame: Frame) -> None:
         frame.unread[unread] = None
         frame.left += len(unread.view)
         unread.frame = frame
 
     def cut(self, run: Run, size: int) -> Run:
         """Cut a run behind ``size`` bytes, where a batch ends; return the first part, as a run of its own."""
-        first = Run(run.view[:size], run.aborted, at=min(run.at, size))
+        first = Run(run.view[:size], run.aborted, at=min(run.at, size), is_checked=run.is_checked)
         run.view, run.at = run.view[size:], max(run.at - size, 0)
         if run.frame is not None:
             run.frame.left -= size
@@ -114,7 +155,16 @@ class FrameMemory:
             run.frame.left -= run.at
         run.view, run.at = run.view[run.at :], 0
 
-    def free(self, unread: Unread | Run) -> None:
+    def cut_off(self, packed: PackedRun, size: int) -> None:
+        """Cut off the first ``size`` bytes of a packed run: they are unpacked, or held by themselves."""
+        if size == len(packed.view):
+            return self.free(packed)
+        packed.view = packed.view[size:]
+        if packed.frame is not None:
+            packed.frame.left -= size
+            packed.frame.read_at = self._came
+
+    def free(self, unread: Held) -> None:
         """Let go of the bytes of a batch that was opened, or of a batch or run that is done or dropped."""
         frame, size = unread.frame, len(unread.view)
         unread.view, unread.frame = _EMPTY, None
@@ -129,7 +179,8 @@ class FrameMemory:
     def _forget(self, frame: Frame) -> None:
         self.bytes -= frame.size
         del self._frames[id(frame.owner)]
-        self.buffers.give_back(frame.owner)
+        if frame.buffers is not None:
+            frame.buffers.give_back(frame.owner)
 
     def _look_at_oldest(self) -> None:
         """Replace the oldest frame by copies if it was not read lately and little of it is unread.
@@ -145,4 +196,4 @@ class FrameMemory:
         self._forget(oldest)
         for unread in oldest.unread:
             unread.view = memoryview(bytes(unread.view))
-            self._put(unread, self._begin(unread.view))
+            self._put(unread, self._begin(unread.view, self.buffers))

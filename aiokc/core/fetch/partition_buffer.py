@@ -22,7 +22,7 @@ from ...types import ConsumerRecord, RawRecord, TopicPartition
 from .arrived_batches import Arrived, split_arrived
 from .batch_queue import BatchQueue, Opened
 from .fetched_partition import FetchedPartition, Limits
-from .frame_memory import FrameMemory, Run, Unread
+from .frame_memory import FrameMemory, Held, PackedRun, Run, Unread
 
 # The most that a batch may decompress to on the event loop: some 2 ms, with the slowest codec.
 _AT_ONCE_BYTES: Final = 512 << 10
@@ -39,7 +39,7 @@ class PartitionBuffer:
     An error keeps its place in that order: the records before it are handed out first.
 
     What was decoded, as records or into columns, and not taken can be decoded again (``rewind``). Runs are read as they
-    are; a batch of a run is opened by itself only if it can't be read, to say why.
+    are, packed ones once they are unpacked; a batch of a run is opened by itself only if it can't be read, to say why.
 
     With deserializers, ``typed`` holds the first records of ``ready`` with deserialized keys and values, and
     ``refused`` is the error of the record behind those, if its deserializer raised.
@@ -156,7 +156,13 @@ class PartitionBuffer:
     @property
     def is_open(self) -> bool:
         """Whether anything is decompressed, or decoded and not taken."""
-        return bool(self.ready) or self._kept.reader is not None
+        first = self._kept.first
+        return bool(self.ready) or self._kept.reader is not None or (isinstance(first, Run) and first.is_checked)
+
+    @property
+    def needs_memory(self) -> bool:
+        """Whether a batch has to be opened, or batches to be unpacked, before the next record is decoded."""
+        return isinstance(self._kept.first, PackedRun) or self.unopened() is not None
 
     @property
     def undecoded(self) -> bool:
@@ -174,7 +180,7 @@ class PartitionBuffer:
     def unopened(self) -> Unread | None:
         """The batch to open before the next record is decoded.
 
-        None if that record is in a run or in an open batch, or if none is left.
+        None if that record is in a run, packed or not, or in an open batch, or if none is left.
         """
         first = self._kept.first
         return first if isinstance(first, Unread) and self._kept.reader is None else None
@@ -195,7 +201,7 @@ class PartitionBuffer:
             view,
             topic=self.tp.topic,
             partition=self.tp.partition,
-            check_crcs=self._limits.check_crcs,
+            check_crcs=self._limits.check_crcs and not unread.is_checked,
             max_decompressed_bytes=most,
         )
 
@@ -214,8 +220,8 @@ class PartitionBuffer:
 
     def decode(self, count: int) -> None:
         """Decode up to ``count`` more records into ``ready``, from the run or batch that is next."""
-        first = self._kept.first
-        if isinstance(first, Run) and self._take_of_run(first, count):
+        first = self._unpacked_first()
+        if isinstance(first, PackedRun) or (isinstance(first, Run) and self._take_of_run(first, count)):
             return
         try:
             reader = self._open_first()
@@ -223,6 +229,18 @@ class PartitionBuffer:
                 self._read(reader, count)
         except RecordError as error:
             self.failed_with(error)
+
+    def _unpacked_first(self) -> Held | None:
+        """Return the batch or run to decode next; if that is packed, what its first batches are unpacked to.
+
+        It stays packed if its first batch is so large that a thread should open it: ``unopened`` returns that from then
+        on, and the next attempt here opens it whatever its size.
+        """
+        first = self._kept.first
+        if not isinstance(first, PackedRun):
+            return first
+        unpacked = self._kept.unpack(first, self._limits)
+        return first if isinstance(unpacked, Unread) and unpacked.is_large else unpacked
 
     def _open_first(self) -> RecordReader | None:
         """Return the reader of the next batch; None if no batch is left, or it is hidden. Raises RecordError."""
@@ -259,7 +277,7 @@ class PartitionBuffer:
             partition=self.tp.partition,
             from_offset=self.next,
             count=count,
-            check_crcs=self._limits.check_crcs,
+            check_crcs=self._limits.check_crcs and not run.is_checked,
         )
         has_moved = bool(taken) or at > run.at
         self._have_ready(taken)
@@ -295,7 +313,9 @@ class PartitionBuffer:
         It stops once all rows of the builder have ``size`` bytes. ``next`` is ``until`` once no record before it is
         left.
         """
-        first = self._kept.first
+        first = self._unpacked_first()
+        if isinstance(first, PackedRun):
+            return 0
         if isinstance(first, Run):
             count, has_moved = self._append_run(first, builder, rows, size, until)
             if has_moved:
@@ -320,7 +340,7 @@ class PartitionBuffer:
             until=until,
             rows=rows,
             size=size,
-            check_crcs=self._limits.check_crcs,
+            check_crcs=self._limits.check_crcs and not run.is_checked,
         )
         has_moved, run.inside = count > 0 or at > run.at, NOT_BEGUN
         self._has_read(run, at, end, epoch)

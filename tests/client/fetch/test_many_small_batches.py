@@ -19,7 +19,9 @@ pytestmark = pytest.mark.timeout(60)
 
 TP = TopicPartition("t", 0)
 COUNT = 1000
-BATCHES = [encode_batch([NewRecord(b"v")], base_offset=offset, codec=Codec.GZIP) for offset in range(COUNT)]
+# Neither side by side with another of its kind: none is in a run.
+CODECS = (Codec.NONE, Codec.GZIP)
+BATCHES = [encode_batch([NewRecord(b"v")], base_offset=offset, codec=CODECS[offset % 2]) for offset in range(COUNT)]
 
 
 def begun(records: bytes) -> tuple[FetchBuffer, Subscription, int]:

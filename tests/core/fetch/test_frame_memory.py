@@ -129,12 +129,12 @@ def test_decompressed_bytes_count_until_the_last_record_is_taken() -> None:
         part.decode(50)
     subscription.hand_out(A0, part.take(1000)[1], None)
     buffer.served(part, position)
-    assert buffer.bytes == 0
+    assert buffer.bytes == buffer._memory.spare_bytes, "what is kept to unpack the next batches to"
 
 
 def test_what_is_dropped_counts_no_more_also_when_a_thread_is_still_at_it() -> None:
     subscription, buffer = reading(A0, A1), FetchBuffer()
-    frame = memoryview(batch(0, 1000, codec=1) * 2)  # compressed: it has to be opened
+    frame = memoryview(batch(0, 300_000) * 2)  # too large for a run: it has to be opened
     half = len(frame) // 2
     for tp, part in ((A0, frame[:half]), (A1, frame[half:])):
         buffer.add(FetchedPartition(tp, subscription[tp].token, 0, part), subscription[tp])

@@ -1,0 +1,58 @@
+"""Looks for liblz4 and libzstd, whose functions the C extension calls: once, when the first batch needs one.
+
+They are what packages that are installed anyway bring, or the system's. Without one the packages in Python unpack. With
+AIOKC_CODEC_LIBRARIES=0 none is looked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from functools import cache
+from typing import Final
+
+from ...native import extension
+from ..compression import Codec
+
+logger = logging.getLogger("aiokc.records")
+
+#: Environment variable; "0": none is looked for.
+SETTING: Final = "AIOKC_CODEC_LIBRARIES"
+
+_OF_SYSTEM: Final = {
+    Codec.LZ4: {"darwin": "liblz4.1.dylib"}.get(sys.platform, "liblz4.so.1"),
+    Codec.ZSTD: {"darwin": "libzstd.1.dylib"}.get(sys.platform, "libzstd.so.1"),
+}
+
+
+@cache
+def look_for(codec: int) -> str | None:
+    """Have the extension use the first library for ``codec`` that is fit; return its path and version, or None."""
+    if os.environ.get(SETTING, "") == "0":
+        return None
+    for path in candidates(Codec(codec)):
+        try:
+            found = f"{path} {extension.use_codec_library(codec, path)}"
+        except OSError as error:
+            logger.debug("%s does not unpack %s: %s", path, Codec(codec).name.lower(), error)
+        else:
+            logger.debug("%s unpacks %s", found, Codec(codec).name.lower())
+            return found
+    return None
+
+
+def candidates(codec: Codec) -> list[str]:
+    """Return where to look, in this order. Python's module of zstd is a shared library that has libzstd inside."""
+    paths = [_OF_SYSTEM[codec]]
+    if codec == Codec.ZSTD:
+        name = "_zstd" if sys.version_info >= (3, 14) else "backports.zstd._zstd"
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            return paths
+        path = getattr(module, "__file__", None)
+        if path is not None:
+            paths.insert(0, path)
+    return paths
