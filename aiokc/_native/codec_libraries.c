@@ -115,10 +115,14 @@ CodecLibrary *library_of(const State *state, int codec) {
     return library == NULL || library->is_none ? NULL : library;
 }
 
-static void free_library(CodecLibrary *library) {
+static void free_spare(CodecLibrary *library) {
     void *context = EXCHANGE(&library->spare, NULL);
     if (context != NULL)
         library->zstd_free(context);
+}
+
+static void free_library(CodecLibrary *library) {
+    free_spare(library);
     PyMem_RawFree(library);
 }
 
@@ -140,10 +144,7 @@ static unsigned load(const char *path, int codec, CodecLibrary *library) {
     unsigned version = version_of(handle, codec);
     if (version != 0 && set_functions(handle, codec, library) && is_right(codec, library))
         return version; /* the library stays open for as long as the process runs */
-    void *context = library->spare;
-    library->spare = NULL;
-    if (context != NULL)
-        library->zstd_free(context);
+    free_spare(library);
     closed(handle);
     return 0;
 }
@@ -166,6 +167,8 @@ static PyObject *use_codec_library(PyObject *module, PyObject *args) {
         return NULL;
     }
     library->previous = EXCHANGE(&state->libraries[codec - LZ4], library);
+    if (library->previous != NULL) /* it stays: another thread may be in the middle of a call of it */
+        free_spare(library->previous);
     return PyUnicode_FromFormat("%u.%u.%u", version / 10000, version / 100 % 100, version % 100);
 }
 
