@@ -6,7 +6,7 @@ from .columns import COLUMNS, ColumnBuilder, append, checked_columns, new_builde
 from .compression import Codec
 from .decode import RecordReader, open_batch, open_measured
 from .encoding.encode import NewRecord, encode_batch, encode_control_batch
-from .runs import NOT_BEGUN, Inside, append_run, measure_run, take_run
+from .runs import NOT_BEGUN, Inside, RecordSpan, append_run, detach_held, measure_run, take_run
 from .transactions import AbortedTransactions, ControlType, control_type
 
 __all__ = [
@@ -21,10 +21,12 @@ __all__ = [
     "Inside",
     "NewRecord",
     "RecordReader",
+    "RecordSpan",
     "append",
     "append_run",
     "checked_columns",
     "control_type",
+    "detach_held",
     "encode_batch",
     "encode_control_batch",
     "measure_run",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...records import NOT_BEGUN, AbortedTransactions, BatchHeader, Inside, RecordReader
+from ...records import NOT_BEGUN, AbortedTransactions, BatchHeader, Inside, RecordReader, RecordSpan, detach_held
 from ...wire import FrameBuffers
 
 # A frame is replaced by copies of its unread batches once no more than this share of it is unread and a frame has come
@@ -53,19 +54,21 @@ class Frame:
     """The bytes of one response, and which of its batches and runs are unread.
 
     ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread.
+    ``spans`` is how many spans of records refer to it.
     """
 
     owner: object
     size: int
     read_at: int
     left: int = 0
+    spans: int = 0
     unread: dict[Unread | Run, None] = field(default_factory=dict)
 
 
 class FrameMemory:
     """Counts in ``bytes`` the frames, copies of batches, and decompressed batches.
 
-    It gives a frame back to ``buffers`` when nothing of the frame is unread.
+    It gives a frame back to ``buffers`` when nothing of the frame is unread, and no span refers to it.
     """
 
     def __init__(self, buffers: FrameBuffers | None = None) -> None:
@@ -73,6 +76,8 @@ class FrameMemory:
         self.buffers = buffers or FrameBuffers()
         self._frames: dict[int, Frame] = {}
         self._came = 0
+        self._spans: dict[RecordSpan, Frame] = {}
+        self._done: list[RecordSpan] = []  # of them, those that ``settle`` lets go
 
     def hold(self, unread: Unread | Run) -> None:
         """Keep the frame of this batch or run, until ``free`` is called for all of the frame's batches."""
@@ -123,7 +128,37 @@ class FrameMemory:
         del frame.unread[unread]
         frame.left -= size
         frame.read_at = self._came
-        if not frame.unread:
+        self._forget_if_done(frame)
+
+    def refers(self, span: RecordSpan, run: Run) -> None:
+        """Keep the frame of ``run`` for the span of its records, until ``settle`` after ``is_done``."""
+        if run.frame is not None:
+            self._spans[span] = run.frame
+            run.frame.spans += 1
+
+    def is_done(self, spans: Iterable[RecordSpan]) -> None:
+        """The records of these spans were handed out, or dropped. They may still be read until ``settle``."""
+        self._done += spans
+
+    def settle(self) -> bool:
+        """Let go of the frames of spans that are done; return whether there were any.
+
+        Those that are still in use keep copies of their records.
+        """
+        if not self._done:
+            return False
+        done, self._done = self._done, []
+        for span in done:
+            frame = self._spans.pop(span, None)
+            if frame is not None:
+                frame.spans -= 1
+                self._forget_if_done(frame)
+        del span  # else it would be in use
+        detach_held(done)
+        return True
+
+    def _forget_if_done(self, frame: Frame) -> None:
+        if not frame.unread and not frame.spans:
             self._forget(frame)
 
     def _forget(self, frame: Frame) -> None:
@@ -143,6 +178,9 @@ class FrameMemory:
             self._frames[id(oldest.owner)] = self._frames.pop(id(oldest.owner))
             return
         self._forget(oldest)
+        for span in [span for span, frame in self._spans.items() if frame is oldest]:
+            del self._spans[span]
+            span.detach()
         for unread in oldest.unread:
             unread.view = memoryview(bytes(unread.view))
             self._put(unread, self._begin(unread.view))

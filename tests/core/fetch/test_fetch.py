@@ -366,6 +366,7 @@ def test_records_come_in_order_over_batches_and_answers() -> None:
     assert take(buffer, subscription, 4) == [0, 1, 2, 3]
     assert subscription[A0].position == 4
     assert take(buffer, subscription) == [4, 5, 6, 7, 8, 9]
+    buffer.settle()
     assert (subscription[A0].position, buffer.bytes) == (10, 0)
 
 
