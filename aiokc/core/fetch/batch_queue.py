@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TypeAlias
 
-from ...records import NOT_BEGUN, BatchHeader, RecordReader, RecordSpan
+from ...records import NOT_BEGUN, BatchHeader, RecordReader
 from .arrived_batches import take_apart
 from .frame_memory import FrameMemory, Run, Unread
 
@@ -20,13 +20,12 @@ class BatchQueue:
     is kept as it came. So everything that was not taken can be decoded again (``rewind``).
     """
 
-    __slots__ = ("_decoded", "_memory", "_passed", "_spans", "reader", "unread")
+    __slots__ = ("_decoded", "_memory", "_passed", "reader", "unread")
 
     def __init__(self, memory: FrameMemory) -> None:
         self.unread: deque[Unread | Run] = deque()
         self.reader: RecordReader | None = None  # of the first batch in ``unread``, once it is open
         self._passed: list[Unread | Run] = []  # decoded to their end, and not all of their records were taken
-        self._spans: list[RecordSpan] = []  # of runs, with records that were not taken
         self._memory = memory
         self._decoded = 0  # decompressed bytes of the batches that are open or passed
 
@@ -60,11 +59,6 @@ class BatchQueue:
         self._memory.free(unread)
         self._memory.bytes += unread.size
         self._decoded += unread.size
-
-    def refers(self, span: RecordSpan, run: Run) -> None:
-        """Note that a span refers to the first run: its frame stays until the records were taken, and done with."""
-        self._spans.append(span)
-        self._memory.refers(span, run)
 
     def has_read(self, run: Run, at: int) -> None:
         """Note that the first run was decoded up to the batch at byte ``at``."""
@@ -100,21 +94,17 @@ class BatchQueue:
     def forget_passed(self) -> None:
         """Free what was decoded to its end, because all decoded records were taken. The open batch stays."""
         first = self.first
-        self._is_done_with_spans()
         for passed in self._passed:
             if isinstance(passed, Run):
                 self._memory.free(passed)
-        if isinstance(first, Run) and first.at:
-            self._memory.trim(first)
+        if isinstance(first, Run):
+            self._memory.lend(first)
+            if first.at:
+                self._memory.trim(first)
         self._passed.clear()
         kept = self._open_bytes()
         self._memory.bytes -= self._decoded - kept
         self._decoded = kept
-
-    def _is_done_with_spans(self) -> None:
-        if self._spans:
-            self._memory.is_done(self._spans)
-            self._spans = []
 
     def _open_bytes(self) -> int:
         """The decompressed bytes of the batches in ``unread``. After a rewind, several of them may be open."""
@@ -129,12 +119,11 @@ class BatchQueue:
 
     def rewind(self) -> None:
         """Put back each batch and run that was decoded and not all taken: it is decoded again from its start."""
-        self._is_done_with_spans()
         for passed in reversed(self._passed):
             self.unread.appendleft(passed)
         for unread in self.unread:
             if isinstance(unread, Run):
-                unread.at, unread.inside = 0, NOT_BEGUN
+                unread.at, unread.inside, unread.spans = 0, NOT_BEGUN, []
             elif unread.reader is not None:
                 unread.reader.rewind()
             elif not unread.hidden:

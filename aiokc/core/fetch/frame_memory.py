@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,7 +38,7 @@ class Run:
     """Plain batches side by side (records/runs.py). They need no opening: they are decoded from ``view``.
 
     ``at`` is the byte at which the first batch begins that was not decoded to its end. ``inside`` is how far that batch
-    was decoded to records.
+    was decoded to records. ``spans`` are records that were decoded and not taken, and refer to the frame.
     """
 
     view: memoryview
@@ -47,6 +46,7 @@ class Run:
     frame: Frame | None = None
     at: int = 0
     inside: Inside = NOT_BEGUN
+    spans: list[RecordSpan] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -54,21 +54,21 @@ class Frame:
     """The bytes of one response, and which of its batches and runs are unread.
 
     ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread.
-    ``spans`` is how many spans of records refer to it.
+    ``lent`` says how often records of it were taken that are not settled.
     """
 
     owner: object
     size: int
     read_at: int
     left: int = 0
-    spans: int = 0
+    lent: int = 0
     unread: dict[Unread | Run, None] = field(default_factory=dict)
 
 
 class FrameMemory:
     """Counts in ``bytes`` the frames, copies of batches, and decompressed batches.
 
-    It gives a frame back to ``buffers`` when nothing of the frame is unread, and no span refers to it.
+    It gives a frame back to ``buffers`` when nothing of the frame is unread, and all that was taken of it is settled.
     """
 
     def __init__(self, buffers: FrameBuffers | None = None) -> None:
@@ -76,8 +76,7 @@ class FrameMemory:
         self.buffers = buffers or FrameBuffers()
         self._frames: dict[int, Frame] = {}
         self._came = 0
-        self._spans: dict[RecordSpan, Frame] = {}
-        self._done: list[RecordSpan] = []  # of them, those that ``settle`` lets go
+        self._lent: list[tuple[Frame, list[RecordSpan]]] = []
 
     def hold(self, unread: Unread | Run) -> None:
         """Keep the frame of this batch or run, until ``free`` is called for all of the frame's batches."""
@@ -101,8 +100,8 @@ class FrameMemory:
 
     def cut(self, run: Run, size: int) -> Run:
         """Cut a run behind ``size`` bytes, where a batch ends; return the first part, as a run of its own."""
-        first = Run(run.view[:size], run.aborted, at=min(run.at, size))
-        run.view, run.at = run.view[size:], max(run.at - size, 0)
+        first = Run(run.view[:size], run.aborted, at=min(run.at, size), spans=run.spans)
+        run.view, run.at, run.spans = run.view[size:], max(run.at - size, 0), []
         if run.frame is not None:
             run.frame.left -= size
             self._put(first, run.frame)
@@ -119,8 +118,31 @@ class FrameMemory:
             run.frame.left -= run.at
         run.view, run.at = run.view[run.at :], 0
 
+    def lend(self, run: Run) -> None:
+        """The records of the run's spans were taken, or dropped. Keep its frame for them until ``settle``."""
+        if run.spans and run.frame is not None:
+            run.frame.lent += 1
+            self._lent.append((run.frame, run.spans))
+            run.spans = []
+
+    def settle(self) -> bool:
+        """Let go of the frames of all that was taken; return whether there were any.
+
+        Records that are still in use keep copies of their bytes.
+        """
+        if not self._lent:
+            return False
+        lent, self._lent = self._lent, []
+        for frame, spans in lent:
+            detach_held(spans)
+            frame.lent -= 1
+            self._forget_if_done(frame)
+        return True
+
     def free(self, unread: Unread | Run) -> None:
         """Let go of the bytes of a batch that was opened, or of a batch or run that is done or dropped."""
+        if isinstance(unread, Run):
+            self.lend(unread)
         frame, size = unread.frame, len(unread.view)
         unread.view, unread.frame = _EMPTY, None
         if frame is None:
@@ -130,35 +152,8 @@ class FrameMemory:
         frame.read_at = self._came
         self._forget_if_done(frame)
 
-    def refers(self, span: RecordSpan, run: Run) -> None:
-        """Keep the frame of ``run`` for the span of its records, until ``settle`` after ``is_done``."""
-        if run.frame is not None:
-            self._spans[span] = run.frame
-            run.frame.spans += 1
-
-    def is_done(self, spans: Iterable[RecordSpan]) -> None:
-        """The records of these spans were handed out, or dropped. They may still be read until ``settle``."""
-        self._done += spans
-
-    def settle(self) -> bool:
-        """Let go of the frames of spans that are done; return whether there were any.
-
-        Those that are still in use keep copies of their records.
-        """
-        if not self._done:
-            return False
-        done, self._done = self._done, []
-        for span in done:
-            frame = self._spans.pop(span, None)
-            if frame is not None:
-                frame.spans -= 1
-                self._forget_if_done(frame)
-        del span  # else it would be in use
-        detach_held(done)
-        return True
-
     def _forget_if_done(self, frame: Frame) -> None:
-        if not frame.unread and not frame.spans:
+        if not frame.unread and not frame.lent:
             self._forget(frame)
 
     def _forget(self, frame: Frame) -> None:
@@ -177,10 +172,12 @@ class FrameMemory:
         if oldest.left > oldest.size * _WORTH_KEEPING:
             self._frames[id(oldest.owner)] = self._frames.pop(id(oldest.owner))
             return
+        self.settle()
+        if id(oldest.owner) not in self._frames:
+            return
         self._forget(oldest)
-        for span in [span for span, frame in self._spans.items() if frame is oldest]:
-            del self._spans[span]
-            span.detach()
         for unread in oldest.unread:
+            if isinstance(unread, Run):
+                detach_held(unread.spans)
             unread.view = memoryview(bytes(unread.view))
             self._put(unread, self._begin(unread.view))

@@ -265,7 +265,7 @@ class PartitionBuffer:
         has_moved = bool(taken) or at > run.at
         self.ready.add(taken)
         if not isinstance(taken, list):
-            self._kept.refers(taken, run)
+            run.spans.append(taken)
         self._has_read(run, at, after, epoch)
         return has_moved
 

@@ -20,11 +20,12 @@ class RecordSequence(Sequence[ConsumerRecord[K_co, V_co]]):
 
     __slots__ = ("_count", "_made", "_parts")
 
-    def __init__(self, records: Iterable[ConsumerRecord[K_co, V_co]] = ()) -> None:
-        made = list(records)
-        self._parts: list[Any] = [made] if made else []
-        self._count = len(made)
-        self._made: list[ConsumerRecord[K_co, V_co]] | None = made or None  # the only part, if it is a list
+    def __init__(self, records: Iterable[ConsumerRecord[K_co, V_co]] | None = None) -> None:
+        self._parts: list[Any] = []
+        self._count = 0
+        self._made: list[ConsumerRecord[K_co, V_co]] | None = None  # the only part, if it is a list
+        if records is not None:
+            self.add(list(records))
 
     def add(self, part: Any) -> None:
         """Append a span, or a list, which must not change from here on. For what makes a sequence, before any reads."""
