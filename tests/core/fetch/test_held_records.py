@@ -180,6 +180,20 @@ def test_a_frame_that_lies_there_for_long_is_replaced_by_copies(is_taken: bool) 
     assert one.memory.bytes == 0
 
 
+def test_a_frame_of_which_all_was_taken_is_let_go_when_others_have_come() -> None:
+    one = One()
+    frame = one.arrives(5)
+    records = one.take()
+    for _ in range(2):
+        one.arrives(1)
+    assert not has_views(frame)
+    assert offsets(records) == list(range(10))
+    while one.part.undecoded:
+        one.take()
+    one.memory.settle()
+    assert one.memory.bytes == 0
+
+
 def test_a_revoked_partition_leaves_what_was_handed_out() -> None:
     subscription, buffer = reading(A0, A1), FetchBuffer()
     frame = frame_of(3)
