@@ -356,6 +356,7 @@ def take(buffer: FetchBuffer, subscription: Subscription, count: int = 100) -> l
         records, after = part.take(count)
         subscription.hand_out(part.tp, after, None)
         offsets += [record.offset for record in records]
+    buffer.settle()
     return offsets
 
 
@@ -366,7 +367,6 @@ def test_records_come_in_order_over_batches_and_answers() -> None:
     assert take(buffer, subscription, 4) == [0, 1, 2, 3]
     assert subscription[A0].position == 4
     assert take(buffer, subscription) == [4, 5, 6, 7, 8, 9]
-    buffer.settle()
     assert (subscription[A0].position, buffer.bytes) == (10, 0)
 
 
