@@ -359,8 +359,11 @@ def next_offsets(ends: Mapping[TopicPartition, BatchEnd]) -> dict[TopicPartition
     return {tp: OffsetAndMetadata(end.offset, "", end.leader_epoch, topic_id=end.topic_id) for tp, end in ends.items()}
 
 
-class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
-    """What one getmany() returned: for each partition the list of its records, in the order of their offsets.
+class ConsumerRecords(dict[TopicPartition, Sequence[ConsumerRecord[K, V]]]):
+    """What one getmany() returned: for each partition the sequence of its records, in the order of their offsets.
+
+    A sequence does not change, and equals a list of the same records; ``list(records)`` makes one. Most records become
+    objects when they are read, anew by each iteration: so compare them by ``==``, not by ``is``.
 
     commit() takes it as it is: then exactly this batch is committed, without the partitions that the application has
     deleted from the dict.
@@ -399,11 +402,12 @@ RawRecords: TypeAlias = ConsumerRecords[bytes | None, bytes | None]
 class PartitionRecords:
     """Some records of one partition, in order, and the offset from which to read on.
 
-    ``next_offset`` lies behind all offsets that were looked at, those without a record included.
+    ``records`` are as in ConsumerRecords. ``next_offset`` lies behind all offsets that were looked at, those without a
+    record included.
     """
 
     partition: TopicPartition
-    records: list[RawRecord]
+    records: Sequence[RawRecord]
     next_offset: int
 
 

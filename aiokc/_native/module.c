@@ -3,10 +3,10 @@
  *
  * reader.h reads the bytes of a record, and records.c makes objects of records. columns.c, append.c and rows.h make
  * columns of records, batch_columns.c owns the columns' memory, and arrow_export.c exports them. runs.h reads batches
- * side by side where they lie: run_columns.c makes columns of them, and run_records.c objects. unpack_run.c makes such a
- * run of compressed batches; lz4_frame.c and zstd_frame.c read their payloads, with the libraries that
- * codec_libraries.c has found. encode.h writes the bytes
- * of a record, record_appender.c fills a batch with records, append_records.c many batches; topic_appender.c
+ * side by side where they lie: run_columns.c makes columns of them, run_records.c checks their records, and
+ * record_span.c makes objects of these when they are read. unpack_run.c makes such a run of compressed batches;
+ * lz4_frame.c and zstd_frame.c read their payloads, with the libraries that codec_libraries.c has found. encode.h writes
+ * the bytes of a record, record_appender.c fills a batch with records, append_records.c many batches; topic_appender.c
  * appends single records to the batches of a topic, and column_records.c those of an Arrow batch. async_steps.c makes
  * the steps of `async for`.
  */
@@ -27,7 +27,9 @@ static int module_exec(PyObject *module) {
         return -1;
     if (add_records(module, state) < 0 || add_arrow(module, state) < 0 || add_columns(module, state) < 0)
         return -1;
-    if (add_runs(module, state) < 0 || add_take_run(module, state) < 0 || add_appender(module, state) < 0)
+    if (add_runs(module, state) < 0 || add_take_run(module, state) < 0 || add_record_span(module, state) < 0)
+        return -1;
+    if (add_appender(module, state) < 0)
         return -1;
     if (add_append_records(module, state) < 0 || add_topic_appender(module, state) < 0)
         return -1;
@@ -41,6 +43,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     State *state = PyModule_GetState(module);
     Py_VISIT(state->record_type);
     Py_VISIT(state->reader_type);
+    Py_VISIT(state->span_type);
+    Py_VISIT(state->span_iterator_type);
     Py_VISIT(state->arrow_type);
     Py_VISIT(state->step_type);
     Py_VISIT(state->memory_type);
@@ -57,6 +61,8 @@ static int module_clear(PyObject *module) {
     State *state = PyModule_GetState(module);
     Py_CLEAR(state->record_type);
     Py_CLEAR(state->reader_type);
+    Py_CLEAR(state->span_type);
+    Py_CLEAR(state->span_iterator_type);
     Py_CLEAR(state->arrow_type);
     Py_CLEAR(state->step_type);
     Py_CLEAR(state->memory_type);

@@ -53,6 +53,8 @@ static inline void end_use(char *is_used) {
 typedef struct {
     PyTypeObject *record_type;
     PyTypeObject *reader_type;
+    PyTypeObject *span_type;
+    PyTypeObject *span_iterator_type;
     PyTypeObject *arrow_type;
     PyTypeObject *step_type;
     PyTypeObject *memory_type;
@@ -120,23 +122,15 @@ int add_records(PyObject *module, State *state);
 /* Add the type of columns.c to the module. */
 int add_columns(PyObject *module, State *state);
 
-/* Add the functions of run_columns.c and run_records.c. */
+/* Add the functions of run_columns.c and run_records.c, and the types of record_span.c. */
 int add_runs(PyObject *module, State *state);
 int add_take_run(PyObject *module, State *state);
+int add_record_span(PyObject *module, State *state);
 
 /* Add the functions of codec_libraries.c and unpack_run.c; free what the former keeps. */
 int add_codec_libraries(PyObject *module, State *state);
 int add_unpack_run(PyObject *module, State *state);
 void free_libraries(State *state);
-
-/* Return an empty list with room for ``count`` records. */
-PyObject *list_with_room(int64_t count);
-
-/* Append up to ``most`` records to a list that has room for them; return how many. -1: there is an exception, and list
- * and progress are as they were. If the next record is malformed, there are fewer, and the cursor has a problem. No
- * Python code runs in here, so other code never sees the list with a record that is not complete. */
-int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
-                  int64_t most, PyObject *records);
 
 /* Add the type of record_appender.c, and its functions. */
 int add_appender(PyObject *module, State *state);

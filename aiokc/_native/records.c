@@ -8,19 +8,9 @@
  * record's headers and a reader's progress are each read and written within a critical section of their object.
  */
 
-#include "module.h"
+#include "record.h"
 
 /* ConsumerRecord: a subclass of the public class, which has all methods */
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *origin; /* topic, partition, timestamp type and leader epoch, the same for all records of a batch */
-    PyObject *key;
-    PyObject *value;
-    PyObject *headers; /* a tuple, or the bytes to build it from; the one thing of a record that ever changes */
-    long long offset;
-    long long timestamp;
-} Record;
 
 static void record_dealloc(Record *self) {
     PyTypeObject *type = Py_TYPE(self);
@@ -306,15 +296,19 @@ static PyObject *new_record(const State *state, PyObject *origin, const Head *he
     return (PyObject *)record;
 }
 
-PyObject *list_with_room(int64_t count) {
+/* Return an empty list with room for ``count`` records. */
+static PyObject *list_with_room(int64_t count) {
     PyObject *records = PyList_New((Py_ssize_t)Py_MAX(0, count));
     if (records != NULL)
         Py_SET_SIZE(records, 0);
     return records;
 }
 
-int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
-                  int64_t most, PyObject *records) {
+/* Append up to ``most`` records to a list that has room for them; return how many. -1: there is an exception, and list
+ * and progress are as they were. If the next record is malformed, there are fewer, and the cursor has a problem. No
+ * Python code runs in here, so other code never sees the list with a record that is not complete. */
+static int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
+                         int64_t most, PyObject *records) {
     Progress here = *progress; /* in registers */
     Py_ssize_t first = PyList_GET_SIZE(records), filled = first;
     int64_t count = 0;

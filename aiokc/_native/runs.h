@@ -2,10 +2,11 @@
  * costs in Python (a header object, a reader, its part in two lists) is as much as a hundred records cost here. So one
  * call turns many batches of a run into rows or records, where they lie: it copies only what rows and records keep.
  *
- * take_run and append_run check each batch's CRC (is_sound), unless the caller switches that off.
+ * take_run and append_run check each batch's CRC (is_sound), unless the caller switches that off. Nothing here raises an
+ * error about records. A run ends before the first batch that is not plain. Rows and records end before whatever is
+ * malformed: the caller then reads that batch by itself, and that raises the right error.
  *
- * Nothing here raises an error about records. A run ends before the first batch that is not plain. Rows and records end
- * before whatever is malformed: the caller then reads that batch by itself, and that raises the right error.
+ * take_run checks records and makes none: they become objects when its span is read. See record_span.c.
  */
 
 #ifndef AIOKC_RUNS_H
@@ -58,11 +59,8 @@ static inline int32_t read_int32(const uint8_t *bytes) {
     return (int32_t)read_number(bytes, 4);
 }
 
-/* Read the header of the batch at byte ``at``. False: it is incomplete, or read_header would refuse it. */
-static inline int read_any_batch(const Py_buffer *run, int64_t at, Whole *batch) {
-    const uint8_t *bytes = (const uint8_t *)run->buf + at;
-    if (run->len - at < HEADER_SIZE)
-        return 0;
+/* Read the header of a batch of which HEADER_SIZE bytes are there. False: read_header would refuse it. */
+static inline int read_any_head(const uint8_t *bytes, Whole *batch) {
     Head *head = &batch->head;
     batch->bytes = bytes;
     batch->size = PREFIX + (int64_t)read_int32(bytes + LENGTH_AT);
@@ -74,12 +72,23 @@ static inline int read_any_batch(const Py_buffer *run, int64_t at, Whole *batch)
     head->base_timestamp = read_number(bytes + BASE_TIMESTAMP_AT, 8);
     head->append_time = (int64_t)read_number(bytes + MAX_TIMESTAMP_AT, 8);
     head->has_append_time = batch->attributes & LOG_APPEND_TIME;
-    if (bytes[MAGIC_AT] != 2 || batch->size < HEADER_SIZE || batch->size > run->len - at ||
+    if (bytes[MAGIC_AT] != 2 || batch->size < HEADER_SIZE ||
         head->base_offset < 0 || head->last_delta < 0 || head->last_delta >= INT64_MAX - head->base_offset ||
         head->record_count < 0 || head->record_count > head->last_delta + 1)
         return 0;
     batch->next_offset = head->base_offset + head->last_delta + 1;
     return 1;
+}
+
+/* Do as read_any_head does. False also if the batch is not plain. */
+static inline int read_head(const uint8_t *bytes, Whole *batch) {
+    return read_any_head(bytes, batch) && !(batch->attributes & ~(LOG_APPEND_TIME | TRANSACTIONAL));
+}
+
+/* Read the header of the batch at byte ``at``. False: it is incomplete, or read_header would refuse it. */
+static inline int read_any_batch(const Py_buffer *run, int64_t at, Whole *batch) {
+    return run->len - at >= HEADER_SIZE && read_any_head((const uint8_t *)run->buf + at, batch) &&
+           batch->size <= run->len - at;
 }
 
 /* Do as read_any_batch does. False also if the batch is not plain. */

@@ -7,7 +7,8 @@ runs.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from ..native import NATIVE, extension
 from ..types import RawRecord
@@ -81,13 +82,31 @@ Inside: TypeAlias = tuple[int, int, int]
 NOT_BEGUN: Final[Inside] = (0, -1, -1)
 
 
+class RecordSpan(Protocol):
+    """Records of a run that were checked. They are made when they are read, anew by each iteration.
+
+    A span refers to the run until it is detached: then it has a copy of its ``size`` bytes.
+    """
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def is_detached(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[RawRecord]: ...
+    def first(self) -> RawRecord: ...
+    def last(self) -> RawRecord: ...
+    def detach(self) -> None: ...
+
+
 class TakenOfRun(NamedTuple):
     """Records of a run, and where to read on: ``inside`` of the batch at byte ``at``, and ``next_offset``.
 
-    ``leader_epoch`` is that of the last batch before ``next_offset``, if ``next_offset`` has moved.
+    ``records`` are a span, which refers to the run until it is detached; or a list, if there are none, or Python has no
+    GIL. ``leader_epoch`` is that of the last batch before ``next_offset``, if ``next_offset`` has moved.
     """
 
-    records: list[RawRecord]
+    records: RecordSpan | list[RawRecord]
     at: int
     inside: Inside
     next_offset: int
@@ -105,7 +124,7 @@ def take_run(
     count: int,
     check_crcs: bool,
 ) -> TakenOfRun:
-    """Return up to ``count`` records of a run from ``from_offset`` on.
+    """Return up to ``count`` records of a run from ``from_offset`` on. They are checked; iterating makes the objects.
 
     Reading begins at ``inside`` of the batch at byte ``at``. Raises nothing about the records. If it returns no record
     and ``at`` stays the same, the caller has to read the batch there by itself: one of its records is corrupt, or its
@@ -115,6 +134,12 @@ def take_run(
         run, at, inside, topic, partition, from_offset, count, check_crcs
     )
     return TakenOfRun(records, at, inside, next_offset, epoch_of(epoch))
+
+
+def detach_held(spans: list[RecordSpan]) -> None:
+    """Have each of these spans that anything but the list refers to copy its bytes, and let go of its run."""
+    if spans:
+        extension.detach_held(spans)
 
 
 def epoch_of(stored: int) -> int | None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aiokc._native import extension
 from aiokc.errors import RecordError
@@ -26,6 +26,7 @@ from aiokc.wire import decode, read_response_header
 from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
 
 from .native_fuzz import MUTATIONS, changed_header, seeds, side_by_side
+from .run_twin import Call, taken_outcome
 from .twins import assert_same
 
 GOLDEN: Final = Path(__file__).parent.parent / "wire/golden.txt"
@@ -130,13 +131,33 @@ def _run_into_columns(given: Input, builder: extension.ColumnBuilder, chance: ra
 
 
 def _records_of_run(view: memoryview, given: Input, chance: random.Random) -> None:
+    if chance.random() < 0.2:
+        calls = [Call(rows=rows, check_crcs=False) for rows, _ in (*given.calls, (1_000, 0))]
+        start = chance.choice((0, 53))
+        assert taken_outcome(True, bytes(view), start, calls) == taken_outcome(False, bytes(view), start, calls), given
     at, start, inside = 0, chance.choice((0, 53)), NOT_BEGUN
     for most, _ in (*given.calls, (1_000, 0)):
         if chance.random() < 0.05:  # no place that a call has returned
             inside = chance.randrange(200), chance.randrange(200) - 1, chance.randrange(10)
         records, at, inside, start, _ = extension.take_run(view, at, inside, "t", 3, start, most, chance.random() < 0.1)
         assert len(records) <= most
-        assert all(record.headers is not None for record in records)
+        _read_twice(records, chance)
+
+
+def _read_twice(records: Any, chance: random.Random) -> None:
+    """Read records that are made when they are read, and keep some; they must be the same when they are read again."""
+    kept: list[tuple[object, str]] = []
+    count = 0
+    for record in records:
+        count += 1
+        kept.append((record, repr(record)) if chance.random() < 0.3 else (None, repr(record)))
+        if chance.random() < 0.05:
+            records.detach()
+    assert count == len(records)
+    assert all(record is None or repr(record) == was for record, was in kept)
+    assert [repr(record) for record in records] == [was for _, was in kept]
+    if count:
+        assert [repr(records.first()), repr(records.last())] == [kept[0][1], kept[-1][1]]
 
 
 def run(rounds: int | None, seconds: float | None, seed: int) -> str:

@@ -26,6 +26,7 @@ from aiokc.core.assignors import sticky
 from aiokc.core.fetch.buffer import FetchBuffer
 from aiokc.core.fetch.partition_buffer import PartitionBuffer
 from aiokc.core.fetch.planner import FetchPlanner
+from aiokc.core.fetch.record_sequence import RecordSequence
 from aiokc.core.group.classic import leader
 from aiokc.core.group.classic.membership import Membership
 from aiokc.core.group.classic.owned_partitions import OwnedPartitions
@@ -113,7 +114,7 @@ async def _lose_what_is_awaited(self: Deserializing, buffer: PartitionBuffer, *o
     try:
         return await _fill(self, buffer, *options)
     except asyncio.CancelledError:
-        del buffer.ready[len(buffer.typed) : len(buffer.typed) + 1]
+        buffer.ready = RecordSequence(record for index, record in enumerate(buffer.ready) if index != len(buffer.typed))
         raise
 
 
@@ -123,7 +124,7 @@ _take_typed = PartitionBuffer.take_typed
 def _pass_over_what_is_refused(self: PartitionBuffer, count: int) -> Any:
     """A record that can't be deserialized is skipped."""
     if self.refused is not None:
-        del self.ready[len(self.typed)]
+        self.ready = RecordSequence(record for index, record in enumerate(self.ready) if index != len(self.typed))
     return _take_typed(self, count)
 
 
@@ -146,13 +147,13 @@ def _seek_under_the_old_token(
 
 def _read_a_part_and_drop_the_rest(self: PartitionBuffer, reader: RecordReader, count: int) -> None:
     """A batch is finished once some of its records have been taken."""
-    self.ready += reader.take(count, self.next)
+    self.ready.add(reader.take(count, self.next))
     self._close_batch(self._kept.header)
 
 
 def _read_from_the_start_of_the_batch(self: PartitionBuffer, reader: RecordReader, count: int) -> None:
     """A batch may begin before the position: its first records must be skipped, and are not."""
-    self.ready += reader.take(count, 0)
+    self.ready.add(reader.take(count, 0))
     if self.ready:
         self.next = max(self.next, self.ready[-1].offset + 1)
     if reader.remaining == 0:

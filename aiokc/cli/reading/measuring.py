@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiokc import ClientConfig, Consumer, TopicPartition
@@ -67,7 +67,7 @@ class Measured:
         """Whether the time is over, or the end is reached."""
         return self.reached_end or time.perf_counter() - self._started >= self._limit
 
-    def took(self, batch: Mapping[Any, list[Any]], next_offsets: Mapping[TopicPartition, int]) -> None:
+    def took(self, batch: Mapping[Any, Sequence[Any]], next_offsets: Mapping[TopicPartition, int]) -> None:
         """Count a batch."""
         if self._batches % _SAMPLED == 0:
             for records in batch.values():

@@ -190,6 +190,7 @@ class ConsumerRuntime:
                 await self.cluster_client.stop()
             self.source.close()
             self.subscription.end()
+            self.collector.settle()
             self.polls.stops(self.cluster_client.now())
             self.changed.notify()
             self._close_interceptors()
@@ -372,6 +373,7 @@ class ConsumerRuntime:
         """A call for records begins: records that were held are processed. Call ``polling_ends`` unless this raises."""
         self.changes.notify()
         self.check(only)
+        self.collector.settle()
         self.subscription.mark_processed()
         self.polls.begins(self.cluster_client.now())
         self.source.polling_begins()

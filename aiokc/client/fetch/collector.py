@@ -199,6 +199,7 @@ class FetchCollector:
         ``served``: the buffers that ``decode_at_once`` passed, in this tick. Raises the error of a partition only if
         there is no record to hand out.
         """
+        self.settle()
         batch: ConsumerRecords[Any, Any] = ConsumerRecords()
         step = HandOut()
         for buffer, position in self.buffer.servable(self.subscription, only) if served is None else served:
@@ -251,14 +252,33 @@ class FetchCollector:
         """
         if step.ends:
             self._has_taken, self._waits = True, False
-        if self.resume_at is not None and self.buffer.bytes <= self.resume_at:
-            self._wake.notify()
+        if self.resume_at is not None:
+            self.buffer.settle()  # copies of what is handed out rather than no room to read ahead
+        self._tell_of_room()
         if not step.ends and step.failed:
             self._raise(step.failed[0])
         for buffer in step.failed:
             self._held_back[buffer.tp] = buffer
             self.subscription.changes.notify()  # the next call has to look
         return step.ends
+
+    def left_out(self, resume_at: int | None) -> None:
+        """Set ``resume_at``. If there is no room to read ahead, the frames of what was handed out must not fill it."""
+        self.resume_at = resume_at
+        if resume_at is not None:
+            self.settle()
+
+    def settle(self) -> None:
+        """The application asks for more, or nothing more is handed out: let go of the frames of what it was given.
+
+        Of the sequences that it still holds, each has a copy of its own part of the frame from here on.
+        """
+        if self.buffer.settle():
+            self._tell_of_room()
+
+    def _tell_of_room(self) -> None:
+        if self.resume_at is not None and self.buffer.bytes <= self.resume_at:
+            self._wake.notify()
 
     def raise_held_back(self, only: Collection[TopicPartition] | None = None) -> None:
         """Raise an error that an earlier call held back, since other partitions had records: they may always have."""

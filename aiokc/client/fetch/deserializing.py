@@ -81,10 +81,11 @@ class Deserializing:
         time, task = asyncio.get_running_loop().time, asyncio.current_task()
         others_ran = False
         origin: Origin = "key"
+        ready = buffer.ready.as_list()
         waits: ExitStack[bool] = ExitStack()
         with waits:
-            while buffer.refused is None and len(buffer.typed) < min(count, len(buffer.ready)):
-                raw = buffer.ready[len(buffer.typed)]
+            while buffer.refused is None and len(buffer.typed) < min(count, len(ready)):
+                raw = ready[len(buffer.typed)]
                 try:
                     origin = "key"
                     key = self._key(raw)

@@ -270,7 +270,7 @@ class Fetcher:
         if not self._closed:
             now = asyncio.get_running_loop().time()
             plans = self._planner.plan(self._busy, now, self.collector.demand, self._beside)
-            self.collector.resume_at = plans.resume_at
+            self.collector.left_out(plans.resume_at)
             if plans.fetches:
                 self.collector.sent()
             # Mark all brokers as busy before any Fetch is sent: a task that starts at once, and fails at once, would

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ...core.fetch.record_sequence import RecordSequence
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import shown
 from ...interceptor import ConsumerInterceptor
@@ -76,7 +77,9 @@ def _checked(answer: object, given: ConsumerRecords[Any, Any]) -> ConsumerRecord
         raise _WrongAnswer(f"on_consume() returned {type(answer).__name__}: it must return the records that go on")
     # Lists first, since an iterator does not say whether it is empty, and None stands for no records.
     lists = {tp: list(records) for tp, records in answer.items() if records is not None}
-    batch: ConsumerRecords[Any, Any] = ConsumerRecords({tp: records for tp, records in lists.items() if records})
+    batch: ConsumerRecords[Any, Any] = ConsumerRecords(
+        {tp: RecordSequence(records) for tp, records in lists.items() if records}
+    )
     count = sum(map(len, batch.values()))
     if count > sum(map(len, given.values())):
         raise _WrongAnswer(f"on_consume() returned {count} records, more than it was given")

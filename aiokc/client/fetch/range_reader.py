@@ -9,6 +9,7 @@ from types import TracebackType
 
 from ...config import ClientConfig
 from ...core.counters import FetchCounters
+from ...core.fetch.record_sequence import RecordSequence
 from ...core.subscription.state import Subscription
 from ...errors import KafkaError, RequestTimedOut
 from ...records import ColumnBuilder
@@ -45,11 +46,12 @@ async def read_ranges(
         collector = reading.fetcher.collector
         while reading.unfinished:
             reading.check()
+            collector.settle()
             await collector.decode(_RECORDS_AT_ONCE, reading.time_slice)
             for tp, records in collector.take(_RECORDS_AT_ONCE).items():
                 until = ranges[tp][1]
                 if records[-1].offset >= until:
-                    records = [record for record in records if record.offset < until]
+                    records = RecordSequence(record for record in records if record.offset < until)
                 yield PartitionRecords(tp, records, reading.position(tp))
                 reading.progresses()  # the caller's time with these records does not count
             await reading.next()
@@ -150,6 +152,7 @@ class _RangeReading:
         self._cluster.metadata.changed.not_followed_by(self.fetcher.wake)
         self._cluster.background.ended.not_followed_by(self.fetcher.arrived)
         await self._background.stop()
+        self.fetcher.collector.settle()
 
     def check(self) -> None:
         """Raise what ended the client's background, or the background of this read."""

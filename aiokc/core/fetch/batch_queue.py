@@ -126,8 +126,10 @@ class BatchQueue:
         for passed in self._passed:
             if isinstance(passed, Run):
                 self._memory.free(passed)
-        if isinstance(first, Run) and first.at:
-            self._memory.trim(first)
+        if isinstance(first, Run):
+            self._memory.lend(first)
+            if first.at:
+                self._memory.trim(first)
         self._passed.clear()
         kept = self._open_bytes()
         self._memory.bytes -= self._decoded - kept
@@ -150,7 +152,7 @@ class BatchQueue:
             self.unread.appendleft(passed)
         for unread in self.unread:
             if isinstance(unread, Run):
-                unread.at, unread.inside = 0, NOT_BEGUN
+                unread.at, unread.inside, unread.spans = 0, NOT_BEGUN, []
             elif isinstance(unread, PackedRun):
                 break
             elif unread.reader is not None:

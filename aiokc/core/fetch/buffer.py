@@ -63,6 +63,13 @@ class FetchBuffer:
         """Whether ``bytes`` exceeds the budget: then no batch is to be opened that can wait."""
         return self.bytes > self._budget
 
+    def settle(self) -> bool:
+        """Let go of the frames of the records that were handed out; return whether there were any.
+
+        Records that are still in use are copied.
+        """
+        return self._memory.settle()
+
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions whose buffers were filled, emptied or dropped since the last call."""
         if not self._touched:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from ...records import NOT_BEGUN, AbortedTransactions, BatchHeader, Inside, RecordReader
+from ...records import NOT_BEGUN, AbortedTransactions, BatchHeader, Inside, RecordReader, RecordSpan, detach_held
 from ...wire import FrameBuffers
 
 # A frame is replaced by copies of its unread batches once no more than this share of it is unread and a frame has come
@@ -45,7 +45,8 @@ class Run:
     """Plain batches side by side (records/runs.py). They need no opening: they are decoded from ``view``.
 
     ``at`` is the byte at which the first batch begins that was not decoded to its end. ``inside`` is how far that batch
-    was decoded to records. It ``is_checked`` if it was unpacked: CRCs are checked before that.
+    was decoded to records. It ``is_checked`` if it was unpacked: CRCs are checked before that. ``spans`` are records
+    that were decoded and not taken, and refer to the frame.
     """
 
     view: memoryview
@@ -54,6 +55,7 @@ class Run:
     at: int = 0
     inside: Inside = NOT_BEGUN
     is_checked: bool = False
+    spans: list[RecordSpan] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,8 +75,9 @@ Held: TypeAlias = Unread | Run | PackedRun
 class Frame:
     """The bytes of one response, and which of its batches and runs are unread. Its memory goes back to ``buffers``.
 
-    ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread. The
-    buffer that a packed run was unpacked to is such a frame, too.
+    ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread. ``lent``
+    says how often records of it were taken that are not settled. The buffer that a packed run was unpacked to is such a
+    frame, too.
     """
 
     owner: object
@@ -82,13 +85,15 @@ class Frame:
     read_at: int
     buffers: FrameBuffers | None
     left: int = 0
+    lent: int = 0
     unread: dict[Held, None] = field(default_factory=dict)
 
 
 class FrameMemory:
     """Counts in ``bytes`` the frames, copies of batches, and decompressed batches.
 
-    It gives a frame back to ``buffers`` when nothing of the frame is unread, or to ``unpacking`` if it was taken there.
+    It gives a frame back to ``buffers``, or to ``unpacking`` if it was taken there, when nothing of the frame is unread,
+    and all that was taken of it is settled.
     """
 
     def __init__(self, buffers: FrameBuffers | None = None, *, budget: int = sys.maxsize) -> None:
@@ -98,6 +103,7 @@ class FrameMemory:
         self.unpacking = FrameBuffers(min(_MOST_SPARE, budget // 16))
         self._frames: dict[int, Frame] = {}
         self._came = 0
+        self._lent: list[tuple[Frame, list[RecordSpan]]] = []
 
     @property
     def spare_bytes(self) -> int:
@@ -137,8 +143,8 @@ class FrameMemory:
 
     def cut(self, run: Run, size: int) -> Run:
         """Cut a run behind ``size`` bytes, where a batch ends; return the first part, as a run of its own."""
-        first = Run(run.view[:size], run.aborted, at=min(run.at, size), is_checked=run.is_checked)
-        run.view, run.at = run.view[size:], max(run.at - size, 0)
+        first = Run(run.view[:size], run.aborted, at=min(run.at, size), is_checked=run.is_checked, spans=run.spans)
+        run.view, run.at, run.spans = run.view[size:], max(run.at - size, 0), []
         if run.frame is not None:
             run.frame.left -= size
             self._put(first, run.frame)
@@ -164,8 +170,31 @@ class FrameMemory:
             packed.frame.left -= size
             packed.frame.read_at = self._came
 
+    def lend(self, run: Run) -> None:
+        """The records of the run's spans were taken, or dropped. Keep its frame for them until ``settle``."""
+        if run.spans and run.frame is not None:
+            run.frame.lent += 1
+            self._lent.append((run.frame, run.spans))
+            run.spans = []
+
+    def settle(self) -> bool:
+        """Let go of the frames of all that was taken; return whether there were any.
+
+        Records that are still in use keep copies of their bytes.
+        """
+        if not self._lent:
+            return False
+        lent, self._lent = self._lent, []
+        for frame, spans in lent:
+            detach_held(spans)
+            frame.lent -= 1
+            self._forget_if_done(frame)
+        return True
+
     def free(self, unread: Held) -> None:
         """Let go of the bytes of a batch that was opened, or of a batch or run that is done or dropped."""
+        if isinstance(unread, Run):
+            self.lend(unread)
         frame, size = unread.frame, len(unread.view)
         unread.view, unread.frame = _EMPTY, None
         if frame is None:
@@ -173,7 +202,10 @@ class FrameMemory:
         del frame.unread[unread]
         frame.left -= size
         frame.read_at = self._came
-        if not frame.unread:
+        self._forget_if_done(frame)
+
+    def _forget_if_done(self, frame: Frame) -> None:
+        if not frame.unread and not frame.lent:
             self._forget(frame)
 
     def _forget(self, frame: Frame) -> None:
@@ -193,7 +225,12 @@ class FrameMemory:
         if oldest.left > oldest.size * _WORTH_KEEPING:
             self._frames[id(oldest.owner)] = self._frames.pop(id(oldest.owner))
             return
+        self.settle()
+        if id(oldest.owner) not in self._frames:
+            return
         self._forget(oldest)
         for unread in oldest.unread:
+            if isinstance(unread, Run):
+                detach_held(unread.spans)
             unread.view = memoryview(bytes(unread.view))
             self._put(unread, self._begin(unread.view, self.buffers))

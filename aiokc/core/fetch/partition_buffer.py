@@ -18,11 +18,12 @@ from ...records import (
     open_measured,
     take_run,
 )
-from ...types import ConsumerRecord, RawRecord, TopicPartition
+from ...types import ConsumerRecord, TopicPartition
 from .arrived_batches import Arrived, split_arrived
 from .batch_queue import BatchQueue, Opened
 from .fetched_partition import FetchedPartition, Limits
 from .frame_memory import FrameMemory, Held, PackedRun, Run, Unread
+from .record_sequence import RecordSequence
 
 # The most that a batch may decompress to on the event loop: some 2 ms, with the slowest codec.
 _AT_ONCE_BYTES: Final = 512 << 10
@@ -81,7 +82,7 @@ class PartitionBuffer:
         self.next_epoch = epoch  # the leader epoch of the last record, or marker, before ``next``
         self.taken = offset  # the position behind what was taken
         self.taken_epoch = epoch  # the leader epoch of the last record before ``taken``
-        self.ready: list[RawRecord] = []
+        self.ready: RecordSequence[bytes | None, bytes | None] = RecordSequence()
         self.typed: list[ConsumerRecord[Any, Any]] = []
         self.refused: DeserializationFailed | None = None
         self.error: KafkaError | None = None
@@ -280,16 +281,11 @@ class PartitionBuffer:
             check_crcs=self._limits.check_crcs and not run.is_checked,
         )
         has_moved = bool(taken) or at > run.at
-        self._have_ready(taken)
+        self.ready.add(taken)
+        if not isinstance(taken, list):
+            run.spans.append(taken)
         self._has_read(run, at, after, epoch)
         return has_moved
-
-    def _have_ready(self, records: list[RawRecord]) -> None:
-        """Append to ``ready``, which is empty as a rule: then nothing is copied."""
-        if self.ready:
-            self.ready += records
-        else:
-            self.ready = records
 
     def _has_read(self, run: Run, at: int, after: int, epoch: int | None) -> None:
         """Note that a run was read up to the batch at byte ``at``, and up to offset ``after``."""
@@ -300,7 +296,7 @@ class PartitionBuffer:
     def _read(self, reader: RecordReader, count: int) -> None:
         header = self._kept.header
         average = self._kept.open_bytes // max(1, header.record_count)
-        self._have_ready(reader.take(min(count, max(1, _STEP_BYTES // max(1, average))), self.next))
+        self.ready.add(reader.take(min(count, max(1, _STEP_BYTES // max(1, average))), self.next))
         if self.ready:
             self.next = max(self.next, self.ready[-1].offset + 1)
             self.next_epoch = header.leader_epoch
@@ -364,27 +360,26 @@ class PartitionBuffer:
         self.next = max(self.next, header.next_offset)
         self.next_epoch = header.leader_epoch
 
-    def take(self, count: int) -> tuple[list[RawRecord], int]:
+    def take(self, count: int) -> tuple[RecordSequence[bytes | None, bytes | None], int]:
         """Take up to ``count`` decoded records; return them and the position behind them (``taken``, ``taken_epoch``).
 
         The position may lie behind offsets without a record, of a newer leader epoch: a transaction's marker.
         """
         if count >= len(self.ready):
-            taken, self.ready = self.ready, []
+            taken, self.ready = self.ready, RecordSequence()
             return taken, self.take_appended()
-        taken = self.ready[:count]
-        del self.ready[:count]
+        taken = self.ready.split(count)
         self.taken, self.taken_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         return taken, self.taken
 
-    def take_typed(self, count: int) -> tuple[list[ConsumerRecord[Any, Any]], int]:
+    def take_typed(self, count: int) -> tuple[RecordSequence[Any, Any], int]:
         """Do as ``take`` does, with deserialized records; the position stays before those that are only decoded."""
         taken = self.typed if count >= len(self.typed) else self.typed[:count]
         if not taken and self.ready:
-            return [], self.taken
+            return RecordSequence(), self.taken
         _, after = self.take(len(taken))
         self.typed = self.typed[len(taken) :]
-        return taken, after
+        return RecordSequence(taken), after
 
     def take_appended(self) -> int:
         """Note that all that was decoded is handed out; return the position behind it (``taken``, ``taken_epoch``)."""
@@ -395,7 +390,7 @@ class PartitionBuffer:
     def rewind(self) -> None:
         """Go back to where the last ``take`` ended: what was decoded and not taken is decoded again."""
         self._kept.rewind()
-        self.ready, self.typed, self.refused = [], [], None
+        self.ready, self.typed, self.refused = RecordSequence(), [], None
         self.next, self.next_epoch = self.taken, self.taken_epoch
 
     def _remember_sender(self, fetched: FetchedPartition) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, assert_type
 
 from aiokc import (
@@ -72,7 +73,13 @@ async def raw(consumer: Consumer) -> None:
 
 # Null is always possible.
 async def typed(consumer: Consumer[str, Order]) -> None:
-    assert_type(await consumer.getmany(), ConsumerRecords[str | None, Order | None])
+    batch = await consumer.getmany()
+    assert_type(batch, ConsumerRecords[str | None, Order | None])
+    for records in batch.values():
+        assert_type(records, Sequence[ConsumerRecord[str | None, Order | None]])
+        assert_type(records[0], ConsumerRecord[str | None, Order | None])
+        assert_type(list(records), list[ConsumerRecord[str | None, Order | None]])
+        records.append(records[0])  # type: ignore[attr-defined]
     assert_type(await consumer.getone(), ConsumerRecord[str | None, Order | None])
     async for record in consumer:
         assert_type(record.key, str | None)

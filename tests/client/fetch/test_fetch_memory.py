@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from aiokc import Consumer, TopicPartition
+from aiokc import Consumer, RawRecord, TopicPartition
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from aiokc.wire.messages.fetch import FetchRequest
@@ -44,6 +45,32 @@ async def test_a_slow_user_does_not_make_it_grow(brokers: int, codec: int) -> No
                     await asyncio.sleep(0.001)
                     most = max(most, fetcher._buffer.bytes)
         assert most <= budget + brokers * one_batch + 2 * one_batch, "and what is open of the batch in hand"
+
+
+async def test_a_batch_that_is_held_takes_no_room_from_others() -> None:
+    """The application holds all that it was given: sequences, and iterators that it has begun."""
+    async with Cluster(topics={"t": 4}) as cluster:
+        for partition in range(4):
+            for number in range(100):
+                cluster.append("t", NewRecord(b"%4d" % number * KIB), partition=partition)
+        options: dict[str, Any] = {"fetch_buffer_bytes": 100 * KIB, "max_partition_fetch_bytes": 20 * KIB}
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options)
+        consumer.assign(TopicPartition("t", number) for number in range(4))
+        held: list[tuple[TopicPartition, Sequence[RawRecord], Iterator[RawRecord]]] = []
+        most = 0
+        async with consumer, asyncio.timeout(50):
+            while sum(len(records) for _, records, _ in held) < 400:
+                batch = await consumer.getmany(max_records=7)
+                held += [(tp, records, iter(records)) for tp, records in batch.items()]
+                assert all(next(half).offset == records[0].offset for _, records, half in held[-len(batch) :])
+                most = max(most, consumer._runtime.fetcher._buffer.bytes)
+        assert most <= 100 * KIB + 20 * KIB
+        assert consumer._runtime.fetcher._buffer.bytes <= 100 * KIB // 4, "spare buffers only"
+        for number in range(4):
+            mine = [(records, half) for tp, records, half in held if tp.partition == number]
+            assert [one.offset for records, _ in mine for one in records] == list(range(100))
+            assert all([*records[:1], *half] == records for records, half in mine)
+            assert all(one.value == b"%4d" % one.offset * KIB for records, _ in mine for one in records)
 
 
 @pytest.mark.parametrize("call", ["getmany", "getone", "columns"])

@@ -356,6 +356,7 @@ def take(buffer: FetchBuffer, subscription: Subscription, count: int = 100) -> l
         records, after = part.take(count)
         subscription.hand_out(part.tp, after, None)
         offsets += [record.offset for record in records]
+    buffer.settle()
     return offsets
 
 

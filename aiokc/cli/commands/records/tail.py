@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .asking import FORMAT_HELP, add_reading, contents_of
@@ -69,7 +70,7 @@ async def _follow(context: Context, ranges: Ranges, contents: Contents, printer:
         while not printer.done:
             batch = await consumer.getmany(timeout_ms=_LOOK_MS)
             for tp, records in batch.items():
-                raw: list[RawRecord] = records
+                raw: Sequence[RawRecord] = records
                 await contents.prepare(PartitionRecords(tp, raw, raw[-1].offset + 1))
                 printer.take(raw)
             printer.flush()

@@ -6,7 +6,7 @@ import asyncio
 import json
 import pickle
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -35,7 +35,7 @@ def consumer(cluster: Cluster, *topics: str, **options: Any) -> Consumer[Any, An
     return Consumer(*topics, bootstrap_servers=cluster.bootstrap, **settings)
 
 
-def values(batch: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
+def values(batch: Mapping[TopicPartition, Sequence[Any]]) -> dict[TopicPartition, list[Any]]:
     return {tp: [record.value for record in records] for tp, records in batch.items()}
 
 

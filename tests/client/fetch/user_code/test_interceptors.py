@@ -79,8 +79,8 @@ class Marking(ConsumerInterceptor):
         self.mark = mark
 
     def on_consume(self, records: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:
-        for some in records.values():
-            some[:] = [
+        for tp, some in records.items():
+            records[tp] = [
                 ConsumerRecord(one.topic, one.partition, one.offset, value=f"{one.value}{self.mark}") for one in some
             ]
         return records
