@@ -6,7 +6,7 @@ Time is virtual, and a time slice lasts for ever unless a test says otherwise: s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -47,7 +47,7 @@ def reading(cluster: Cluster, count: int = 1000, **options: Any) -> ConsumerType
     return consumer
 
 
-async def under_a_lease(consumer: ConsumerType) -> Mapping[TopicPartition, list[Any]]:
+async def under_a_lease(consumer: ConsumerType) -> Mapping[TopicPartition, Sequence[Any]]:
     """Call getmany() until a call has had its records without a poll; return these."""
     for _ in range(20):
         before = consumer._runtime.changes.count
@@ -71,7 +71,7 @@ class Seen:
         self.offsets: dict[TopicPartition, list[int]] = {ZERO: [], ONE: []}
         self.last: set[TopicPartition] = set()  # the partitions of the last batch
 
-    def add(self, batch: Mapping[TopicPartition, list[Any]]) -> None:
+    def add(self, batch: Mapping[TopicPartition, Sequence[Any]]) -> None:
         self.last = set(batch)
         for tp, records in batch.items():
             self.offsets[tp] += [record.offset for record in records]
