@@ -75,9 +75,9 @@ Held: TypeAlias = Unread | Run | PackedRun
 class Frame:
     """The bytes of one response, and which of its batches and runs are unread. Its memory goes back to ``buffers``.
 
-    ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread. ``lent``
-    says how often records of it were taken that are not settled. The buffer that a packed run was unpacked to is such a
-    frame, too.
+    ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread.
+    ``lent`` says how often records of it were taken that are not settled. The buffer that a packed run was unpacked to
+    is such a frame, too.
     """
 
     owner: object
@@ -92,8 +92,8 @@ class Frame:
 class FrameMemory:
     """Counts in ``bytes`` the frames, copies of batches, and decompressed batches.
 
-    It gives a frame back to ``buffers``, or to ``unpacking`` if it was taken there, when nothing of the frame is unread,
-    and all that was taken of it is settled.
+    It gives a frame back to ``buffers``, or to ``unpacking`` if it was taken there, when nothing of the frame is
+    unread, and all that was taken of it is settled.
     """
 
     def __init__(self, buffers: FrameBuffers | None = None, *, budget: int = sys.maxsize) -> None:

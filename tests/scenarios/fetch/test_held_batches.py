@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, RawRecords, TopicPartition
+from aiokc.core.fetch.frame_memory import Frame
 from aiokc.records import NewRecord
+from aiokc.wire import FrameBuffers
 
 from ..stage import T0, T1, Stage, play
 
@@ -125,10 +127,10 @@ class Frames:
         memory = consumer._runtime.fetcher._buffer._memory
         begin = memory._begin
 
-        def begins(view: memoryview, *more: Any) -> Any:
+        def begins(view: memoryview, buffers: FrameBuffers | None) -> Frame:
             if isinstance(view.obj, bytearray):
                 self.seen[id(view.obj)] = view.obj
-            return begin(view, *more)
+            return begin(view, buffers)
 
         memory._begin = begins  # type: ignore[method-assign]
 
