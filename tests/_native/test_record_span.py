@@ -183,6 +183,13 @@ def test_records_are_those_of_the_batches(run: bytes, count: int, start: int) ->
         span.detach()
 
 
+def test_batches_that_the_one_before_has_passed_are_left_out() -> None:
+    batches = [(0, 10), (3, 2), (8, 2), (9, 5), (14, 1)]
+    records = {first: [NewRecord(b"%d" % (first + index)) for index in range(count)] for first, count in batches}
+    span = span_of(b"".join(encode_batch(some, base_offset=first) for first, some in records.items()))
+    assert [(record.offset, record.value) for record in span] == [(offset, b"%d" % offset) for offset in range(15)]
+
+
 # References that the loop does not see
 
 
