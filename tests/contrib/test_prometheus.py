@@ -19,7 +19,7 @@ from aiokc.errors import ConfigError
 from aiokc.testing import Cluster
 
 from ..client.virtually import virtually
-from .consumers import T0, consumer
+from .consumers import T0, T1, consumer
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -52,6 +52,7 @@ def test_a_scrape_has_what_health_and_metrics_tell() -> None:
             collector(reader, registry=registry)
             await reader.wait_assigned()
             await reader.getmany(T0, max_records=4)
+            await reader.position(T1)
             await reader.commit()
             await asyncio.sleep(5.0)
             metrics, found = reader.metrics(), scraped(registry)

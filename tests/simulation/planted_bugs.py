@@ -23,9 +23,9 @@ from aiokc.client.group.user_commits import UserCommits
 from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
 from aiokc.client.offsets.group_offsets import GroupOffsets
 from aiokc.core.assignors import sticky
+from aiokc.core.fetch import planner
 from aiokc.core.fetch.buffer import FetchBuffer
 from aiokc.core.fetch.partition_buffer import PartitionBuffer
-from aiokc.core.fetch.planner import FetchPlanner
 from aiokc.core.fetch.record_sequence import RecordSequence
 from aiokc.core.group.classic import leader
 from aiokc.core.group.classic.membership import Membership
@@ -363,7 +363,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     ),
     "keep the position in a topic that was created again": _bug(
         "skip, lost, over-commit",
-        (FetchPlanner, "_is_of_former_topic", lambda self, tp, position, buffer: False),
+        (planner, "_is_of_former_topic", lambda position, topic_id, buffer: False),
         group=True,
         first=14,
         recreated=True,
@@ -462,7 +462,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "fenced",
         (ConsumerMembership, "_try_later", consumer_bugs.keep_alive_after_a_failure),
         group=True,
-        first=36,
+        first=110,
         consumer=True,
     ),
     "store a negative epoch": _bug(

@@ -54,6 +54,7 @@ def read(buffer: FetchBuffer, subscription: Subscription) -> list[int]:
         subscription.hand_out(TP, after, None)
         buffer.served(part, position)
         offsets += [record.offset for record in records]
+    buffer.settle()
     return offsets
 
 

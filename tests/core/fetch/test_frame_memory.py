@@ -129,6 +129,7 @@ def test_decompressed_bytes_count_until_the_last_record_is_taken() -> None:
         part.decode(50)
     subscription.hand_out(A0, part.take(1000)[1], None)
     buffer.served(part, position)
+    buffer.settle()
     assert buffer.bytes == buffer._memory.spare_bytes, "what is kept to unpack the next batches to"
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from aiokc.records import NOT_BEGUN, NewRecord, encode_batch, split_batches
 from aiokc.types import RawRecord
 
-from ..records.batches import compacted_records, read_all
+from .batches import compacted_records, read_all
 
 _native = pytest.importorskip(
     "aiokc._native.extension", reason="aiokc._native.extension is not built: install a C compiler, then make setup"
