@@ -10,7 +10,7 @@ import pytest
 
 from aiokc import Consumer, RawRecords, TopicPartition
 from aiokc.core.fetch.frame_memory import Frame
-from aiokc.records import NewRecord
+from aiokc.records import Codec, NewRecord
 from aiokc.wire import FrameBuffers
 
 from ..stage import T0, T1, Stage, play
@@ -18,11 +18,11 @@ from ..stage import T0, T1, Stage, play
 COUNT = 400
 
 
-def fill(stage: Stage) -> None:
+def fill(stage: Stage, codec: int) -> None:
     for tp in (T0, T1):
         for start in range(0, COUNT, 10):
             values = [NewRecord(b"%d" % number * 200, b"%d" % number) for number in range(start, start + 10)]
-            stage.cluster.append("t", *values, partition=tp.partition)
+            stage.cluster.append("t", *values, partition=tp.partition, codec=codec)
 
 
 def reader(stage: Stage, **options: Any) -> Consumer:
@@ -85,14 +85,15 @@ async def nothing(consumer: Consumer) -> None:
 EVENTS = [poll_again, poll_columns, poll_one, poll_in_vain, seek, assign_another, unsubscribe, stop, nothing]
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4], ids=lambda codec: codec.name.lower())
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
-def test_a_batch_that_is_held(event: Callable[[Consumer], Awaitable[None]]) -> None:
+def test_a_batch_that_is_held(event: Callable[[Consumer], Awaitable[None]], codec: Codec) -> None:
     """Given a batch that the application holds, an iteration of it that is half done, and single records, then all of
     them are the same after other polls, a seek, a revocation or stop(), and when the bytes that came are overwritten.
     """
 
     async def story(stage: Stage) -> None:
-        fill(stage)
+        fill(stage, codec)
         frames = Frames()
         async with reader(stage) as consumer:
             consumer.assign([T0, T1])
