@@ -197,6 +197,8 @@ def test_a_cooperative_member_commits_what_was_taken_away_until_it_has_another_o
     assert kinds(*begun[:-1], committed, cooperative=True) == []  # also before the assignment has come
     assert kinds(*begun[:-1], committed) == ["zombie commit"]
     assert kinds(*begun, Claimed("n", T), committed, cooperative=True) == ["zombie commit"]
+    stopped_in_the_middle: list[Event] = [*owned("old", 0), *begun]  # without giving up what it had
+    assert kinds(*stopped_in_the_middle, committed, cooperative=True) == []
     never_had_it: list[Event] = [Claimed("m", T), got("m", 0), Handled("m", T, 1), Assigned("m", 2, NOTHING)]
     assert kinds(*never_had_it, committed, cooperative=True) == ["zombie commit"]
 
