@@ -308,7 +308,7 @@ class Checker:
         )
         claim = partition.claims.get(event.member)
         may_overlap = self._has_ids and claim is not None and claim.is_of_former
-        # The claim of a member that stopped in the middle may still stand: it is older than that of the one that commits.
+        # What a member that stopped in the middle of a call has claimed may still stand: that is an older claim.
         others = [other for member, other in partition.claims.items() if member != event.member]
         is_last = not others or (claim is not None and all(other.since < claim.since for other in others))
         return had_it and (may_overlap or (self._cooperative and is_last))
