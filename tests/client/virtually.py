@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire import Request
 
+#: What draws the jitter of its pauses from a Random of its own.
+_CLIENTS = (
+    "aiokc.client.client.Random",
+    "aiokc.client.consumer.consumer.Random",
+    "aiokc.client.producer.producer.Random",
+)
+
 
 def virtually(story: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
-    """Run ``story`` beside a cluster of its own. Fail also for errors that only the loop's exception handler saw."""
+    """Run ``story`` beside a cluster of its own. Fail also for errors that only the loop's exception handler saw.
+
+    Every run is the same: the clients' random choices are those of a seed, too. Else a request would now and then be
+    under way just when a deadline passes, and "maybe" be the truth where a test expects "no".
+    """
     loop = VirtualLoop(Random(1))
 
     async def happen() -> None:
@@ -22,7 +35,11 @@ def virtually(story: Callable[[Cluster], Coroutine[Any, Any, None]], **options: 
             await story(cluster)
 
     try:
-        loop.run_until_complete(happen())
+        seeds = Random(3)  # two clients of one seed would draw the same member id
+        with ExitStack() as seeded:
+            for client in _CLIENTS:
+                seeded.enter_context(patch(client, lambda: Random(seeds.random())))
+            loop.run_until_complete(happen())
         assert loop.errors == []
     finally:
         loop.end()

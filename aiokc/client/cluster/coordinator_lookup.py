@@ -83,6 +83,8 @@ class CoordinatorLookup:
         self._last_node_id: int | None = None
         self._looking = asyncio.Lock()
         self._last_error: KafkaError | None = None
+        #: The error code of the last broker that answered. The caller's deadline may cut a later attempt short.
+        self._last_answer: BrokerError | None = None
         self._warnings = RateLimit(_WARNING_INTERVAL)
 
     @property
@@ -108,10 +110,15 @@ class CoordinatorLookup:
             async with asyncio.timeout_at(deadline), self._looking:
                 return await self._look_up(deadline)
         except TimeoutError as error:
-            why = f": {self._last_error}" if self._last_error is not None else ""
-            raise RequestTimedOut(f"no coordinator found for {self._name} within {timeout:.3g} s{why}") from (
+            raise RequestTimedOut(f"no coordinator found for {self._name} within {timeout:.3g} s{self._why()}") from (
                 self._last_error or error
             )
+
+    def _why(self) -> str:
+        if self._last_error is None:
+            return ""
+        is_last = self._last_answer in (None, self._last_error)
+        return f": {self._last_error}" + ("" if is_last else f"; the last answer of a broker was: {self._last_answer}")
 
     async def connect(self, timeout: float) -> None:
         """Connect to the coordinator for heartbeats, offsets and commits before a request needs that. Raises nothing.
@@ -184,6 +191,8 @@ class CoordinatorLookup:
                 if not error.retriable:
                     raise
                 self._last_error = error
+                if isinstance(error, BrokerError):
+                    self._last_answer = error
                 if (held_back := self._warnings.admit("lookup", loop.time())) is not None:
                     # A cluster that never had a group, or a transaction, answers so until it has created the topic
                     # __consumer_offsets, or __transaction_state.
@@ -213,7 +222,7 @@ class CoordinatorLookup:
         self._pool.introduce(broker)  # so that the member can join before the first metadata are there
         self._last_node_id = node_id
         self._found_at = asyncio.get_running_loop().time()
-        self._last_error = None
+        self._last_error = self._last_answer = None
         self._warnings.forget("lookup")
         return node_id
 

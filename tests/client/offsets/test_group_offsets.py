@@ -94,6 +94,14 @@ async def test_a_call_that_gives_up_waiting_does_not_end_the_lookup_for_others()
         assert await offsets.lookup.coordinator(0.0) == 1
 
 
+async def test_a_lookup_that_the_deadline_cuts_short_still_says_what_a_broker_answered() -> None:
+    async with scripted_group() as script, offsets_of(script, request_timeout_ms=100, fetch_max_wait_ms=50) as offsets:
+        script.instead(FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE, *[Silence()] * 10)
+        with pytest.raises(RequestTimedOut, match=r"no broker answered .*the last answer of a broker was: COORD"):
+            await offsets.lookup.coordinator(0.5)
+        script.as_usual(FindCoordinatorRequest)
+
+
 async def test_a_coordinator_that_the_metadata_does_not_know_yet_is_asked_where_the_lookup_says_that_it_is() -> None:
     async with scripted_group() as script:
         script.hidden = {2}
