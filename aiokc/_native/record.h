@@ -1,4 +1,4 @@
-/* The struct of a ConsumerRecord (records.c), for what makes and writes such objects. */
+/* ConsumerRecords as structs (the type is in records.c), and how one is made of its parts. */
 
 #ifndef AIOKC_RECORD_H
 #define AIOKC_RECORD_H
@@ -14,5 +14,34 @@ typedef struct {
     long long offset;
     long long timestamp;
 } Record;
+
+/* Copy the headers of a record that was read. They are built of these bytes when they are first asked for. */
+static inline PyObject *new_headers(const State *state, const Cursor *cursor, const Layout *layout) {
+    int64_t place = layout->places[HEADERS];
+    if (place == NULL_PLACE)
+        return Py_NewRef(state->no_headers);
+    return PyBytes_FromStringAndSize((const char *)cursor->data + place, (Py_ssize_t)(layout->end - place));
+}
+
+/* Make a record of a key and a value, and take over the references to both. NULL for one of them says that there is an
+ * exception. */
+static inline Record *record_of(const State *state, PyObject *origin, const Head *head, const Cursor *cursor,
+                                const Layout *layout, PyObject *key, PyObject *value) {
+    PyObject *headers = key == NULL || value == NULL ? NULL : new_headers(state, cursor, layout);
+    Record *record = headers == NULL ? NULL : PyObject_New(Record, state->record_type);
+    if (record == NULL) {
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+        Py_XDECREF(headers);
+        return NULL;
+    }
+    record->origin = Py_NewRef(origin);
+    record->key = key;
+    record->value = value;
+    record->headers = headers;
+    record->offset = head->base_offset + layout->offset_delta;
+    record->timestamp = timestamp_of(head, layout);
+    return record;
+}
 
 #endif

@@ -81,32 +81,11 @@ static inline PyObject *new_content(Cursor *cursor, int64_t place) {
     return bytes == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(bytes, size);
 }
 
-static PyObject *new_headers(const State *state, const Cursor *cursor, const Layout *layout) {
-    int64_t place = layout->places[HEADERS];
-    if (place == NULL_PLACE)
-        return Py_NewRef(state->no_headers);
-    return PyBytes_FromStringAndSize((const char *)cursor->data + place, (Py_ssize_t)(layout->end - place));
-}
-
 static Record *new_record(const State *state, PyObject *origin, const Head *head, Cursor *cursor,
                           const Layout *layout) {
     PyObject *key = new_content(cursor, layout->places[KEY]);
     PyObject *value = key == NULL ? NULL : new_content(cursor, layout->places[VALUE]);
-    PyObject *headers = value == NULL ? NULL : new_headers(state, cursor, layout);
-    Record *record = headers == NULL ? NULL : PyObject_New(Record, state->record_type);
-    if (record == NULL) {
-        Py_XDECREF(key);
-        Py_XDECREF(value);
-        Py_XDECREF(headers);
-        return NULL;
-    }
-    record->origin = Py_NewRef(origin);
-    record->key = key;
-    record->value = value;
-    record->headers = headers;
-    record->offset = head->base_offset + layout->offset_delta;
-    record->timestamp = timestamp_of(head, layout);
-    return record;
+    return record_of(state, origin, head, cursor, layout, key, value);
 }
 
 static inline void set_object(PyObject **slot, PyObject *object) {

@@ -80,9 +80,13 @@ static inline int read_any_head(const uint8_t *bytes, Whole *batch) {
     return 1;
 }
 
+static inline int is_plain(const Whole *batch) {
+    return !(batch->attributes & ~(LOG_APPEND_TIME | TRANSACTIONAL));
+}
+
 /* Do as read_any_head does. False also if the batch is not plain. */
 static inline int read_head(const uint8_t *bytes, Whole *batch) {
-    return read_any_head(bytes, batch) && !(batch->attributes & ~(LOG_APPEND_TIME | TRANSACTIONAL));
+    return read_any_head(bytes, batch) && is_plain(batch);
 }
 
 /* Read the header of the batch at byte ``at``. False: it is incomplete, or read_header would refuse it. */
@@ -93,7 +97,7 @@ static inline int read_any_batch(const Py_buffer *run, int64_t at, Whole *batch)
 
 /* Do as read_any_batch does. False also if the batch is not plain. */
 static inline int read_batch(const Py_buffer *run, int64_t at, Whole *batch) {
-    return read_any_batch(run, at, batch) && !(batch->attributes & ~(LOG_APPEND_TIME | TRANSACTIONAL));
+    return read_any_batch(run, at, batch) && is_plain(batch);
 }
 
 /* Whether the batch's bytes match its CRC; -1 with an exception. */
