@@ -1,4 +1,4 @@
-"""The names that OpenTelemetry's messaging conventions (1.44) give to what a consumer does, and how headers carry them.
+"""The names that OpenTelemetry's messaging conventions (1.44) give to what a client does, and how headers carry them.
 
 The conventions are in development. ``OTEL_SEMCONV_STABILITY_OPT_IN`` with ``messaging/dup`` adds the names that they
 had before, for dashboards made for other instrumentations of Kafka; ``messaging``, or nothing, means the new ones.
@@ -14,9 +14,9 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.propagate import extract
 from opentelemetry.propagators.textmap import Getter
-from opentelemetry.trace import SpanContext
+from opentelemetry.trace import Span, SpanContext, Status, StatusCode
 
-from .. import Consumer, ConsumerRecord, TopicPartition
+from .. import Consumer, ConsumerRecord, Producer, TopicPartition
 from ..types import Headers
 
 Attributes: TypeAlias = dict[str, str | int | bool]
@@ -65,13 +65,13 @@ def with_former_names(attributes: Attributes) -> Attributes:
     return attributes | former
 
 
-def identity(consumer: Consumer[Any, Any]) -> Attributes:
-    """What all spans and measurements of a consumer have."""
+def identity(client: Consumer[Any, Any] | Producer[Any, Any]) -> Attributes:
+    """What all spans and measurements of a client have."""
     attributes: Attributes = {SYSTEM: "kafka"}
-    if consumer.config.client_id:
-        attributes[CLIENT_ID] = consumer.config.client_id
-    if consumer.config.group_id is not None:
-        attributes[GROUP] = consumer.config.group_id
+    if client.config.client_id:
+        attributes[CLIENT_ID] = client.config.client_id
+    if isinstance(client, Consumer) and client.config.group_id is not None:
+        attributes[GROUP] = client.config.group_id
     return attributes
 
 
@@ -101,21 +101,33 @@ def topic_of(about: Iterable[TopicPartition | ConsumerRecord[Any, Any]]) -> str 
 
 
 def of_record(record: ConsumerRecord[Any, Any]) -> Attributes:
-    """What a span about one record has. A key is shown where it is text, or bytes that are text."""
+    """What a span about one record that was read has."""
     attributes: Attributes = {
         DESTINATION: record.topic,
         PARTITION: str(record.partition),
         OFFSET: record.offset,
     }
-    key = text_of_key(record.key)
-    if key is not None:
-        attributes[KEY] = key
-    if record.value is None:
+    return attributes | of_content(record.key, record.value)
+
+
+def of_content(key: object, value: object) -> Attributes:
+    """What a span has of a record's key and value. A key is shown where it is text, or bytes that are text."""
+    attributes: Attributes = {}
+    if (text := _text_of_key(key)) is not None:
+        attributes[KEY] = text
+    if value is None:
         attributes[TOMBSTONE] = True
     return attributes
 
 
-def text_of_key(key: object) -> str | None:
+def failed(span: Span, error: BaseException) -> None:
+    """Tell a span that its operation ended with ``error``."""
+    span.set_attribute(ERROR_TYPE, type(error).__qualname__)
+    span.set_status(Status(StatusCode.ERROR, str(error)))
+    span.record_exception(error)
+
+
+def _text_of_key(key: object) -> str | None:
     """Return what a span shows of a key; None: nothing."""
     if isinstance(key, bytes):
         try:

@@ -14,8 +14,6 @@ from opentelemetry.trace import (
     ProxyTracerProvider,
     Span,
     SpanKind,
-    Status,
-    StatusCode,
     Tracer,
     TracerProvider,
     format_span_id,
@@ -79,7 +77,7 @@ class ProducerTelemetry(ProducerObserver):
     """What one producer tells OpenTelemetry's metrics. It ends with ``close()``, or with the producer."""
 
     def __init__(self, producer: Producer[Any, Any], instruments: ProducerInstruments) -> None:
-        attributes = _identity(producer) | {messaging.OPERATION_NAME: "send", messaging.OPERATION_TYPE: "send"}
+        attributes = messaging.identity(producer) | {messaging.OPERATION_NAME: "send", messaging.OPERATION_TYPE: "send"}
         self._send = AttributesByTopic(attributes)
         self._instruments = instruments
         self._producer = ref(producer)  # the producer keeps its observers alive
@@ -120,7 +118,7 @@ def instrument_producer(
         instruments = _instruments[provider] = ProducerInstruments(provider.get_meter("aiokc"))
     if producer in instruments.producers:
         raise ConfigError("this producer is instrumented already: close() its ProducerTelemetry before")
-    instruments.producers[producer] = _identity(producer)
+    instruments.producers[producer] = messaging.identity(producer)
     return ProducerTelemetry(producer, instruments)
 
 
@@ -176,9 +174,7 @@ class ProducerTracing(ProducerInterceptor):
             attributes[messaging.OFFSET] = metadata.offset
         span.set_attributes(messaging.with_former_names(attributes) if self._both_names else attributes)
         if error is not None:
-            span.set_attribute(messaging.ERROR_TYPE, type(error).__qualname__)
-            span.set_status(Status(StatusCode.ERROR, str(error)))
-            span.record_exception(error)
+            messaging.failed(span, error)
         span.end()
 
     def _tracer(self) -> Tracer | None:
@@ -193,20 +189,10 @@ class ProducerTracing(ProducerInterceptor):
             messaging.OPERATION_TYPE: "send",
             messaging.DESTINATION: record.topic,
         }
-        if (key := messaging.text_of_key(record.key)) is not None:
-            attributes[messaging.KEY] = key
-        if record.value is None:
-            attributes[messaging.TOMBSTONE] = True
+        attributes |= messaging.of_content(record.key, record.value)
         return messaging.with_former_names(attributes) if self._both_names else attributes
 
 
 def _links(record: ProducerRecord[Any, Any]) -> list[Link]:
     found = messaging.span_context_in(tuple(record.headers)) if record.headers else None
     return [] if found is None else [Link(found)]
-
-
-def _identity(producer: Producer[Any, Any]) -> Attributes:
-    attributes: Attributes = {messaging.SYSTEM: "kafka"}
-    if producer.config.client_id:
-        attributes[messaging.CLIENT_ID] = producer.config.client_id
-    return attributes

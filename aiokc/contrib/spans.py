@@ -17,8 +17,6 @@ from opentelemetry.trace import (
     ProxyTracerProvider,
     Span,
     SpanKind,
-    Status,
-    StatusCode,
     Tracer,
     TracerProvider,
 )
@@ -95,7 +93,7 @@ class Spans:
         self._tell_cluster(span, consumer())
         _link(span, records.values())
         if error is not None:
-            _failed(span, error)
+            messaging.failed(span, error)
         span.end(end)
 
     def committed(
@@ -128,7 +126,7 @@ class Spans:
                 span.set_attribute(messaging.SERVER_ADDRESS, coordinator.host)
                 span.set_attribute(messaging.SERVER_PORT, coordinator.port)
             if error is not None:
-                _failed(span, error)
+                messaging.failed(span, error)
         span.end(end)
 
     @contextmanager
@@ -159,7 +157,7 @@ class Spans:
         try:
             yield span
         except Exception as error:
-            _failed(span, error)
+            messaging.failed(span, error)
             raise
         finally:
             context.detach(token)
@@ -206,9 +204,3 @@ def _is_over(span: Span) -> bool:
     """Whether the ambient span has ended: the background keeps the context in which start() was called."""
     found = span.get_span_context()
     return found.is_valid and not span.is_recording() and found.trace_flags.sampled and not found.is_remote
-
-
-def _failed(span: Span, error: BaseException) -> None:
-    span.set_attribute(messaging.ERROR_TYPE, type(error).__qualname__)
-    span.set_status(Status(StatusCode.ERROR, str(error)))
-    span.record_exception(error)
