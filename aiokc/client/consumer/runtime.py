@@ -28,9 +28,9 @@ from ..cluster.list_offsets import OffsetLister
 from ..cluster.pattern_topics import PatternTopics
 from ..fetch.deserializing import Deserializing
 from ..fetch.fetcher import Fetcher
-from ..fetch.intercepting import Interceptors
+from ..fetch.intercepting import ConsumerInterceptors
 from ..group.assignment_source import AssignmentSource
-from ..group.choice import PROTOCOLS
+from ..group.choice import PROTOCOLS, check_coordinator_matches
 from ..group.membership import GroupMembership
 from ..group.protocol import NewProtocol
 from ..group.rebalance_listener import ListenerCalls, RebalanceListener
@@ -59,18 +59,37 @@ class ConsumerRuntime:
     ) -> None:
         """``key`` and ``value`` are the application's deserializers; None: there is none."""
         self._config = config
-        self.changed = Signal()
+        self._read_committed = config.isolation_level == "read_committed"
         self._stopping = False
         self._complained_of = 0  # the version of the cluster snapshot whose topic errors were raised last
         self.polls = PollRecord()
-        self._read_committed = config.isolation_level == "read_committed"
+        self.observers = Observers(config.observer)
+        self._loop_lag = LoopLag()
+        self._stalls = StallWatch()
+        self.changed = Signal()
+        self._moved = Signal()  # the assignment or a position changed
+        self.listener = ListenerCalls(self.changed.notify)
+        self.listener.observe = self.observers.rebalance
         self.subscription = Subscription()
         self.changed.followed_by(self.changes)
-        self.cluster_client = cluster_client = ClusterClient(
-            config, random, allow_auto_topic_creation=config.allow_auto_create_topics
+        self.cluster_client = ClusterClient(config, random, allow_auto_topic_creation=config.allow_auto_create_topics)
+        self._set_up_reading(random, key, value)
+        self._set_up_assignment(random, new_protocol)
+        self.lister = OffsetLister(config, self.cluster_client.pool, self.cluster_client.metadata, random)
+        self.finder = PositionFinder(
+            config,
+            self.subscription,
+            self.cluster_client.metadata,
+            self.lister,
+            self._fetch_committed if self.membership else None,
+            random,
+            connect_to=self.fetcher.connect_to,
         )
-        self.lister = OffsetLister(config, cluster_client.pool, cluster_client.metadata, random)
-        self._interest = cluster_client.metadata.interest(may_create=True)
+        self._connect_parts()
+
+    def _set_up_reading(self, random: Random, key: object, value: object) -> None:
+        """Make what fetches records and hands them out."""
+        config, cluster_client = self._config, self.cluster_client
         self.fetcher = Fetcher(
             config,
             cluster_client.pool,
@@ -84,15 +103,14 @@ class ConsumerRuntime:
         if key is not None or value is not None:
             patience = config.default_api_timeout_ms / 1e3
             self.deserializing = Deserializing(key, value, self.collector, patience=patience)
-        self.interceptors = Interceptors(config.interceptors) if config.interceptors else None
-        self._moved = Signal()  # the assignment or a position changed
-        self.observers = Observers(config.observer)
-        self.listener = ListenerCalls(self.changed.notify)
-        self.listener.observe = self.observers.rebalance
-        self._loop_lag = LoopLag()
-        self._stalls = StallWatch()
-        self._pattern = PatternTopics(cluster_client.metadata, self.subscription, self._topics_changed)
-        cluster_client.metadata.changed.followed_by(self._pattern.wake)
+        self.interceptors = ConsumerInterceptors(config.interceptors) if config.interceptors else None
+
+    def _set_up_assignment(self, random: Random, new_protocol: NewProtocol | None) -> None:
+        """Make what says which partitions are read: a member of the group, or without one all of them."""
+        config, metadata = self._config, self.cluster_client.metadata
+        self._interest = metadata.interest(may_create=True)
+        self._pattern = PatternTopics(metadata, self.subscription, self._topics_changed)
+        metadata.changed.followed_by(self._pattern.wake)
         self.membership: GroupMembership | None = None  # None without a group
         self._commits: UserCommits | None = None
         self.source: AssignmentSource
@@ -106,16 +124,11 @@ class ConsumerRuntime:
                 holds_for_good=lambda: self._stopping and self.listener.is_inside(),
             )
         else:
-            self.source = AllPartitions(config, cluster_client.metadata, self.subscription, self.listener, self._moved)
-        self.finder = PositionFinder(
-            config,
-            self.subscription,
-            cluster_client.metadata,
-            self.lister,
-            self._fetch_committed if self.membership else None,
-            random,
-            connect_to=self.fetcher.connect_to,
-        )
+            self.source = AllPartitions(config, metadata, self.subscription, self.listener, self._moved)
+
+    def _connect_parts(self) -> None:
+        """Have each part look when something has happened that another one knows of, and a waiting getmany(), too."""
+        cluster_client = self.cluster_client
         self._moved.followed_by(self.finder.wake)
         self._moved.followed_by(self.fetcher.wake)
         self._moved.followed_by(self.changed)
@@ -310,7 +323,7 @@ class ConsumerRuntime:
         self, wanted: Iterable[str] | re.Pattern[str] | SubscriptionPattern, listener: RebalanceListener | None
     ) -> None:
         if isinstance(wanted, SubscriptionPattern):
-            self._check_has_coordinator_patterns(wanted)
+            check_coordinator_matches(wanted, None if self.membership is None else self.membership.protocol)
             is_change = self.subscription.subscribe_server_pattern(wanted)
         elif isinstance(wanted, re.Pattern):
             pattern = TopicPattern(wanted, exclude_internal=self._config.exclude_internal_topics)
@@ -320,22 +333,6 @@ class ConsumerRuntime:
         self.listener.listener = listener
         if is_change:
             self._want_changed()
-
-    def _check_has_coordinator_patterns(self, pattern: SubscriptionPattern) -> None:
-        """Raise where no coordinator would match the pattern: without a group, and with the classic protocol."""
-        in_use = None if self.membership is None else self.membership.protocol
-        if in_use is None:
-            why = "this consumer has no group_id"
-            remedy = "give it one, and group_protocol='consumer' (brokers of Kafka 4.0 or newer)"
-        elif in_use.name == "classic":
-            why, remedy = f"the protocol is classic: {in_use.reason}", in_use.remedy
-        else:
-            return
-        raise UsageError(
-            f"{pattern!r} needs a group's coordinator that speaks the consumer protocol (KIP-848), and {why}; "
-            f"{remedy + ', or ' if remedy else ''}subscribe to re.compile({pattern.pattern!r}), which this client "
-            "matches by itself"
-        )
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         if self.subscription.assign(partitions):

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from ...core.fetch.record_sequence import RecordSequence
-from ...core.rate_limit import RateLimit, and_more
-from ...errors import shown
 from ...interceptor import ConsumerInterceptor
 from ...net.user_errors import USER_ERRORS
 from ...types import ConsumerRecords, OffsetAndMetadata, TopicPartition
-
-logger = logging.getLogger("aiokc.interceptor")
-
-_COMPLAINT_SECONDS: Final = 30.0
+from ..aio.interceptors import Interceptors
 
 
 class _WrongAnswer(Exception):
     """An interceptor returned something that can't take the place of the records."""
 
 
-class Interceptors:
+class ConsumerInterceptors(Interceptors[ConsumerInterceptor]):
     """The interceptors of one consumer."""
 
     def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
-        self._interceptors = tuple(interceptors)
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
-        self._closed = False
+        super().__init__(interceptors, "consumer")
 
     def on_consume(self, batch: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:
         """Return what the interceptors leave of ``batch``, without partitions of which they leave nothing."""
@@ -49,26 +40,6 @@ class Interceptors:
                     one.on_commit(dict(offsets))
                 except USER_ERRORS as error:
                     self._complain(one, "on_commit", "the offsets are committed", error)
-
-    def close(self) -> None:
-        """Call close() of each interceptor, once."""
-        if self._closed:
-            return
-        self._closed = True
-        for one in self._interceptors:
-            try:
-                one.close()
-            except USER_ERRORS as error:
-                self._complain(one, "close", "the consumer has stopped all the same", error)
-
-    def _complain(self, one: ConsumerInterceptor, method: str, so: str, error: BaseException) -> None:
-        """Log the error, at most every 30 s for each method. A CancelledError is one, too: nothing is awaited here."""
-        name = f"{type(one).__name__}.{method}()"
-        held_back = self._complaints.admit(name, asyncio.get_running_loop().time())
-        if held_back is not None:
-            logger.error(
-                "interceptor %s failed, and %s: %s%s", name, so, shown(error), and_more(held_back), exc_info=error
-            )
 
 
 def _checked(answer: object, given: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:

@@ -10,7 +10,8 @@ from ...config.consumer import GroupProtocolName
 from ...core.group.auto import AutoKeepalive, AutoMachine
 from ...core.group.consumer.events import LeaveByHeartbeat, MemberHeartbeat
 from ...core.group.events import Assign, Event, MemberToken, Request
-from ...errors import KafkaError
+from ...errors import KafkaError, UsageError
+from ...types import SubscriptionPattern
 from .classic.protocol import ClassicProtocol
 from .consumer.protocol import ConsumerProtocol
 from .protocol import GroupParts, GroupProtocol, NewProtocol, ProtocolInUse
@@ -93,3 +94,19 @@ PROTOCOLS: Final[Mapping[GroupProtocolName, NewProtocol]] = {
     "consumer": ConsumerProtocol,
     "auto": AutoProtocol,
 }
+
+
+def check_coordinator_matches(pattern: SubscriptionPattern, in_use: ProtocolInUse | None) -> None:
+    """Raise UsageError where no coordinator matches patterns: without a group (None), and in the classic protocol."""
+    if in_use is None:
+        why = "this consumer has no group_id"
+        remedy = "give it one, and group_protocol='consumer' (brokers of Kafka 4.0 or newer)"
+    elif in_use.name == "classic":
+        why, remedy = f"the protocol is classic: {in_use.reason}", in_use.remedy
+    else:
+        return
+    raise UsageError(
+        f"{pattern!r} needs a group's coordinator that speaks the consumer protocol (KIP-848), and {why}; "
+        f"{remedy + ', or ' if remedy else ''}subscribe to re.compile({pattern.pattern!r}), which this client "
+        "matches by itself"
+    )

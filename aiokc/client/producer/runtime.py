@@ -62,12 +62,16 @@ class ProducerRuntime:
         """``key`` and ``value`` are the application's serializers; None: there is none."""
         self._config = config
         self._stopping = False
-        self.cluster_client = cluster_client = ClusterClient(
-            config, random, allow_auto_topic_creation=True, closed=ProducerClosed
-        )
-        pool, metadata = cluster_client.pool, cluster_client.metadata
-        serializing = Serializing(key, value)
+        self.cluster_client = ClusterClient(config, random, allow_auto_topic_creation=True, closed=ProducerClosed)
         self.observers = ProducerObservers(config.observer)
+        self._set_up_session(random)
+        self._set_up_sending(random)
+        self._set_up_appending(Serializing(key, value), clock)
+        self._connect_parts()
+
+    def _set_up_session(self, random: Random) -> None:
+        """Make what says under which producer id records are sent, and when: idempotent, or in transactions."""
+        config, pool = self._config, self.cluster_client.pool
         self.transactions: TransactionDriver | None = None
         self.session: ProducerSession
         self._own_driver: Driver
@@ -81,12 +85,16 @@ class ProducerRuntime:
                 random,
                 config.transactional_id,
                 batches=lambda: self.sender,
-                check=cluster_client.check,
+                check=self.cluster_client.check,
                 settled=lambda: self.outcomes.unobserved.transaction_ended(),
                 ended=self.observers.transaction,
             )
             self.session = TransactionSession(config.transactional_id, transactions)
             self._own_driver = transactions.run
+
+    def _set_up_sending(self, random: Random) -> None:
+        """Make what keeps batches, sends them, and tells of their outcomes."""
+        config, pool, metadata = self._config, self.cluster_client.pool, self.cluster_client.metadata
         self.accumulator = RecordAccumulator(options_of(config), self.session, pauses_of(config, random))
         self.callbacks = Callbacks()
         self.outcomes = Outcomes(self.accumulator, self.callbacks)
@@ -103,8 +111,12 @@ class ProducerRuntime:
         self.routes = Routes(
             config, metadata, self.accumulator, random, self.check_running, slow_nodes=self.sender.slow_nodes
         )
+
+    def _set_up_appending(self, serializing: Serializing, clock: Callable[[], float]) -> None:
+        """Make what the application's calls append records with."""
+        cluster_client = self.cluster_client
         self.appending = Appending(
-            config,
+            self._config,
             self.accumulator,
             self.sender,
             self.routes,
@@ -114,16 +126,20 @@ class ProducerRuntime:
             check=self.check,
             now=cluster_client.now,
             clock=clock,
-            trouble=lambda: pool.error or metadata.error,
+            trouble=lambda: cluster_client.pool.error or cluster_client.metadata.error,
         )
-        self.many = ManyRecords(config, self.appending)
+        self.many = ManyRecords(self._config, self.appending)
+
+    def _connect_parts(self) -> None:
+        """Have each part look when something has happened that another one knows of."""
+        cluster_client = self.cluster_client
         self.sender.progress.followed_by(_Calls(self.memory.grant))
-        metadata.changed.followed_by(self.sender.wake)
-        metadata.changed.followed_by(_Calls(self.appending.quick.clear))
+        cluster_client.metadata.changed.followed_by(self.sender.wake)
+        cluster_client.metadata.changed.followed_by(_Calls(self.appending.quick.clear))
         if self.transactions is not None:
             self.transactions.moved.followed_by(_Calls(self.appending.quick.clear))
         cluster_client.background.ended.followed_by(_Calls(self._background_ended))
-        pool.on_refused = metadata.changed.notify
+        cluster_client.pool.on_refused = cluster_client.metadata.changed.notify
         cluster_client.on_forked = self.appending.quick.clear
 
     # Life
