@@ -18,50 +18,10 @@ from aiokc.errors import AuthorizationFailed, ConcurrentCall, ConfigError, Consu
 from aiokc.testing import Cluster
 from aiokc.wire.messages.fetch import FetchRequest
 
-from ..fetch.refused_fetches import refuse_the_second
-from ..virtually import virtually
+from ...fetch.refused_fetches import refuse_the_second
+from .reading import ONE, ZERO, alone, polls, reading, under_a_lease
 
-pytestmark = pytest.mark.timeout(60)
-
-ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
-FOR_EVER = 1e9
-
-Story = Callable[[Cluster], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture(autouse=True)
-def endless_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_slice, "SLICE_SECONDS", FOR_EVER)
-
-
-def alone(story: Story) -> None:
-    virtually(story, topics={"t": 2}, brokers=1)
-
-
-def reading(cluster: Cluster, count: int = 1000, **options: Any) -> ConsumerType:
-    for partition in (0, 1):
-        cluster.append("t", *(b"%d" % number for number in range(count)), partition=partition)
-    defaults: dict[str, Any] = {"auto_offset_reset": "earliest", "max_poll_records": 5}
-    consumer = Consumer(bootstrap_servers=cluster.bootstrap, **defaults, **options)
-    consumer.assign([ZERO, ONE])
-    return consumer
-
-
-async def under_a_lease(consumer: ConsumerType) -> Mapping[TopicPartition, Sequence[Any]]:
-    """Call getmany() until a call has had its records without a poll; return these."""
-    for _ in range(20):
-        before = consumer._runtime.changes.count
-        batch = await consumer.getmany()
-        if consumer._runtime.changes.count == before:
-            return batch
-    raise AssertionError("no call is served under a lease")
-
-
-async def polls(consumer: ConsumerType) -> bool:
-    """Whether the next call polls."""
-    before = consumer._runtime.changes.count
-    await consumer.getmany()
-    return consumer._runtime.changes.count != before
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("endless_slices")]
 
 
 class Seen:
