@@ -22,7 +22,6 @@ PEERS: Final = frozenset(
         "kafka",
         "kio",
         "lz4",
-        "matplotlib",
         "pandas",
         "polars",
         "pyarrow",
