@@ -6,33 +6,31 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
 from ..config import ClusterConfig
-from ..core.connection.login_policy import LoginPolicy
+from ..core.connection.login_policy import LoginPolicy, is_refusal
 from ..core.rate_limit import RateLimit, and_more
-from ..core.versions import api_name
 from ..errors import (
     AuthenticationFailed,
     CertificateRefused,
     ConnectionFailed,
     KafkaError,
     MalformedResponse,
-    NoBrokersAvailable,
-    RequestTimedOut,
     fresh,
 )
 from ..observation import NodeMetrics
 from ..types import Broker
 from ..wire import FrameBuffers, Request, Response
+from .brokers.any_broker import AnyBroker
+from .brokers.node import Attempt, Node, Purpose
+from .brokers.nodes import Nodes
 from .connect import connect
 from .connection import Connection
 from .login.endings import SessionEnded
-from .node import Attempt, Node, Purpose
-from .nodes import Nodes
 from .options import ConnectionOptions, Route, credentials_of, tls_of
 from .own_thread import OwnThread
 
@@ -78,6 +76,7 @@ class Pool:
         for weakness in config.security_warnings:
             logger.warning("%s", weakness)
         self._nodes = Nodes(config, random)
+        self._any = AnyBroker(config, self._nodes, self._reach, self._check_open)
         # Dicts, not sets: what is done to all of them is done in the order in which they were made, in every run.
         self._connections: dict[Connection, Node] = {}
         self._attempts: dict[Attempt, None] = {}
@@ -85,8 +84,6 @@ class Pool:
         self._running = False
         self._closing = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._has_connected = False
-        self._unanswered_since: float | None = None
         self._warnings = RateLimit(_WARNING_INTERVAL)
 
     # Lifecycle
@@ -180,7 +177,7 @@ class Pool:
         connect only: the broker may have moved, and the caller knows better when to look for it elsewhere.
         """
         if node_id is None:
-            return await self._request_any(request, timeout, max_version)
+            return await self._any.ask(request, timeout=timeout, max_version=max_version)
         return await self.request_made(
             node_id, type(request), lambda version: request, purpose=purpose, timeout=timeout, max_version=max_version
         )
@@ -255,59 +252,6 @@ class Pool:
         """What all connections have in common, also the ``BlockingConnection`` that a caller opens itself."""
         return self._options
 
-    async def _request_any(self, request: Request[R], timeout: float, max_version: int | None) -> R:
-        deadline = self._now() + timeout
-        patience = self._config.request_timeout_ms / 1e3  # for each broker: one that hangs must not use up all the time
-        errors: dict[Node, KafkaError] = {}
-        tried: set[int] = set()
-        while (now := self._now()) < deadline:
-            node = self._least_loaded(tried)
-            if node is None:  # all were asked: ask again, unless no error is retriable
-                if not self._has_connected and (refused := _certificate_refused(errors)) is not None:
-                    raise fresh(refused)
-                if not any(error.retriable for error in errors.values()):
-                    break
-                tried.clear()
-                continue
-            try:
-                response = await self._request_node(node, request, min(deadline, now + patience), max_version)
-            except (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed) as error:
-                if _is_refusal(error):
-                    raise
-                self._check_open()
-                was_cut_short = isinstance(error, RequestTimedOut) and deadline - now < patience
-                now = self._now()
-                node.failure(error, now)
-                errors[node] = errors.get(node, error) if was_cut_short else error
-                tried.add(node.broker.node_id)
-                if self._unanswered_since is None:
-                    self._unanswered_since = now
-            else:
-                node.answered()
-                self._unanswered_since = None
-                return response
-        within = f" within {timeout:.3g} s" if now >= deadline else ""  # else no broker will ever answer
-        raise self._no_brokers(api_name(type(request)), within, errors)
-
-    async def _request_node(self, node: Node, request: Request[R], deadline: float, max_version: int | None) -> R:
-        for is_last in (False, True):
-            purpose, _ = node.spare()
-            outcome = await self._reach(node, purpose, deadline)
-            if not isinstance(outcome, Connection):
-                raise fresh(outcome)
-            try:
-                return await outcome.request(request, timeout=deadline - self._now(), max_version=max_version)
-            except SessionEnded:  # no failure of the broker, and each request may be sent twice
-                if is_last:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
-
-    def _least_loaded(self, tried: set[int]) -> Node | None:
-        now = self._now()
-        trigger = self._config.metadata_recovery_rebootstrap_trigger_ms / 1e3
-        overdue = self._unanswered_since is not None and now - self._unanswered_since >= trigger
-        return self._nodes.least_loaded(tried, now=now, overdue=overdue)
-
     @property
     def metrics(self) -> dict[int, NodeMetrics]:
         return self._nodes.metrics
@@ -316,18 +260,6 @@ class Pool:
     def error(self) -> KafkaError | None:
         """Why a broker can't be reached at the moment; None if none has failed."""
         return self._nodes.error
-
-    def _no_brokers(self, api: str, within: str, errors: Mapping[Node, KafkaError]) -> KafkaError:
-        for error in errors.values():
-            if isinstance(error, AuthenticationFailed) and error.retriable:
-                return fresh(error)  # no broker was asked: what provides the credentials is down
-        nodes = dict.fromkeys([*errors, *self._nodes.best_known])
-        said = "; ".join(str(errors.get(node) or node.error or f"{node.name}: not reached") for node in nodes)
-        failure = NoBrokersAvailable(f"no broker answered {api}{within}: {said}")
-        failure.__cause__ = [*errors.values()][-1] if errors else None
-        # What none of the servers speaks now, none will speak later, unless a broker has answered before.
-        failure.retriable = self._has_connected or any(node not in errors or errors[node].retriable for node in nodes)
-        return failure
 
     # Connecting
 
@@ -357,7 +289,7 @@ class Pool:
             await asyncio.wait((attempt.outcome,), timeout=deadline - self._now())
             if not attempt.outcome.done() or not isinstance(failure := attempt.outcome.result(), KafkaError):
                 continue
-            if attempt.node is node or _is_refusal(failure):
+            if attempt.node is node or is_refusal(failure):
                 return failure
         return connection
 
@@ -383,7 +315,7 @@ class Pool:
                     on_closed=self._closed,
                     start=self._start,
                 )
-                self._has_connected = True
+                self._nodes.has_connected = True
                 self.logins.succeeded()
                 self._connections[connection] = node
                 node.connected(attempt.purpose, connection)
@@ -393,12 +325,12 @@ class Pool:
                 logger.debug("connected to %s for %s", node.name, attempt.purpose.value)
         except KafkaError as error:
             outcome = error
-            if _is_refusal(error):
+            if is_refusal(error):
                 self._refused(attempt, error)
             else:
                 node.failure(error, self._now())
                 self._warn(node.address, error)
-            if isinstance(error, CertificateRefused) and self._has_connected:
+            if isinstance(error, CertificateRefused) and self._nodes.has_connected:
                 outcome = ConnectionFailed(str(error))  # while the client runs, the broker is one that can't be reached
                 outcome.__cause__ = error
         finally:
@@ -412,7 +344,7 @@ class Pool:
         for other in [other for other in self._attempts if other is not attempt]:
             self._settle(other, error)
             other.scope.cancel()
-        if self._has_connected:
+        if self._nodes.has_connected:
             logger.error("%s; the next attempt is in %.3g s", error, self.logins.pause(now))
         self.on_refused()
 
@@ -485,15 +417,6 @@ class Pool:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
-
-
-def _is_refusal(error: KafkaError) -> TypeGuard[AuthenticationFailed]:
-    """Whether the broker has refused the credentials: then so will all other brokers of the cluster."""
-    return isinstance(error, AuthenticationFailed) and not error.retriable and not isinstance(error, CertificateRefused)
-
-
-def _certificate_refused(errors: Mapping[Node, KafkaError]) -> CertificateRefused | None:
-    return next((error for error in errors.values() if isinstance(error, CertificateRefused)), None)
 
 
 def _nothing() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, TypeGuard
 
-from ...errors import AuthenticationFailed
+from ...errors import AuthenticationFailed, CertificateRefused, KafkaError
 from ..backoff import Backoff, Chance
 
 _FIRST_PAUSE: Final = 1.0
@@ -91,3 +91,8 @@ class LoginPolicy:
         )
         error.__cause__ = refusal.__cause__
         return error
+
+
+def is_refusal(error: KafkaError) -> TypeGuard[AuthenticationFailed]:
+    """Whether a broker has refused the credentials: then so will all other brokers of the cluster."""
+    return isinstance(error, AuthenticationFailed) and not error.retriable and not isinstance(error, CertificateRefused)

@@ -8,7 +8,7 @@ import pytest
 
 from aiokc.core.backoff import Backoff
 from aiokc.errors import ConnectionFailed
-from aiokc.net.node import Node
+from aiokc.net.brokers.node import Node
 from aiokc.types import Broker
 
 ERROR = ConnectionFailed("refused")

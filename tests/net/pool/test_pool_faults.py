@@ -289,7 +289,7 @@ async def test_no_brokers_answer_while_the_pause_lasts() -> None:
     async with running_pool("127.0.0.1:1", reconnect_backoff_ms=60_000, reconnect_backoff_max_ms=60_000) as pool:
         for _ in range(2):
             with pytest.raises(NoBrokersAvailable, match=r"bootstrap server 127.0.0.1:1: cannot connect"):
-                await ask(pool, None, timeout=0.02)
+                await ask(pool, None, timeout=0.2)
 
 
 # Back to the bootstrap servers

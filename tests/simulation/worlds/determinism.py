@@ -19,8 +19,8 @@ from anyio._backends import _asyncio as anyio_backend
 import aiokc.client.client
 import aiokc.client.consumer.consumer
 import aiokc.client.producer.producer
+from aiokc.net.brokers.node import Attempt
 from aiokc.net.connection import Connection
-from aiokc.net.node import Attempt
 from aiokc.testing.brokers import broker
 
 from ..checking.history import replaced

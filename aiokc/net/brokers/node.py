@@ -8,14 +8,14 @@ from typing import Final
 
 import anyio
 
-from ..core.backoff import Backoff
-from ..core.connection.least_loaded import NodeView
-from ..core.connection.traffic import NodeTraffic
-from ..errors import CertificateRefused, KafkaError
-from ..types import Broker
-from .addresses import Address, address_text
-from .connection import Connection
-from .options import Route
+from ...core.backoff import Backoff
+from ...core.connection.least_loaded import NodeView
+from ...core.connection.traffic import NodeTraffic
+from ...errors import CertificateRefused, KafkaError
+from ...types import Broker
+from ..addresses import Address, address_text
+from ..connection import Connection
+from ..options import Route
 
 
 class Purpose(Enum):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from random import Random
 
-from ..config import ClusterConfig
-from ..core.backoff import Backoff
-from ..core.connection.least_loaded import candidates, least_loaded
-from ..core.connection.login_policy import login_backoff
-from ..core.connection.traffic import NodeTraffic
-from ..errors import ConnectionFailed, KafkaError
-from ..observation import NodeMetrics
-from ..types import Broker
+from ...config import ClusterConfig
+from ...core.backoff import Backoff
+from ...core.connection.least_loaded import candidates, least_loaded
+from ...core.connection.login_policy import login_backoff
+from ...core.connection.traffic import NodeTraffic
+from ...errors import ConnectionFailed, KafkaError
+from ...observation import NodeMetrics
+from ...types import Broker
 from .node import Node
 
 
@@ -28,6 +28,7 @@ class Nodes:
             for index, (host, port) in enumerate(config.addresses)
         }
         self._brokers: dict[int, Node] = {}
+        self.has_connected = False  # whether a connection to any of them was ever made
 
     def _new_node(self, broker: Broker) -> Node:
         config = self._config
