@@ -107,7 +107,7 @@ class Sender:
     @property
     def unanswered(self) -> int:
         """How many batches have no outcome yet."""
-        return self.accumulator.unanswered
+        return self.accumulator.queues.unanswered
 
     def flush(self) -> FlushMark:
         """Have all that was appended so far sent without linger; ``flushed`` waits for it."""
@@ -360,7 +360,7 @@ class Sender:
                     channel.counter.answered.add(channel.heard_at - one.written.waiter.sent_at)
                     self._take_in(one.asked, response)
                 self._told()
-                if not self.accumulator.is_empty:
+                if not self.accumulator.queues.is_empty:
                     self.wake.notify()
         finally:
             channel.reading = False

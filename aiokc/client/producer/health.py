@@ -28,7 +28,7 @@ def health(
         error = session.doom.producer_error()
     last_error = cluster_client.metadata.error or cluster_client.pool.error
     oldest, troubled = None, dict[TopicPartition, PartitionTrouble]()
-    for queue in accumulator.active:
+    for queue in accumulator.queues.active:
         created = [batch.created for batch in queue.snapshot()]
         if created:
             oldest = min(created) if oldest is None else min(oldest, *created)
@@ -75,7 +75,7 @@ def metrics(
     unobserved: Unobserved,
 ) -> ProducerMetrics:
     counted = accumulator.counters
-    waiting = sum(batch.count for queue in accumulator.active for batch in queue.snapshot())
+    waiting = sum(batch.count for queue in accumulator.queues.active for batch in queue.snapshot())
     failed = dict(counted.failed)
     return ProducerMetrics(
         records=counted.stored + sum(failed.values()) + waiting,
@@ -93,8 +93,8 @@ def metrics(
         retries=counted.retries,
         splits=counted.splits,
         expired=counted.expired,
-        renumbered=accumulator.renumbered,
-        epoch_bumps=accumulator.begun_anew,
+        renumbered=accumulator.queues.renumbered,
+        epoch_bumps=accumulator.queues.begun_anew,
         requests=sender.requests.answered.snapshot(),
         failed_requests=sender.requests.failed,
         buffered_bytes=accumulator.used,

@@ -17,12 +17,13 @@ from ...records.encoding.batch_builder import BATCH_OVERHEAD, BufferMemory, Clos
 from ...types import TopicPartition
 from ..cluster.snapshot import Cluster
 from .batch import FlushMark, Outcome, ProducerBatch, Stored
-from .compression_ratio import CompressionRatios
+from .compression.ratios import CompressionRatios
+from .compression.to_compress import ToCompress
 from .counters import ProduceCounters
 from .failure import Cause, Failure, Harm
 from .partition_queue import PartitionQueue
+from .partition_queues import PartitionQueues
 from .session import ProducerSession
-from .to_compress import ToCompress
 
 #: What a batch costs beside its bytes: the objects that describe it.
 BATCH_COST: Final = 1024
@@ -76,10 +77,8 @@ class RecordAccumulator:
         self.owner: object = None  # the event loop of the driver, for its batches
         self.grown = 0  # by how many bytes the last append has made its batch longer, header included
         self.ratios = CompressionRatios()
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._active: dict[PartitionQueue, None] = {}  # those with batches, the one drained last at the end
+        self.queues = PartitionQueues()
         self._number = 0
-        self._renumbered = self._begun_anew = 0  # of partitions that are forgotten
         self._expires_at = inf  # no batch does before
         self._look_at = inf  # when the sender looks again at the latest
         self._transactional = session.transactional_id is not None
@@ -88,22 +87,14 @@ class RecordAccumulator:
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
         """Return the batches of a partition: always the same object."""
-        found = self._queues.get(tp)
-        if found is None:
-            found = self._queues[tp] = PartitionQueue(tp)
-        return found
+        return self.queues[tp]
 
     def forget(self, topic: str, partitions: int) -> None:
         """Let go of a topic that nothing was sent to for long, as far as its partitions are at rest.
 
         Brokers remember the sequences of each, so the next record of such a partition needs another epoch.
         """
-        for number in range(partitions):
-            queue = self._queues.get(TopicPartition(topic, number))
-            if queue is not None and not queue and self.session.may_forget(queue.sequences.identity):
-                del self._queues[queue.tp]
-                self._renumbered += queue.renumbered
-                self._begun_anew += queue.begun_anew
+        self.queues.forget(topic, partitions, self.session.may_forget)
         self.ratios.forget(topic)
 
     @property
@@ -202,8 +193,7 @@ class RecordAccumulator:
         batch.memory = BATCH_OVERHEAD
         self.memory.used += BATCH_COST + BATCH_OVERHEAD
         self._expires_at = min(self._expires_at, now + options.delivery_timeout)
-        if not queue:
-            self._active[queue] = None
+        self.queues.gets_batch(queue)
         queue.waiting.append(batch)
         queue.was_used = True
         return batch
@@ -216,31 +206,6 @@ class RecordAccumulator:
 
     # What is ready
 
-    @property
-    def active(self) -> list[PartitionQueue]:
-        """The partitions with batches that have no outcome, or that are in flight. Any thread may ask."""
-        return list(self._active)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no batch waits or is in flight."""
-        return not self._active
-
-    @property
-    def renumbered(self) -> int:
-        """How many batches were sent again under other sequences although they may have been stored."""
-        return self._renumbered + sum(queue.renumbered for queue in list(self._queues.values()))
-
-    @property
-    def begun_anew(self) -> int:
-        """How often a partition has lost its sequences, and gone on in another epoch."""
-        return self._begun_anew + sum(queue.begun_anew for queue in list(self._queues.values()))
-
-    @property
-    def unanswered(self) -> int:
-        """How many batches have no outcome yet."""
-        return sum(sum(1 for _ in queue.unfinished()) for queue in self._active)
-
     def ready(self, cluster: Cluster, now: float, *, hurry: bool) -> Ready:
         """Return what can be sent now. ``hurry``: without linger, since memory is wanted or the producer closes."""
         session, options = self.session, self.options
@@ -248,7 +213,7 @@ class RecordAccumulator:
         self.to_compress.turn_begins()
         look_at = oldest = inf
         hurry = hurry or session.hurries
-        for queue in list(self._active):
+        for queue in self.queues.active:
             topic = cluster.topics.get(queue.tp.topic)
             if topic is not None and topic.topic_id is not queue.topic_id:
                 self._learn_topic_id(queue, topic.topic_id)
@@ -326,8 +291,7 @@ class RecordAccumulator:
             self.session.sent(queue.tp)
             size += batch.size
             taken.append(batch)
-            del self._active[queue]
-            self._active[queue] = None
+            self.queues.served(queue)
         return taken
 
     def _close(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
@@ -378,7 +342,7 @@ class RecordAccumulator:
     def flush(self) -> FlushMark:
         """Have all that was appended so far sent without linger; return what counts down to 0 as it is done."""
         mark = FlushMark()
-        for queue in self._active:
+        for queue in self.queues.active:
             for batch in queue.unfinished():
                 batch.urgent = True
                 batch.seal()
@@ -391,7 +355,7 @@ class RecordAccumulator:
         if now < self._expires_at:
             return
         too_old = now - self.options.delivery_timeout
-        for queue in list(self._active):
+        for queue in self.queues.active:
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
                 trouble = queue.trouble or ("it was still to be compressed" if batch.closing else "")
@@ -407,7 +371,7 @@ class RecordAccumulator:
 
     def fail_waiting(self, failure: Failure, queues: Iterable[PartitionQueue] | None = None) -> None:
         """Every batch that is not in flight gets ``failure`` as its outcome: those of all partitions, or of these."""
-        for queue in list(self._active if queues is None else queues):
+        for queue in list(self.queues.active if queues is None else queues):
             waiting = list(queue.waiting)
             queue.waiting.clear()
             for batch in waiting:
@@ -415,7 +379,7 @@ class RecordAccumulator:
 
     def fail_all(self, failure: Failure) -> None:
         """Every batch gets ``failure`` as its outcome; those that were sent may be stored. No answer is waited for."""
-        for queue in list(self._active):
+        for queue in self.queues.active:
             in_flight = list(queue.in_flight)
             queue.in_flight.clear()
             for batch in in_flight:
@@ -465,8 +429,7 @@ class RecordAccumulator:
     def left(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """The batch is in no queue any more: its memory is free."""
         self._free(batch)
-        if not queue:
-            self._active.pop(queue, None)
+        self.queues.lost_batch(queue)
 
 
 def recreated(queue: PartitionQueue) -> Failure:

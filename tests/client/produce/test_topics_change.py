@@ -53,7 +53,7 @@ def test_many_topics_that_live_shortly_are_forgotten(transactional_id: str | Non
     async def story(cluster: Cluster) -> None:
         options = {"metadata_max_age_ms": 5_000, "metadata_max_idle_ms": 5_000, "transactional_id": transactional_id}
         async with producing(cluster, **options) as producer:
-            known = producer._runtime.accumulator._queues
+            known = producer._runtime.accumulator.queues.known
             for number in range(40):
                 if transactional_id:
                     await producer.begin_transaction()

@@ -234,7 +234,7 @@ async def test_no_batch_is_left_without_a_record(monkeypatch: pytest.MonkeyPatch
             patched.setattr(sending_many, "append_records", no_memory)
             with pytest.raises(MemoryError):
                 await producer.send_many("t", [b"0"])
-            assert producer._runtime.accumulator.unanswered == 0
+            assert producer._runtime.accumulator.queues.unanswered == 0
         assert (await producer.send_many("t", [b"1"])).count == 1
         await producer.flush()
         assert values(cluster) == [b"1"]

@@ -10,11 +10,11 @@ import pytest
 
 from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.produce.accumulator import BATCH_COST
+from aiokc.core.produce.compression.to_compress import COMPRESSION_COST
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.identity import ProducerIdentity
 from aiokc.core.produce.session import PlainSession
 from aiokc.core.produce.settling import unanswered
-from aiokc.core.produce.to_compress import COMPRESSION_COST
 from aiokc.error_codes import ErrorCode
 from aiokc.records import Codec
 from aiokc.records.compression import quickly_compressed
@@ -275,11 +275,11 @@ def test_an_append_that_raises_leaves_no_batch() -> None:
     world = Produced()
     with pytest.raises(OverflowError):
         world.accumulator.append(world.queue(), 1 << 63, None, b"", (), world.now)
-    assert (len(world.queue()), world.accumulator.used, world.accumulator.active) == (0, 0, [])
+    assert (len(world.queue()), world.accumulator.used, world.accumulator.queues.active) == (0, 0, [])
     batch = world.append()
     with pytest.raises(OverflowError):
         world.accumulator.append(world.queue(), 1 << 63, None, b"", (), world.now)
-    assert (batch.count, world.accumulator.unanswered) == (1, 1)
+    assert (batch.count, world.accumulator.queues.unanswered) == (1, 1)
 
 
 def test_an_append_says_whether_it_is_news_to_the_sender() -> None:
@@ -371,7 +371,7 @@ def test_a_batch_that_expires_in_flight_may_be_stored_and_the_partition_waits_fo
     assert isinstance(batch.outcome, Failure)
     assert batch.outcome.persisted == "maybe"
     assert world.accumulator.used > 0, "its frame is still being written, perhaps"
-    assert world.accumulator.unanswered == 0
+    assert world.accumulator.queues.unanswered == 0
     assert world.look_at() == inf, "nothing is to be done before the answer"
     world.append()
     assert world.send() == []
@@ -419,10 +419,10 @@ def test_every_batch_ends_when_the_producer_does() -> None:
     assert isinstance(sent.outcome, Failure)
     assert isinstance(waits.outcome, Failure)
     assert (sent.outcome.persisted, waits.outcome.persisted) == ("maybe", "no")
-    assert world.accumulator.used == world.accumulator.unanswered == 0
+    assert world.accumulator.used == world.accumulator.queues.unanswered == 0
     world.answer(sent, ErrorCode.NOT_LEADER_OR_FOLLOWER)  # comes late
     assert isinstance(sent.outcome, Failure)
-    assert world.accumulator.active == []
+    assert world.accumulator.queues.active == []
 
 
 # A topic that is created again
@@ -519,4 +519,4 @@ def test_what_was_counted_of_a_forgotten_partition_still_counts() -> None:
     queue = world.queue()
     queue.begun_anew, queue.renumbered = 3, 2
     world.accumulator.forget("t", 1)
-    assert (world.accumulator.begun_anew, world.accumulator.renumbered) == (3, 2)
+    assert (world.accumulator.queues.begun_anew, world.accumulator.queues.renumbered) == (3, 2)

@@ -219,7 +219,7 @@ class Producing(RuleBasedStateMachine):
             self.send(True)
             self.each_batch_ends_once()
         assert mark.remaining == 0
-        assert self.accumulator.unanswered == 0
+        assert self.accumulator.queues.unanswered == 0
         assert self.accumulator.used == 0
         self.check_logs()
 

@@ -108,7 +108,7 @@ def test_five_in_flight_and_the_first_fails() -> None:
             assert world.send() == [], "one at a time"
         world.answer(again[-1])
     assert again == batches
-    assert world.accumulator.begun_anew == 0
+    assert world.accumulator.queues.begun_anew == 0
 
 
 def test_a_retry_waits_until_those_behind_it_are_answered() -> None:
@@ -171,7 +171,7 @@ def test_a_gap_at_the_head_begins_another_epoch() -> None:
     world.answer(second)
     assert world.send() == [third]
     assert numbers(third) == (1, 1)
-    assert world.accumulator.begun_anew == 1
+    assert world.accumulator.queues.begun_anew == 1
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID])
@@ -381,7 +381,7 @@ def test_parts_are_split_again_down_to_single_records() -> None:
             failed += world.answer(part, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT and part.outcome is not None
     assert splits > 2
     assert failed == 8
-    assert world.accumulator.unanswered == world.accumulator.used == 0
+    assert world.accumulator.queues.unanswered == world.accumulator.used == 0
 
 
 def test_parts_are_smaller_also_where_compression_makes_records_longer() -> None:
@@ -452,7 +452,7 @@ def test_without_idempotence_there_are_no_sequences() -> None:
     assert first.sequence == second.sequence == -1
     world.answer(first, ErrorCode.INVALID_RECORD)
     world.answer(second)
-    assert world.accumulator.begun_anew == 0
+    assert world.accumulator.queues.begun_anew == 0
     assert not world.queue().lost_sequence
     assert world.answer(world.append(), 0) is Verdict.STORED, "it was not sent, and nothing happens"
 

@@ -269,8 +269,8 @@ class Application:
             except KafkaError as error:
                 self._failed(value, error)
         accumulator = producer._runtime.accumulator
-        if accumulator.used or accumulator.unanswered:
-            left = f"{accumulator.used} bytes, {accumulator.unanswered} batches"
+        if accumulator.used or accumulator.queues.unanswered:
+            left = f"{accumulator.used} bytes, {accumulator.queues.unanswered} batches"
             self.history.add(Failure("leak", f"{self.plan.name} after stop(): {left}"))
         self.stopped = True
         self.history.about(self.plan.name, "stopped")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...records.compression import quickly_compressed
-from ...records.encoding.batch_builder import OpenBatch
-from .batch import ProducerBatch
+from ....records.compression import quickly_compressed
+from ....records.encoding.batch_builder import OpenBatch
+from ..batch import ProducerBatch
 
 #: What it costs to compress a batch, however small, in bytes of records that take as long: a codec clears its tables.
 COMPRESSION_COST: Final = 4096

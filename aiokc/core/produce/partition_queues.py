@@ -1,0 +1,84 @@
+"""PartitionQueues: the batches of all partitions, in the order in which these are served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...types import TopicPartition
+from .identity import ProducerIdentity
+from .partition_queue import PartitionQueue
+
+
+class PartitionQueues:
+    """The queues of all partitions that were sent to, and which of them have batches without an outcome.
+
+    What is counted of a partition stays counted where the partition is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[TopicPartition, PartitionQueue] = {}
+        self._active: dict[PartitionQueue, None] = {}
+        self._renumbered = self._begun_anew = 0  # of partitions that are forgotten
+
+    def __getitem__(self, tp: TopicPartition) -> PartitionQueue:
+        """Return the batches of a partition: always the same object."""
+        found = self.known.get(tp)
+        if found is None:
+            found = self.known[tp] = PartitionQueue(tp)
+        return found
+
+    def forget(self, topic: str, partitions: int, may_forget: Callable[[ProducerIdentity], bool]) -> None:
+        """Let go of a topic's partitions that are at rest, where ``may_forget`` agrees."""
+        for number in range(partitions):
+            queue = self.known.get(TopicPartition(topic, number))
+            if queue is not None and not queue and may_forget(queue.sequences.identity):
+                del self.known[queue.tp]
+                self._renumbered += queue.renumbered
+                self._begun_anew += queue.begun_anew
+
+    # Those with batches
+
+    @property
+    def active(self) -> list[PartitionQueue]:
+        """The partitions with batches that have no outcome, or that are in flight. Any thread may ask.
+
+        The one that was served last is at the end.
+        """
+        return list(self._active)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no batch waits or is in flight."""
+        return not self._active
+
+    def gets_batch(self, queue: PartitionQueue) -> None:
+        """A batch is about to be put into ``queue``."""
+        if not queue:
+            self._active[queue] = None
+
+    def served(self, queue: PartitionQueue) -> None:
+        """A batch of ``queue`` was taken to be sent: all other partitions come before it the next time."""
+        del self._active[queue]
+        self._active[queue] = None
+
+    def lost_batch(self, queue: PartitionQueue) -> None:
+        """A batch has left ``queue``."""
+        if not queue:
+            self._active.pop(queue, None)
+
+    # What is counted
+
+    @property
+    def renumbered(self) -> int:
+        """How many batches were sent again under other sequences although they may have been stored."""
+        return self._renumbered + sum(queue.renumbered for queue in list(self.known.values()))
+
+    @property
+    def begun_anew(self) -> int:
+        """How often a partition has lost its sequences, and gone on in another epoch."""
+        return self._begun_anew + sum(queue.begun_anew for queue in list(self.known.values()))
+
+    @property
+    def unanswered(self) -> int:
+        """How many batches have no outcome yet."""
+        return sum(sum(1 for _ in queue.unfinished()) for queue in self._active)
