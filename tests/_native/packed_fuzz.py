@@ -33,12 +33,17 @@ _SIZES: Final = (0, 1, 0x7FFF_FFFF, 0x8000_0000, 0x8000_0001, 0xFFFF_FFFF, 1 << 
 
 
 class Input(NamedTuple):
-    """A compressed payload, how much a batch may hold, and how much is unpacked at once."""
+    """A compressed payload, how much a batch may hold, how much is unpacked at once, and how many batches there are.
+
+    A batch alone ends where the memory ends, so that the sanitizer sees a read behind it. What reads behind the first
+    of two reads the second.
+    """
 
     codec: Codec
     payload: bytes
     limit: int = _LIMIT
     at_once: int = 1 << 20
+    batches: int = 2
 
 
 def seeds() -> list[Input]:
@@ -64,7 +69,7 @@ def _below(chance: random.Random, end: int) -> int:
 
 def mutated(chance: random.Random, corpus: list[Input]) -> Input:
     """Return a mutation of one of them; younger ones are chosen more often."""
-    codec, payload, limit, _ = corpus[max(_below(chance, len(corpus)), _below(chance, len(corpus)))]
+    codec, payload, limit, *_ = corpus[max(_below(chance, len(corpus)), _below(chance, len(corpus)))]
     data = bytearray(payload)
     if chance.random() < 0.1:  # the beginning of one, the end of another
         other = corpus[_below(chance, len(corpus))].payload
@@ -79,24 +84,24 @@ def mutated(chance: random.Random, corpus: list[Input]) -> Input:
         else:
             MUTATIONS[_below(chance, len(MUTATIONS))](chance, data, where)
     limit = (limit, _LIMIT, _below(chance, _LIMIT))[_below(chance, 3)]
-    return Input(codec, bytes(data), limit, (0, 1 << 20)[chance.random() < 0.5])
+    return Input(codec, bytes(data), limit, (0, 1 << 20)[chance.random() < 0.5], 1 + (chance.random() < 0.3))
 
 
 _PLAIN: Final = encode_batch([NewRecord(b"v")])
 
 
-def twice(given: Input) -> bytes:
-    """Return two batches of it, side by side."""
+def packed_batches(given: Input) -> bytes:
+    """Return one batch of it, or more side by side."""
     header = bytearray(_PLAIN[: HEADER.size])
     header[8:12] = (HEADER.size - PREFIX_SIZE + len(given.payload)).to_bytes(4, "big")
     header[22] = given.codec
-    return (bytes(header) + given.payload) * 2
+    return (bytes(header) + given.payload) * given.batches
 
 
 def execute(inputs: list[Input], coverage: Coverage) -> tuple[list[Input], list[int]]:
     """Unpack all of them, without and with libraries. Return those that ran new code, and how much was unpacked."""
     new: dict[int, Input] = {}
-    all_packed, all_found = [twice(given) for given in inputs], [(-1, b"")] * len(inputs)
+    all_packed, all_found = [packed_batches(given) for given in inputs], [(-1, b"")] * len(inputs)
     for use in (False, True):
         use_libraries(use)
         for at, (given, packed) in enumerate(zip(inputs, all_packed, strict=True)):

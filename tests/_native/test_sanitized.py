@@ -55,22 +55,29 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
     assert f"{batches} payloads" in found
 
 
+_RECORD: tuple[str, str, str] = ("reader.h", "if (cursor->at >= cursor->size)", "if (cursor->at >= cursor->size + 64)")
+_ZSTD_BLOCK: tuple[str, str, str] = ("zstd_frame.c", "packed.size - at < 3)", "packed.size - at < 0)")
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    "fuzz",
+    ("bug", "fuzz"),
     [
-        pytest.param(("native_fuzz", "10000"), id="native_fuzz"),
-        pytest.param(("guided_fuzz", "--rounds", "10000"), id="guided_fuzz", marks=pytest.mark.long),
+        pytest.param(_RECORD, ("native_fuzz", "10000"), id="native_fuzz"),
+        pytest.param(_RECORD, ("guided_fuzz", "--rounds", "10000"), id="guided_fuzz", marks=pytest.mark.long),
+        pytest.param(_ZSTD_BLOCK, ("packed_fuzz", "--rounds", "20000"), id="packed_fuzz", marks=pytest.mark.long),
     ],
 )
-def test_a_decoder_that_reads_too_far_is_found_out(tmp_path: Path, fuzz: tuple[str, ...]) -> None:
+def test_a_decoder_that_reads_too_far_is_found_out(
+    tmp_path: Path, bug: tuple[str, str, str], fuzz: tuple[str, ...]
+) -> None:
     """The sanitizers are at work: they report a read behind the end of a payload."""
     copy = sanitized_copy(tmp_path)
-    layout = copy.sources / "reader.h"
-    check = "if (cursor->at >= cursor->size)"
-    text = layout.read_text()
+    file, check, wrong = bug
+    source = copy.sources / file
+    text = source.read_text()
     assert text.count(check) == 1
-    layout.write_text(text.replace(check, "if (cursor->at >= cursor->size + 64)"))
+    source.write_text(text.replace(check, wrong))
     copy.build()
     done = copy.run("-m", f"tests._native.{fuzz[0]}", *fuzz[1:])
     assert done.returncode != 0
