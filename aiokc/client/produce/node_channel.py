@@ -12,7 +12,6 @@ from ...errors import KafkaError
 from ...net.connection import Connection
 from ...net.reply import Written
 from ...wire.messages.produce import ProduceResponse
-from ..aio.signal import Signal
 
 
 @dataclass(slots=True)
@@ -23,12 +22,18 @@ class InFlight:
     connection: Connection
     written: Written[ProduceResponse]
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the answer has come, or will not come any more."""
+        return self.written.waiter.reply.done()
+
 
 class NodeChannel:
     """What the sender knows about one broker.
 
-    ``preparing``: a task connects, or waits until the connection may be written to. ``reading``: a task reads the
-    answers. ``error`` is why the broker can't be reached now; None: it can, or that was not tried.
+    ``preparing``: a task connects, or waits until the connection may be written to. ``reading``: a task takes in the
+    first answer in flight, which takes time. ``error`` is why the broker can't be reached now; None: it can, or that
+    was not tried.
     """
 
     def __init__(self, node_id: int, backoff: Backoff, counter: RequestCounter) -> None:
@@ -37,7 +42,6 @@ class NodeChannel:
         self.counter = counter
         self.connection: Connection | None = None
         self.in_flight: deque[InFlight] = deque()
-        self.written = Signal()  # a request was written: its answer is due
         self.preparing = False
         self.reading = False
         self.error: KafkaError | None = None

@@ -227,6 +227,14 @@ class RecordAccumulator:
         return not self._active
 
     @property
+    def lone(self) -> PartitionQueue | None:
+        """The partition of the only batch there is, where that waits."""
+        if len(self._active) != 1:
+            return None
+        queue = next(iter(self._active))
+        return queue if len(queue.waiting) == 1 and not queue.in_flight else None
+
+    @property
     def renumbered(self) -> int:
         """How many batches were sent again under other sequences although they may have been stored."""
         return self._renumbered + sum(queue.renumbered for queue in list(self._queues.values()))
