@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import copy_context
 from functools import partial
 from typing import Final
@@ -18,6 +18,7 @@ from ...core.produce.verdicts import Verdict
 from ...errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ...net.connection import Connection
 from ...net.reply import Reply, Written
+from ...types import TopicPartition
 from ...wire.messages.produce import ProduceResponse
 from ..cluster.metadata import Metadata
 from .node_channel import InFlight, NodeChannel
@@ -104,6 +105,7 @@ class Answers:
         self._complain(f"broker {channel.node_id}", error)
         for batch in one.asked.batches:
             unanswered(self._accumulator, batch, str(error), now)
+        self._metadata.disprove_leader(channel.node_id)
         self._metadata.request_update()
         self._told()
 
@@ -112,15 +114,18 @@ class Answers:
         now = channel.heard_at = asyncio.get_running_loop().time()
         channel.counter.answered.add(now - one.written.waiter.sent_at)
         answered = read_response(one.asked, response)
+        moved: Collection[TopicPartition] = ()
         if answered.leaders:
-            self._metadata.learn_leaders(answered.leaders, answered.brokers)
-        stale = False
+            moved = self._metadata.learn_leaders(answered.leaders, answered.brokers)
+        stale: list[TopicPartition] = []
         for batch, answer in answered.answers:
             verdict = settle(self._accumulator, batch, answer, now)
-            stale = stale or verdict is Verdict.REFRESH
+            if verdict is Verdict.REFRESH:
+                stale.append(batch.tp)
             if verdict not in (Verdict.STORED, Verdict.DUPLICATE):
                 logger.debug("%s: %s after %s", batch.tp, verdict.name, answer)
         if stale:
+            self._metadata.disprove_leader(channel.node_id, [tp for tp in stale if tp not in moved])
             self._metadata.request_update()
         self._told()
 

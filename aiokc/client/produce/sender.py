@@ -368,6 +368,7 @@ class Sender:
         except KafkaError as error:
             channel.error = error
             self._complain(f"broker {channel.node_id}", error)
+            self._metadata.disprove_leader(channel.node_id)
             self._metadata.request_update()
             await asyncio.sleep(channel.backoff.next())
         finally:
