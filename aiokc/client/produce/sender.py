@@ -219,7 +219,7 @@ class Sender:
         """Whether the leader of a partition can be written to this moment."""
         leader = self._metadata.cluster.leader(queue.tp)
         channel = None if leader is None else self._channels.get(leader.node_id)
-        return channel is not None and channel.usable is not None and not channel.preparing and not channel.in_flight
+        return channel is not None and channel.usable is not None and not channel.preparing
 
     def _look(self, tasks: TaskGroup) -> tuple[float, bool]:
         """Send what is ready, for a time slice; return when to look again, and whether more is ready."""

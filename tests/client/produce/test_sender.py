@@ -12,6 +12,7 @@ from aiokc.client.produce import answers
 from aiokc.client.produce.sender import Sender
 from aiokc.errors import AuthorizationFailed, BufferFull, KafkaError, RecordRefused, UnsupportedVersion
 from aiokc.net.connection import Connection
+from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop, lose_answer
@@ -384,6 +385,24 @@ async def test_without_acknowledgements_a_callback_is_called_after_the_send() ->
         await producer.flush()
         await asyncio.sleep(0)
         assert len(done) == 3
+
+
+async def test_a_record_that_fails_within_its_send_has_its_callback_called_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_memory(_: OpenBatch) -> ClosedBatch:
+        raise MemoryError
+
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"")
+        monkeypatch.setattr(OpenBatch, "close", no_memory)
+        done: list[Exception | None] = []
+        delivery = producer.send_soon("t", b"", on_done=lambda _, error: done.append(error))
+        assert (delivery.done(), done) == (True, [])
+        await asyncio.sleep(0)
+        assert [type(error) for error in done] == [MemoryError]
+        monkeypatch.undo()
+        assert (await producer.send_and_wait("t", b"")).offset == 1
 
 
 async def test_a_mistake_in_taking_in_an_answer_ends_the_producer_and_leaves_nobody_waiting(
