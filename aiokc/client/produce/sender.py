@@ -33,9 +33,8 @@ from ...wire.messages.produce import ProduceRequest
 from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
 from ..cluster.metadata import Metadata
-from .answers import Answers, raised
+from .answers import Answers, NodeChannel, raised
 from .compressing import Compressing
-from .node_channel import NodeChannel
 
 logger = logging.getLogger("aiokc.produce")
 
