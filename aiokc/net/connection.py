@@ -20,7 +20,7 @@ from .login.dialogue import carry_out
 from .login.endings import SessionEnded, is_refusal, why_it_ended, why_not_connected
 from .login.reauthentication import SaslSession, Start, no_owner
 from .options import SOFTWARE, ConnectionOptions, Route
-from .reply import Reply, Waiter, Written, decoded
+from .reply import Reply, Waiter, Written, body_of, decoded, decoded_at_once
 from .transport import FrameTransport
 from .user_errors import cancellation_is_ours
 
@@ -317,15 +317,7 @@ class Connection:
         exchange, frame = self._pipeline.send(request, version, waiter)
         self._watch(waiter)
         self._transport.write(frame)
-        return await self._reply(exchange)
-
-    @staticmethod
-    async def _reply(exchange: Exchange[Waiter]) -> memoryview:
-        try:
-            return await exchange.waiter.reply
-        except asyncio.CancelledError:
-            exchange.abandoned = True
-            raise
+        return await body_of(exchange)
 
     def _watch(self, waiter: Waiter) -> None:
         self.last_used = waiter.sent_at
@@ -357,6 +349,15 @@ class Connection:
         self._transport.write_parts(self._pipeline.send_in_parts(request, version, None))
         self.last_used = self._loop.time()
 
+    def answer_at_once(self, written: Written[R]) -> R | None:
+        """Return what ``answer`` would, where the reply has come and nothing takes time; None: it has to be awaited."""
+        if self.last_used >= self.doubts_from:
+            return None
+        response = decoded_at_once(written.request_type, written.version, written.waiter.reply.result(), self.name)
+        if response is not None:
+            self._throttle(response)
+        return response
+
     async def answer(self, written: Written[R]) -> R:
         """Return the response. Raises as ``request``, and SessionEnded for a denial that may be due to its age."""
         deadline = written.waiter.deadline
@@ -376,7 +377,7 @@ class Connection:
         self._in_turn = waiter
         self._watch_turn()
         self._transport.write(frame)
-        return await self._reply(exchange)
+        return await body_of(exchange)
 
     def _watch_turn(self) -> None:
         """If the request of ``ask_in_turn`` is now the first in flight, its time begins."""

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
+from ..core.connection.in_flight import Exchange
 from ..core.versions import api_name
 from ..errors import MalformedResponse
 from ..wire import Request, Response, decode, decode_in_slices
 
+T = TypeVar("T")
 R = TypeVar("R", bound=Response)
 
 # A longer body is decoded in slices, so that it holds the loop for a few milliseconds at most. Slices count the items
@@ -19,31 +21,35 @@ R = TypeVar("R", bound=Response)
 _DECODE_AT_ONCE_BYTES: Final = 32 * 1024
 
 
-class Reply(asyncio.Future[memoryview]):
-    """The body of a reply. Only ``hand_over`` resumes the task that awaits it within the callback that read it from the
-    socket; all else, in the loop's next iteration.
+class HandedOver(asyncio.Future[T]):
+    """A result of which only ``hand_over`` resumes who awaits it in the same step: in the callback, that is, which read
+    an answer from the socket. All else does, in the loop's next iteration.
     """
 
-    _wake: tuple[Callable[[Reply], object], Context] | None = None
+    _wake: tuple[Callable[[Any], object], Context] | None = None
 
-    def add_done_callback(self, fn: Callable[[Reply], object], /, *, context: Context | None = None) -> None:
-        if context is not None:  # the task that awaits this
+    def add_done_callback(self, fn: Callable[[Any], object], /, *, context: Context | None = None) -> None:
+        if context is not None:  # the task that awaits this, or a function that stands in for one
             self._wake = fn, context
         super().add_done_callback(fn, context=context)
 
-    def hand_over(self, body: memoryview) -> None:
-        """Set the body, and run the task that awaits it until it waits for something else; then return.
+    def hand_over(self, result: T) -> None:
+        """Set the result, and run the task that awaits it until it waits for something else; then return.
 
         If another task is running, its step can't be interrupted: the waiting task is woken as by ``set_result``.
         """
         wake, self._wake = self._wake, None
         if wake is None or asyncio.current_task() is not None:
-            self.set_result(body)
+            self.set_result(result)
             return
         step, context = wake
         self.remove_done_callback(step)
-        self.set_result(body)
+        self.set_result(result)
         context.run(step, self)
+
+
+class Reply(HandedOver[memoryview]):
+    """The body of a reply."""
 
 
 @dataclass(slots=True)
@@ -56,6 +62,15 @@ class Waiter:
     at_once: bool
 
 
+async def body_of(exchange: Exchange[Waiter]) -> memoryview:
+    """Return the body of the reply. Where the caller is cancelled, the request keeps its place in the pipeline."""
+    try:
+        return await exchange.waiter.reply
+    except asyncio.CancelledError:
+        exchange.abandoned = True
+        raise
+
+
 @dataclass(slots=True)
 class Written(Generic[R]):
     """A request that was written to a connection, whose reply may be awaited later, and once (Connection.answer)."""
@@ -65,13 +80,23 @@ class Written(Generic[R]):
     waiter: Waiter
 
 
+def decoded_at_once(request_type: type[Request[R]], version: int, body: memoryview, broker: str) -> R | None:
+    """Return the response that ``body`` is; None where that takes longer. Raises MalformedResponse, as ``decoded``."""
+    if len(body) > _DECODE_AT_ONCE_BYTES:
+        return None
+    try:
+        return decode(cast(type[R], request_type.response), body, version)
+    except MalformedResponse as error:
+        raise _named(error, request_type, version, broker) from error
+
+
 async def decoded(request_type: type[Request[R]], version: int, body: memoryview, broker: str) -> R:
     """Return the response that ``body`` is. Raises MalformedResponse, which names the broker."""
-    response_type = cast(type[R], request_type.response)
+    response = decoded_at_once(request_type, version, body, broker)
+    if response is not None:
+        return response
+    slices = decode_in_slices(cast(type[R], request_type.response), body, version)
     try:
-        if len(body) <= _DECODE_AT_ONCE_BYTES:
-            return decode(response_type, body, version)
-        slices = decode_in_slices(response_type, body, version)
         while True:
             try:
                 next(slices)
@@ -79,4 +104,8 @@ async def decoded(request_type: type[Request[R]], version: int, body: memoryview
                 return cast(R, end.value)
             await asyncio.sleep(0)
     except MalformedResponse as error:
-        raise MalformedResponse(f"{broker}: {api_name(request_type)} v{version}: {error}") from error
+        raise _named(error, request_type, version, broker) from error
+
+
+def _named(error: MalformedResponse, request_type: type[Request[R]], version: int, broker: str) -> MalformedResponse:
+    return MalformedResponse(f"{broker}: {api_name(request_type)} v{version}: {error}")

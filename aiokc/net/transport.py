@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Final, cast
 from weakref import WeakSet
 
@@ -14,6 +15,11 @@ from ..wire import FrameAssembler, FrameBuffers, Parts
 
 # Above this many unsent bytes, requests wait: a broker that does not read must not fill the memory.
 _WRITE_BUFFER_BYTES = 256 * 1024
+
+# A longer frame is handed to the loop's transport in slices, and this much of it in one iteration of the loop at most.
+# All at once, the transport would copy it (some of Python's releases twice), and the socket would take in megabytes.
+_AT_ONCE_BYTES: Final = 256 * 1024
+_SLICE_BYTES: Final = 128 * 1024
 
 
 class FrameTransport(asyncio.BufferedProtocol):
@@ -36,6 +42,8 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._can_write = asyncio.Event()
         self._can_write.set()
+        self._is_paused = False  # the peer does not read what was handed to the loop's transport
+        self._unsent: deque[memoryview] = deque()  # slices of frames that were not handed to it yet
         self._closed = asyncio.Event()
         self._ended = False
 
@@ -61,10 +69,12 @@ class FrameTransport(asyncio.BufferedProtocol):
             self._end(error)
 
     def pause_writing(self) -> None:
+        self._is_paused = True
         self._can_write.clear()
 
     def resume_writing(self) -> None:
-        self._can_write.set()
+        self._is_paused = False
+        self._hand_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed.set()
@@ -75,12 +85,41 @@ class FrameTransport(asyncio.BufferedProtocol):
     def write(self, frame: bytes) -> None:
         """Send a whole frame in one call: no cancellation can leave half a frame on the wire."""
         assert self._transport is not None
-        self._transport.write(frame)
+        if self._unsent or len(frame) > _AT_ONCE_BYTES:
+            self._write_in_slices([frame])
+        else:
+            self._transport.write(frame)
 
     def write_parts(self, parts: Parts) -> None:
         """Do as ``write`` with a frame in pieces. No piece may change until it is sent, or the connection has ended."""
         assert self._transport is not None
-        self._transport.writelines(parts)
+        if self._unsent or sum(map(len, parts)) > _AT_ONCE_BYTES:
+            self._write_in_slices(parts)
+        else:
+            self._transport.writelines(parts)
+
+    def _write_in_slices(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        goes_on = bool(self._unsent)
+        for part in parts:
+            view = memoryview(part)
+            self._unsent += (view[start : start + _SLICE_BYTES] for start in range(0, len(part), _SLICE_BYTES))
+        self._can_write.clear()
+        if not goes_on and not self._is_paused:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Hand slices to the loop's transport as long as the peer takes them, and let others run in between."""
+        left = _AT_ONCE_BYTES
+        while self._unsent and left > 0 and not self._is_paused and self._transport is not None:
+            piece = self._unsent.popleft()
+            left -= len(piece)
+            self._transport.write(piece)
+        if self._is_paused:
+            return
+        if self._unsent:
+            asyncio.get_running_loop().call_later(0, self._hand_on)  # behind what sockets and timers bring
+        else:
+            self._can_write.set()
 
     @property
     def can_write(self) -> bool:
@@ -107,6 +146,8 @@ class FrameTransport(asyncio.BufferedProtocol):
         if self._ended:
             return
         self._ended = True
+        self._is_paused = False
+        self._unsent.clear()
         self._can_write.set()
         if self._transport is not None:
             self._transport.abort()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Final, TypeVar, cast
 
 from ...config import ClusterConfig
 from ...core.backoff import retry_backoff, search_pause
-from ...core.cluster.snapshot import Cluster, NewLeader, merge, with_leaders
+from ...core.cluster.leader_hints import LeaderHints
+from ...core.cluster.snapshot import Cluster, NewLeader, merge
 from ...error_codes import ErrorCode, error_name
 from ...errors import AuthenticationFailed, KafkaError, RequestTimedOut
 from ...net.pool import Pool
@@ -53,8 +54,7 @@ class Metadata:
         self._create = allow_auto_topic_creation
         self._interests = Interests(self._request_new_topics)
         self._wanted = Signal()
-        self._leaders: dict[TopicPartition, NewLeader] = {}
-        self._leader_addresses: dict[int, Broker] = {}
+        self._hints = LeaderHints()
         self._update_asked = True
         self._asks_for_new = False  # topics are followed that no request has asked for
         self._pause_for_new = 0.0
@@ -192,13 +192,10 @@ class Metadata:
                 response = await self._ask(request, deadline - asyncio.get_running_loop().time())
             finally:
                 self._asking = False
-            merged = await merged_snapshot(merged or self.cluster, response, complete=request.topics is None)
+            merged = await merged_snapshot(merged or self._hints.said, response, complete=request.topics is None)
         assert merged is not None  # there is always something to ask
-        # A broker that has not heard of an election yet must not undo what the former leader said of the new one.
-        self.cluster, held = with_leaders(merged, self._leaders, self._leader_addresses)
-        self._leaders = {tp: leader for tp, leader in self._leaders.items() if tp in held}
-        if not held:
-            self._leader_addresses = {}
+        self._hints.refreshed(merged)
+        self.cluster = self._hints.cluster
         for topic, code in self._cluster_errors().items():
             if known.get(topic) != code:
                 logger.warning("topic %r: %s; looking again until that changes", topic, error_name(code))
@@ -215,14 +212,21 @@ class Metadata:
 
         ``changed`` is not notified, and the snapshot's version stays: the caller requests a refresh as well.
         """
-        cluster, moved = with_leaders(self.cluster, leaders, brokers)
+        moved = self._hints.learn(leaders, brokers)
         if moved:
-            self.cluster = cluster
-            self._leaders.update((tp, leaders[tp]) for tp in moved)
-            used = {leaders[tp].node_id for tp in moved} & brokers.keys()
-            self._leader_addresses.update((node_id, cluster.brokers[node_id]) for node_id in used)
-            self._pool.set_brokers(cluster.brokers)
+            self._take_over_hints()
         return moved
+
+    def disprove_leader(self, node_id: int, partitions: Collection[TopicPartition] | None = None) -> None:
+        """A broker does not lead these partitions (None: any), or can't be reached: where only a response has named it
+        as their leader, the last Metadata response counts again. The caller requests a refresh as well.
+        """
+        if self._hints.disprove(node_id, partitions):
+            self._take_over_hints()
+
+    def _take_over_hints(self) -> None:
+        self.cluster = self._hints.cluster
+        self._pool.set_brokers(self.cluster.brokers)
 
     async def fetch(self, topics: frozenset[str] | None, *, timeout: float) -> Cluster:
         """Ask a broker for these topics (None: all), and return a snapshot of them; ``cluster`` stays as it is."""

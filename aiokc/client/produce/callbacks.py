@@ -21,7 +21,7 @@ Call: TypeAlias = Callable[[], object]
 
 
 class Callbacks:
-    """What is due to be called, in order. Turns begin by ``call_soon``, never within a send.
+    """What is due to be called, in order. A turn begins by ``call_soon``, or where an answer is read, but in no send.
 
     What is due is made when its turn comes: a batch may have a hundred thousand callbacks.
     """
@@ -33,8 +33,16 @@ class Callbacks:
         self.running = False
 
     def add(self, calls: Iterable[Call]) -> None:
+        """Have these called behind all that is due, in a turn that ``begin`` begins."""
         self._due.append(iter(calls))
-        if self._turn is None and not self.running:
+
+    def begin(self, *, at_once: bool = False) -> None:
+        """Call what is due soon, or ``at_once``."""
+        if not self._due or self._turn is not None or self.running:
+            return
+        if at_once and asyncio.current_task() is None:
+            self._run_a_turn()
+        else:
             self._turn = asyncio.get_running_loop().call_soon(self._run_a_turn)
 
     def _run_a_turn(self) -> None:

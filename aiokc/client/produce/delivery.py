@@ -10,6 +10,7 @@ from ... import native
 from ...core.produce.batch import ProducerBatch, Stored
 from ...core.produce.failure import Failure
 from ...errors import UsageError
+from ...net.reply import HandedOver
 from ...types import RecordMetadata, TopicPartition
 
 #: ``on_done(metadata, error)``: the record is stored if ``error`` is None; otherwise ``metadata.offset`` is None.
@@ -49,7 +50,7 @@ def outcome_told(batch: ProducerBatch, index: int) -> Generator[object, None, No
     loop = asyncio.get_running_loop()
     if batch.owner is not None and batch.owner is not loop:
         raise UsageError(f"{batch.tp}: the Producer runs in another event loop: await its Delivery there")
-    told = loop.create_future()
+    told: HandedOver[None] = HandedOver(loop=loop)
     batch.waiting[told] = index
     try:
         yield from told

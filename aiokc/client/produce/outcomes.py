@@ -9,6 +9,7 @@ from typing import Any
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.batch import ProducerBatch
 from ...core.produce.failure import Failure
+from ...net.reply import HandedOver
 from ...types import TopicPartition
 from .callbacks import Call, Callbacks
 from .unobserved import Unobserved
@@ -27,20 +28,32 @@ class Outcomes:
         self._callbacks = callbacks
         self._held: dict[TopicPartition, list[ProducerBatch]] = {}
 
-    def tell(self, batches: list[ProducerBatch]) -> None:
-        """Tell of batches that have just got their outcome."""
+    def tell(self, batches: list[ProducerBatch], /, *, at_once: bool) -> None:
+        """Tell of batches that have just got their outcome.
+
+        ``at_once``: those who wait go on before this returns, since the caller is in the middle of nothing.
+        """
+        waiting: list[HandedOver[None]] = []
         for batch in batches:
-            outcome = batch.outcome
-            for waiter in batch.waiting:
-                if not waiter.done():
-                    waiter.set_result(None)  # its task runs later, and may be cancelled by then
+            waiting += batch.waiting
             if batch.callbacks:
                 self._held.setdefault(batch.tp, []).append(batch)
-            if isinstance(outcome, Failure):
-                self.unobserved.failed(batch, outcome)
+            if isinstance(batch.outcome, Failure):
+                self.unobserved.failed(batch, batch.outcome)
         if self._held:
             for tp in list(self._held):
                 self._release(tp)
+        left = iter(waiting)
+        try:
+            if at_once:
+                for waiter in left:
+                    if not waiter.done():
+                        waiter.hand_over(None)
+        finally:  # a task of the application's may raise KeyboardInterrupt
+            for waiter in left:
+                if not waiter.done():
+                    waiter.set_result(None)  # its task runs later, and may be cancelled by then
+            self._callbacks.begin(at_once=at_once)
 
     def _release(self, tp: TopicPartition) -> None:
         earliest = self._accumulator.queue(tp).first_number

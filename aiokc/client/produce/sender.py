@@ -1,4 +1,4 @@
-"""The sender of a producer: writes Produce requests as batches become ready, and reads their answers in order."""
+"""The sender of a producer: writes Produce requests as batches become ready."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from math import inf
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,43 +18,41 @@ from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.batch import FlushMark, ProducerBatch
 from ...core.produce.failure import Cause, Failure, Harm
 from ...core.produce.partition_queue import PartitionQueue
-from ...core.produce.requests import IDS_FROM, Asked, produce_request, read_response
-from ...core.produce.settling import settle, unanswered, written
-from ...core.produce.verdicts import Verdict
+from ...core.produce.requests import IDS_FROM, Asked, produce_request
+from ...core.produce.settling import written
 from ...core.rate_limit import RateLimit, and_more
 from ...core.stopwatch import RequestCounter
 from ...core.versions import api_name
 from ...error_codes import error_name
-from ...errors import (
-    AuthenticationFailed,
-    ConnectionFailed,
-    KafkaError,
-    MalformedResponse,
-    RequestTimedOut,
-    UnsupportedVersion,
-)
+from ...errors import KafkaError, UnsupportedVersion
 from ...net.connection import Connection
 from ...net.pool import Pool, Purpose
 from ...records import Codec
 from ...wire.messages.discovery import MetadataRequest
-from ...wire.messages.produce import ProduceRequest, ProduceResponse
+from ...wire.messages.produce import ProduceRequest
 from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
 from ..cluster.metadata import Metadata
+from .answers import Answers, NodeChannel, raised
 from .compressing import Compressing
-from .node_channel import InFlight, NodeChannel
 
 logger = logging.getLogger("aiokc.produce")
 
 _COMPLAINT_SECONDS: Final = 30.0
 _ZSTD_FROM: Final = 7  # KIP-110
-_LOST: Final = (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed)
+
+
+class Tell(Protocol):
+    """Tells who waits for these batches. ``at_once``: in this step, as far as nothing else is in the middle of one."""
+
+    def __call__(self, batches: list[ProducerBatch], /, *, at_once: bool) -> None: ...
 
 
 class Sender:
     """Sends what is in the accumulator, over one connection to each broker.
 
-    ``wake`` is for others to notify: an append has made news, a flush began, the metadata or the session have changed.
+    ``wake`` is for others to notify: a flush began, the metadata or the session have changed. ``appended`` is what an
+    append calls that has made news.
     ``tell`` is called with the batches that have got their outcome, in the step in which they did. ``progress`` is
     notified when batches have been answered or have failed.
     """
@@ -67,7 +65,7 @@ class Sender:
         accumulator: RecordAccumulator,
         random: Random,
         *,
-        tell: Callable[[list[ProducerBatch]], None],
+        tell: Tell,
         memory_is_wanted: Callable[[], bool],
     ) -> None:
         self.wake = Signal()
@@ -82,6 +80,10 @@ class Sender:
         self._memory_is_wanted = memory_is_wanted
         self._no_linger = False
         self._compressing = Compressing(accumulator, self._compressed)
+        self._answers = Answers(accumulator, metadata, told=self._answered, complain=self._complain)
+        self._tasks: TaskGroup | None = None  # while it runs
+        self._looking = False
+        self._sends_at_once = config.linger_ms == 0 and config.required_acks != 0
         self._channels: dict[int, NodeChannel] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._search_pauses = retry_backoff(config, random)
@@ -163,28 +165,70 @@ class Sender:
         self.accumulator.fail_all(failure)
         self._told()
 
-    def _told(self) -> None:
+    def _told(self, *, at_once: bool = False) -> None:
         finished = self.accumulator.finished
         if finished:
             self.accumulator.finished = []
-            self._tell(finished)
+            self._tell(finished, at_once=at_once)
         self.progress.notify()
+
+    def _answered(self) -> None:
+        """A broker's answer was taken in, or will not come: maybe there is room now for what waits."""
+        more = not self.accumulator.queues.is_empty
+        self._told(at_once=True)
+        if more:
+            self.wake.notify()
 
     # Sending
 
     async def run(self) -> None:
         """Send until cancelled."""
         loop = asyncio.get_running_loop()
-        async with anyio.create_task_group() as tasks:
-            while True:
-                look_at, goes_on = self._look(tasks)
-                if goes_on:
-                    await let_others_run()
-                else:
-                    await self.wake.wait(None if look_at == inf else max(0.001, look_at - loop.time()))
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                while True:
+                    look_at, goes_on = self._look(tasks)
+                    if goes_on:
+                        await let_others_run()
+                    else:
+                        await self.wake.wait(None if look_at == inf else max(0.001, look_at - loop.time()))
+        finally:
+            self._tasks = None
+            for channel in self._channels.values():
+                for one in channel.in_flight:
+                    one.written.waiter.reply.cancel()  # nothing looks at these any more
+
+    def appended(self) -> None:
+        """An append has made news. Without linger it is written in this step, if nothing else is under way.
+
+        Else the sender's task does it, in the loop's next iteration: by then other records may have come to go with it.
+        """
+        queue = self.accumulator.queues.lone if self._sends_at_once and not self._looking else None
+        if queue is not None and self._tasks is not None and self._takes_at_once(queue):
+            try:
+                self._look(self._tasks)
+            except Exception as error:  # no fault of whose record this is
+                self._tasks.start_soon(raised, error)
+            if not queue.waiting:
+                return
+        self.wake.notify()
+
+    def _takes_at_once(self, queue: PartitionQueue) -> bool:
+        """Whether the leader of a partition can be written to this moment."""
+        leader = self._metadata.cluster.leader(queue.tp)
+        channel = None if leader is None else self._channels.get(leader.node_id)
+        return channel is not None and channel.usable is not None and not channel.preparing
 
     def _look(self, tasks: TaskGroup) -> tuple[float, bool]:
         """Send what is ready, for a time slice; return when to look again, and whether more is ready."""
+        self._looking = True
+        try:
+            return self._look_at_all(tasks)
+        finally:
+            self._looking = False
+
+    def _look_at_all(self, tasks: TaskGroup) -> tuple[float, bool]:
         loop = asyncio.get_running_loop()
         ends = loop.time() + SLICE_SECONDS
         while True:
@@ -290,14 +334,8 @@ class Sender:
                 written(self.accumulator, batch)
             self._told()
             return True
-        deadline = now + timeout_ms / 1e3
-        sent = connection.write(request, version, deadline)
-        channel.in_flight.append(InFlight(asked, connection, sent))
-        if channel.reading:
-            channel.written.notify()
-        else:
-            channel.reading = True
-            tasks.start_soon(self._read, channel)
+        sent = connection.write(request, version, now + timeout_ms / 1e3)
+        self._answers.expect(channel, asked, connection, sent, tasks)
         return True
 
     def _version(self, connection: Connection, queues: list[PartitionQueue]) -> int:
@@ -329,66 +367,12 @@ class Sender:
         except KafkaError as error:
             channel.error = error
             self._complain(f"broker {channel.node_id}", error)
+            self._metadata.disprove_leader(channel.node_id)
             self._metadata.request_update()
             await asyncio.sleep(channel.backoff.next())
         finally:
             channel.preparing = False
             self.wake.notify()
-
-    # Answers
-
-    async def _read(self, channel: NodeChannel) -> None:
-        """Take in the answers of a broker, in the order of the requests, until cancelled.
-
-        A task for each request would take a tenth of the time of a producer that sends records one by one.
-        """
-        time = asyncio.get_running_loop().time
-        try:
-            while True:
-                while not channel.in_flight:
-                    await channel.written.wait()
-                one = channel.in_flight[0]
-                try:
-                    response = await one.connection.answer(one.written)
-                except _LOST as error:
-                    channel.in_flight.popleft()
-                    channel.counter.failed += 1
-                    self._lost(channel, one.asked, error)
-                else:
-                    channel.in_flight.popleft()
-                    channel.heard_at = time()
-                    channel.counter.answered.add(channel.heard_at - one.written.waiter.sent_at)
-                    self._take_in(one.asked, response)
-                self._told()
-                if not self.accumulator.queues.is_empty:
-                    self.wake.notify()
-        finally:
-            channel.reading = False
-            for one in channel.in_flight:
-                one.written.waiter.reply.cancel()  # nothing looks at these any more
-
-    def _lost(self, channel: NodeChannel, asked: Asked, error: KafkaError) -> None:
-        """No answer will come: send the batches again, maybe to another broker."""
-        now = asyncio.get_running_loop().time()
-        channel.error = error
-        self._complain(f"broker {channel.node_id}", error)
-        for batch in asked.batches:
-            unanswered(self.accumulator, batch, str(error), now)
-        self._metadata.request_update()
-
-    def _take_in(self, asked: Asked, response: ProduceResponse) -> None:
-        now = asyncio.get_running_loop().time()
-        answered = read_response(asked, response)
-        if answered.leaders:
-            self._metadata.learn_leaders(answered.leaders, answered.brokers)
-        stale = False
-        for batch, answer in answered.answers:
-            verdict = settle(self.accumulator, batch, answer, now)
-            stale = stale or verdict is Verdict.REFRESH
-            if verdict not in (Verdict.STORED, Verdict.DUPLICATE):
-                logger.debug("%s: %s after %s", batch.tp, verdict.name, answer)
-        if stale:
-            self._metadata.request_update()
 
     def _complain(self, about: str, error: KafkaError) -> None:
         """Log an error that will be retried, at most every 30 s for each broker."""

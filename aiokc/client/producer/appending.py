@@ -70,7 +70,7 @@ class Appending:
     def look(self) -> None:
         """Records were appended: wake the sender if there is something new for it."""
         if self.accumulator.news:
-            self._sender.wake.notify()
+            self._sender.appended()
 
     async def send(self, record: ProducerRecord[Any, Any], *, timeout: float, serialized: bool = False) -> Delivery:
         """Append a record: wait for its topic's metadata, its serializers and memory, at most ``timeout`` seconds.
@@ -171,7 +171,6 @@ class Appending:
             self.routes.stuck(route, queue)
         if batch.count == 1:
             accumulator.session.appended(queue.tp)
-        self.look()
         route.appenders[queue.tp.partition] = batch.open
         self.quick.appended(route, batch)
         delivery = Delivery(batch, batch.count - 1, timestamp)
@@ -180,6 +179,7 @@ class Appending:
             delivery.when_done(Told(acknowledged, timestamp, observes=False))
         if on_done is not None:
             delivery.when_done(Told(on_done, timestamp))
+        self.look()  # last: the record may have its outcome by this
         return delivery
 
     def _checked_size(self, record: ProducerRecord[Any, Any], key: bytes | None, value: bytes | None) -> int:
@@ -213,6 +213,7 @@ class Appending:
             timestamp = -1 if record.timestamp_ms is None else record.timestamp_ms
             metadata = RecordMetadata(record.topic, _partition(record), None, timestamp)
             self.callbacks.add([partial(self._acknowledged, record.headers, metadata, error)])
+            self.callbacks.begin()
 
 
 def _checked(record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:

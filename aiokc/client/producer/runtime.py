@@ -202,9 +202,11 @@ class ProducerRuntime:
         if self.transactions is not None:
             self.transactions.moved.notify()
 
-    def _tell(self, batches: list[ProducerBatch]) -> None:
-        self.outcomes.tell(batches)
-        self.observers.batches(batches)
+    def _tell(self, batches: list[ProducerBatch], /, *, at_once: bool) -> None:
+        try:
+            self.observers.batches(batches)
+        finally:  # last, for those who wait go on by this
+            self.outcomes.tell(batches, at_once=at_once)
 
     def health(self) -> ProducerHealth:
         state = None if self.transactions is None else self.transactions.machine.state.name

@@ -51,6 +51,14 @@ class PartitionQueues:
         """Whether no batch waits or is in flight."""
         return not self._active
 
+    @property
+    def lone(self) -> PartitionQueue | None:
+        """The partition of the only batch there is, where that waits."""
+        if len(self._active) != 1:
+            return None
+        queue = next(iter(self._active))
+        return queue if len(queue.waiting) == 1 and not queue.in_flight else None
+
     def gets_batch(self, queue: PartitionQueue) -> None:
         """A batch is about to be put into ``queue``."""
         if not queue:

@@ -21,6 +21,7 @@ def test_a_keyboard_interrupt_in_a_callback_ends_the_run_and_the_others_are_call
     def due() -> None:
         callbacks.add([lambda: called.append(1), interrupted, lambda: called.append(2)])
         callbacks.add([lambda: called.append(3)])
+        callbacks.begin()
 
     try:
         callbacks = Callbacks()

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from aiokc import Producer
+from aiokc.client.produce import answers
 from aiokc.client.produce.sender import Sender
 from aiokc.errors import AuthorizationFailed, BufferFull, KafkaError, RecordRefused, UnsupportedVersion
 from aiokc.net.connection import Connection
+from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop, lose_answer
@@ -18,6 +20,8 @@ from aiokc.wire.messages.produce import ProduceRequest
 from tests.client.virtually import Asked, virtually
 
 pytestmark = pytest.mark.timeout(30)
+
+UNACKNOWLEDGED: Any = {"acks": 0, "enable_idempotence": False}
 
 
 def producing(cluster: Cluster, **options: Any) -> Producer[Any, Any]:
@@ -102,7 +106,8 @@ def test_no_more_requests_are_in_flight_than_the_option_says(most: int) -> None:
                 await asyncio.sleep(0.01)
             (channel,) = sender_of(producer)._channels.values()
             assert len(channel.in_flight) == most
-            assert len({batch for one in channel.in_flight for batch in one.asked.batches}) == 8 * most
+            sizes = [len(one.asked.batches) for one in channel.in_flight]
+            assert sizes == [1, 7, 8][:most], "the first record has met a producer at rest, and went by itself"
             hold.set()
         assert values(cluster, 7) == [b"", *(b"%d" % number for number in range(20))]
 
@@ -314,24 +319,118 @@ def test_records_go_on_while_sasl_sessions_are_renewed() -> None:
     virtually(story, brokers=1, sasl={"alice": "secret"}, session_ms=2000)
 
 
-async def test_an_answer_is_taken_in_by_the_callback_that_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+class Reading:
+    """Whether a callback is reading an answer from the socket at this moment."""
+
+    now = False
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        receive = Connection._receive
+
+        def watched(connection: Connection, frame: memoryview) -> None:
+            self.now = True
+            receive(connection, frame)
+            self.now = False
+
+        monkeypatch.setattr(Connection, "_receive", watched)
+
+
+async def test_who_waits_for_a_record_goes_on_in_the_callback_that_reads_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One iteration of the loop later, it would wait behind all that others have to do."""
-    reads, seen = False, []
-    receive, take_in = Connection._receive, Sender._take_in
-
-    def watched_receive(self: Connection, frame: memoryview) -> None:
-        nonlocal reads
-        reads = True
-        receive(self, frame)
-        reads = False
-
-    def watched_take_in(self: Sender, *answered: Any) -> None:
-        seen.append(reads)
-        take_in(self, *answered)
-
-    monkeypatch.setattr(Connection, "_receive", watched_receive)
-    monkeypatch.setattr(Sender, "_take_in", watched_take_in)
+    reading, seen = Reading(monkeypatch), list[bool]()
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
         for number in range(3):
             await producer.send_and_wait("t", b"%d" % number)
-    assert seen == [True, True, True]
+            seen.append(reading.now)
+        producer.send_soon("t", b"3", on_done=lambda *_: seen.append(reading.now))
+        await producer.flush()
+    assert seen == [True] * 4
+
+
+async def test_a_record_that_meets_a_producer_at_rest_is_written_in_the_same_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without linger. The next ones go together, behind it; and callbacks are never called within a send."""
+    written: list[int] = []
+    write = Connection.write
+
+    def watched(connection: Connection, request: Any, *rest: Any) -> Any:
+        written.append(sum(len(topic.partition_data) for topic in request.topic_data))
+        return write(connection, request, *rest)
+
+    async with Cluster(topics={"t": 3}) as cluster, producing(cluster, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"", partition=0)
+        monkeypatch.setattr(Connection, "write", watched)
+        done: list[int] = []
+        producer.send_soon("t", b"", partition=0, on_done=lambda *_: done.append(0))
+        assert (written, done) == ([1], [])
+        producer.send_soon("t", b"", partition=1, on_done=lambda *_: done.append(1))
+        producer.send_soon("t", b"", partition=2, on_done=lambda *_: done.append(2))
+        assert written == [1]
+        await asyncio.sleep(0)
+        assert written == [1, 2]
+        await producer.flush()
+        assert sorted(done) == [0, 1, 2]
+
+
+async def test_without_acknowledgements_a_callback_is_called_after_the_send() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, linger_ms=0, **UNACKNOWLEDGED) as producer:
+        await producer.partitions_for("t")
+        done: list[object] = []
+        for _ in range(3):
+            producer.send_soon("t", b"", on_done=lambda *told: done.append(told))
+            assert done == []
+        await producer.flush()
+        await asyncio.sleep(0)
+        assert len(done) == 3
+
+
+async def test_a_record_that_fails_within_its_send_has_its_callback_called_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_memory(_: OpenBatch) -> ClosedBatch:
+        raise MemoryError
+
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"")
+        monkeypatch.setattr(OpenBatch, "close", no_memory)
+        done: list[Exception | None] = []
+        delivery = producer.send_soon("t", b"", on_done=lambda _, error: done.append(error))
+        assert (delivery.done(), done) == (True, [])
+        await asyncio.sleep(0)
+        assert [type(error) for error in done] == [MemoryError]
+        monkeypatch.undo()
+        assert (await producer.send_and_wait("t", b"")).offset == 1
+
+
+async def test_a_mistake_in_taking_in_an_answer_ends_the_producer_and_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def mistaken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        producer = producing(cluster, linger_ms=0)
+        await producer.start()
+        await producer.send_and_wait("t", b"")
+        monkeypatch.setattr(answers, "settle", mistaken)
+        with pytest.raises((ZeroDivisionError, KafkaError)):
+            await producer.send_and_wait("t", b"")
+        with pytest.raises(ZeroDivisionError):
+            await producer.send("t", b"")
+        await producer.stop()
+
+
+async def test_an_answer_that_takes_time_is_awaited_and_those_after_it_wait_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A long one, for instance."""
+    monkeypatch.setattr(Connection, "answer_at_once", lambda *_: None)
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, linger_ms=0) as producer:
+        deliveries = []
+        for number in range(30):
+            deliveries.append(await producer.send("t", b"%d" % number))
+            await asyncio.sleep(0)
+        assert [(await delivery).offset for delivery in deliveries] == list(range(30))

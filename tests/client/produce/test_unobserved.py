@@ -23,12 +23,15 @@ def producing(cluster: Cluster, **options: Any) -> Producer[Any, Any]:
 
 
 def when_told(producer: Producer[Any, Any], then: Callable[[], object]) -> None:
-    """Call ``then`` in the step in which a batch gets its outcome, after all that has been told."""
+    """Call ``then`` in the step in which a batch gets its outcome, after all that has been told.
+
+    Who waits goes on later, as it does where no answer is taken in (a batch expires, for instance).
+    """
     sender = producer._runtime.sender
     tell = sender._tell
 
-    def told(batches: list[ProducerBatch]) -> None:
-        tell(batches)
+    def told(batches: list[ProducerBatch], /, *, at_once: bool) -> None:
+        tell(batches, at_once=False)
         then()
 
     sender._tell = told

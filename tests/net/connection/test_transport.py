@@ -158,3 +158,41 @@ async def test_waiting_writers_go_on_when_the_connection_ends() -> None:
     done, _ = await asyncio.wait(waiting, timeout=5)
     assert done == set(waiting)
     assert fed.protocol.can_write
+
+
+async def test_a_long_frame_goes_in_pieces_others_run_in_between_and_the_next_frame_is_behind_it() -> None:
+    fed, size = Fed(), 1 << 20
+    long: list[bytearray | memoryview] = [
+        bytearray(b"head"),
+        memoryview(bytes(range(256)) * (size // 256)),
+        bytearray(b"tail"),
+    ]
+    fed.protocol.write_parts(long)
+    all_sent = asyncio.ensure_future(fed.protocol.writable())
+    fed.protocol.write(b"behind")
+    fed.protocol.write_parts([bytearray(b"it")])
+    steps = [len(fed.loops.written)]
+    async with asyncio.timeout(10):
+        while not all_sent.done():
+            await asyncio.sleep(0)
+            if len(fed.loops.written) > steps[-1]:
+                steps.append(len(fed.loops.written))
+    assert fed.loops.written == b"".join([*map(bytes, long), b"behind", b"it"])
+    assert len(steps) >= 4
+    assert max(after - before for before, after in pairwise([0, *steps])) <= 384 * 1024
+
+
+async def test_a_long_frame_waits_where_the_peer_does_not_read_and_goes_no_further_once_the_connection_has_ended() -> (
+    None
+):
+    fed, frame = Fed(), bytes(1 << 20)
+    fed.protocol.pause_writing()
+    fed.protocol.write(frame)
+    await asyncio.sleep(0.01)
+    assert fed.loops.written == b""
+    fed.protocol.resume_writing()
+    written = len(fed.loops.written)
+    assert 0 < written < len(frame)
+    fed.protocol.abort()
+    await asyncio.sleep(0.01)
+    assert len(fed.loops.written) == written
