@@ -20,6 +20,29 @@ PyObject *imported(const char *module_name, const char *name) {
     return found;
 }
 
+/* The collector of reference cycles looks at each object that a slot or an element refers to others by, time and again. A
+ * client has several for each partition: that of ten thousand holds the event loop for tens of milliseconds. */
+static PyObject *untrack(PyObject *Py_UNUSED(module), PyObject *objects) {
+    PyObject *object, *iterator = PyObject_GetIter(objects);
+    if (iterator == NULL)
+        return NULL;
+    while ((object = PyIter_Next(iterator)) != NULL) {
+#if !defined(Py_GIL_DISABLED)
+        if (PyObject_IS_GC(object) && PyObject_GC_IsTracked(object))
+            PyObject_GC_UnTrack(object);
+#endif
+        Py_DECREF(object);
+    }
+    Py_DECREF(iterator);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static PyMethodDef functions[] = {
+    {"untrack", untrack, METH_O,
+     PyDoc_STR("untrack(objects)\n\nHave the collector of reference cycles ignore these, which can be in none.")},
+    {0},
+};
+
 static int module_exec(PyObject *module) {
     State *state = PyModule_GetState(module);
     if ((state->corrupt_record = imported("aiokc.errors", "CorruptRecord")) == NULL ||
@@ -38,7 +61,7 @@ static int module_exec(PyObject *module) {
     if (add_column_records(module, state) < 0 || add_codec_libraries(module, state) < 0 ||
         add_unpack_run(module, state) < 0)
         return -1;
-    return add_steps(module, state);
+    return PyModule_AddFunctions(module, functions) < 0 ? -1 : add_steps(module, state);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {

@@ -158,7 +158,8 @@ class FetchBuffer:
     def _drop_if_done(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
         """Drop an empty buffer that is at the position: partitions without records must cost nothing to serve."""
         if buffer.next == position.position and buffer.empty:
-            self._drop(buffer.tp)
+            self._partitions.pop(buffer.tp, None)
+            self._open.pop(buffer.tp, None)
 
     def _drop(self, tp: TopicPartition) -> None:
         buffer = self._partitions.pop(tp, None)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from ...errors import UsageError
+from ...native import untrack
 from ...types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from ..cluster.topic_pattern import TopicPattern
 from .change_count import ChangeCount
@@ -208,6 +209,7 @@ class Subscription:
         for tp in wanted:
             kept = old.pop(tp, None)
             self._assigned[tp] = kept or PartitionPosition(next(self._tokens), topic_ids.get(tp))
+        untrack(self._assigned.values())
         self._waiting.begin(added)
         self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
         for tp in old:
