@@ -10,6 +10,14 @@
 
 #include "reader.h"
 
+/* A sanitizer is to find who still uses a record that waits to be used again. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
 /* Names that the files share are not exported from the library. */
 #if defined(__GNUC__)
 #pragma GCC visibility push(hidden)
@@ -50,14 +58,6 @@ static inline void end_use(char *is_used) {
 
 #define LIBRARIES 2 /* of lz4, of zstd */
 #define SPARE_RECORDS 512 /* what one call hands out as a rule: 32 kB */
-
-/* A sanitizer is to find who still uses a record that waits to be used again. */
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#endif
 
 typedef struct {
     PyTypeObject *record_type;

@@ -113,6 +113,5 @@ class RecordSequence(_Parts[K_co, V_co]):
             return "<RecordSequence: no records>"
         first, last = self[0], self[-1]
         return (
-            f"<RecordSequence: {len(self)} of {first.topic}-{first.partition},"
-            f" offsets {first.offset} to {last.offset}>"
+            f"<RecordSequence: {len(self)} of {first.topic}-{first.partition}, offsets {first.offset} to {last.offset}>"
         )
