@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterable
 from typing import Any, Final
 
 
@@ -39,3 +40,13 @@ extension: Final[Any] = _found
 missing: Final[ImportError | None] = _why
 #: Whether aiokc uses the extension.
 NATIVE: Final[bool] = _found is not None
+
+
+def untrack(objects: Iterable[object]) -> None:
+    """Have Python's garbage collector ignore these objects, none of which can be in a reference cycle.
+
+    For what there is one of for each partition: a pass over those of ten thousand partitions holds the event loop. They
+    are freed as all others, with the last reference to them. Without the extension this does nothing.
+    """
+    if NATIVE:
+        extension.untrack(objects)

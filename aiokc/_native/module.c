@@ -4,7 +4,7 @@
  * reader.h reads the bytes of a record, and records.c makes objects of records. columns.c, append.c and rows.h make
  * columns of records, batch_columns.c owns the columns' memory, and arrow_export.c exports them. runs.h reads batches
  * side by side where they lie: run_columns.c makes columns of them, run_records.c checks their records, and
- * record_span.c makes objects of these when they are read. unpack_run.c makes such a run of compressed batches;
+ * record_span.c makes objects of these when they are read, for the sequences of record_parts.c. unpack_run.c makes such a run of compressed batches;
  * lz4_frame.c and zstd_frame.c read their payloads, with the libraries that codec_libraries.c has found. encode.h writes
  * the bytes of a record, record_appender.c fills a batch with records, append_records.c many batches; topic_appender.c
  * appends single records to the batches of a topic, and column_records.c those of an Arrow batch. async_steps.c makes
@@ -20,6 +20,29 @@ PyObject *imported(const char *module_name, const char *name) {
     return found;
 }
 
+/* The collector of reference cycles looks at each object that a slot or an element refers to others by, time and again. A
+ * client has several for each partition: that of ten thousand holds the event loop for tens of milliseconds. */
+static PyObject *untrack(PyObject *Py_UNUSED(module), PyObject *objects) {
+    PyObject *object, *iterator = PyObject_GetIter(objects);
+    if (iterator == NULL)
+        return NULL;
+    while ((object = PyIter_Next(iterator)) != NULL) {
+#if !defined(Py_GIL_DISABLED)
+        if (PyObject_IS_GC(object) && PyObject_GC_IsTracked(object))
+            PyObject_GC_UnTrack(object);
+#endif
+        Py_DECREF(object);
+    }
+    Py_DECREF(iterator);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static PyMethodDef functions[] = {
+    {"untrack", untrack, METH_O,
+     PyDoc_STR("untrack(objects)\n\nHave the collector of reference cycles ignore these, which can be in none.")},
+    {0},
+};
+
 static int module_exec(PyObject *module) {
     State *state = PyModule_GetState(module);
     if ((state->corrupt_record = imported("aiokc.errors", "CorruptRecord")) == NULL ||
@@ -29,6 +52,8 @@ static int module_exec(PyObject *module) {
         return -1;
     if (add_runs(module, state) < 0 || add_take_run(module, state) < 0 || add_record_span(module, state) < 0)
         return -1;
+    if (add_record_parts(module, state) < 0)
+        return -1;
     if (add_appender(module, state) < 0)
         return -1;
     if (add_append_records(module, state) < 0 || add_topic_appender(module, state) < 0)
@@ -36,7 +61,7 @@ static int module_exec(PyObject *module) {
     if (add_column_records(module, state) < 0 || add_codec_libraries(module, state) < 0 ||
         add_unpack_run(module, state) < 0)
         return -1;
-    return add_steps(module, state);
+    return PyModule_AddFunctions(module, functions) < 0 ? -1 : add_steps(module, state);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
@@ -54,6 +79,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->corrupt_record);
     Py_VISIT(state->crc32c);
     Py_VISIT(state->no_headers);
+    Py_VISIT(state->chain);
     return 0;
 }
 
@@ -72,13 +98,16 @@ static int module_clear(PyObject *module) {
     Py_CLEAR(state->corrupt_record);
     Py_CLEAR(state->crc32c);
     Py_CLEAR(state->no_headers);
+    Py_CLEAR(state->chain);
     return 0;
 }
 
 static void module_free(void *module) {
     State *state = PyModule_GetState(module);
-    if (state != NULL)
+    if (state != NULL) {
         free_libraries(state);
+        free_spare_records(state);
+    }
     free_spare_batches();
 }
 

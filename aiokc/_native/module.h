@@ -10,6 +10,14 @@
 
 #include "reader.h"
 
+/* A sanitizer is to find who still uses a record that waits to be used again. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
 /* Names that the files share are not exported from the library. */
 #if defined(__GNUC__)
 #pragma GCC visibility push(hidden)
@@ -49,6 +57,7 @@ static inline void end_use(char *is_used) {
 #endif
 
 #define LIBRARIES 2 /* of lz4, of zstd */
+#define SPARE_RECORDS 512 /* what one call hands out as a rule: 32 kB */
 
 typedef struct {
     PyTypeObject *record_type;
@@ -64,7 +73,10 @@ typedef struct {
     PyObject *corrupt_record;
     PyObject *crc32c;
     PyObject *no_headers;
+    PyObject *chain; /* itertools.chain.from_iterable */
     struct CodecLibrary *libraries[LIBRARIES]; /* see compressed.h */
+    struct Record *spare_records[SPARE_RECORDS]; /* see record.h */
+    int spare_count;
 } State;
 
 /* By it a type finds its module, and the state. */
@@ -118,14 +130,16 @@ PyObject *imported(const char *module_name, const char *name);
 
 /* Add the types and functions of records.c to the module, and the types to its state. */
 int add_records(PyObject *module, State *state);
+void free_spare_records(State *state);
 
 /* Add the type of columns.c to the module. */
 int add_columns(PyObject *module, State *state);
 
-/* Add the functions of run_columns.c and run_records.c, and the types of record_span.c. */
+/* Add the functions of run_columns.c and run_records.c, and the types of record_span.c and record_parts.c. */
 int add_runs(PyObject *module, State *state);
 int add_take_run(PyObject *module, State *state);
 int add_record_span(PyObject *module, State *state);
+int add_record_parts(PyObject *module, State *state);
 
 /* Add the functions of codec_libraries.c and unpack_run.c; free what the former keeps. */
 int add_codec_libraries(PyObject *module, State *state);

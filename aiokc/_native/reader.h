@@ -44,8 +44,15 @@ static inline int read_long_varint(Cursor *cursor, int most, uint64_t *number) {
 
 /* Read a number, still in zigzag, of at most ``most`` bytes: 5 for 32 bits, 10 for 64. */
 static inline int read_varint(Cursor *cursor, int most, uint64_t *number) {
-    if (cursor->at < cursor->size && cursor->data[cursor->at] < 0x80) {
-        *number = cursor->data[cursor->at++];
+    int64_t at = cursor->at;
+    if (at < cursor->size && cursor->data[at] < 0x80) {
+        *number = cursor->data[at];
+        cursor->at = at + 1;
+        return 1;
+    }
+    if (at + 1 < cursor->size && cursor->data[at + 1] < 0x80) {
+        *number = (uint64_t)(cursor->data[at] & 0x7F) | (uint64_t)cursor->data[at + 1] << 7;
+        cursor->at = at + 2;
         return 1;
     }
     return read_long_varint(cursor, most, number);

@@ -5,7 +5,7 @@
 
 #include "module.h"
 
-typedef struct {
+typedef struct Record {
     PyObject_HEAD
     PyObject *origin; /* topic, partition, timestamp type and leader epoch, the same for all records of a batch */
     PyObject *key;
@@ -14,6 +14,27 @@ typedef struct {
     long long offset;
     long long timestamp;
 } Record;
+
+/* The memory of records that were freed, for the next ones: to allocate a record and to free it takes a fifth of the time
+ * that it takes to make one. Not without the GIL, where threads would have to share it. */
+static inline Record *allocate_record(State *state) {
+    if (state->spare_count == 0)
+        return PyObject_New(Record, state->record_type);
+    Record *record = state->spare_records[--state->spare_count];
+    ASAN_UNPOISON_MEMORY_REGION(record, sizeof(Record));
+    return (Record *)PyObject_Init((PyObject *)record, state->record_type);
+}
+
+static inline void free_record(State *state, Record *record) {
+#if !defined(Py_GIL_DISABLED)
+    if (state->spare_count < SPARE_RECORDS) {
+        state->spare_records[state->spare_count++] = record;
+        ASAN_POISON_MEMORY_REGION(record, sizeof(Record));
+        return;
+    }
+#endif
+    PyObject_Free(record);
+}
 
 /* Copy the headers of a record that was read. They are built of these bytes when they are first asked for. */
 static inline PyObject *new_headers(const State *state, const Cursor *cursor, const Layout *layout) {
@@ -25,10 +46,10 @@ static inline PyObject *new_headers(const State *state, const Cursor *cursor, co
 
 /* Make a record of a key and a value, and take over the references to both. NULL for one of them says that there is an
  * exception. */
-static inline Record *record_of(const State *state, PyObject *origin, const Head *head, const Cursor *cursor,
+static inline Record *record_of(State *state, PyObject *origin, const Head *head, const Cursor *cursor,
                                 const Layout *layout, PyObject *key, PyObject *value) {
     PyObject *headers = key == NULL || value == NULL ? NULL : new_headers(state, cursor, layout);
-    Record *record = headers == NULL ? NULL : PyObject_New(Record, state->record_type);
+    Record *record = headers == NULL ? NULL : allocate_record(state);
     if (record == NULL) {
         Py_XDECREF(key);
         Py_XDECREF(value);

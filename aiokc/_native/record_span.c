@@ -34,15 +34,19 @@ typedef struct {
 
 #define MADE 2
 
+/* After so many records that somebody else has kept, the iterator keeps none itself any more: list() keeps all. */
+#define KEPT 8
+
 typedef struct {
     PyObject_HEAD
-    const State *state;
+    State *state;
     Span *span; /* NULL: all records were read */
     Place place;
     int64_t left;
     PyObject *origin;
     Record *made[MADE]; /* the last records, which may be written anew */
     int turn;
+    int kept; /* how many records in a row could not be written anew */
 } Iterator;
 
 /* Making and writing records */
@@ -81,7 +85,7 @@ static inline PyObject *new_content(Cursor *cursor, int64_t place) {
     return bytes == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(bytes, size);
 }
 
-static Record *new_record(const State *state, PyObject *origin, const Head *head, Cursor *cursor,
+static Record *new_record(State *state, PyObject *origin, const Head *head, Cursor *cursor,
                           const Layout *layout) {
     PyObject *key = new_content(cursor, layout->places[KEY]);
     PyObject *value = key == NULL ? NULL : new_content(cursor, layout->places[VALUE]);
@@ -241,24 +245,30 @@ static PyObject *iterator_next(Iterator *self) {
         iterator_clear(self);
         return NULL;
     }
-    Record **made = &self->made[self->turn];
+    Record **made = &self->made[self->turn], *record;
     Cursor cursor;
     Layout layout;
     if (!read_next(self->span, &self->place, &cursor, &layout))
         return NULL;
     if (*made != NULL && is_free(*made)) {
-        if (!write_record(self->state, *made, self->origin, &self->place.head, &cursor, &layout))
+        record = *made;
+        if (!write_record(self->state, record, self->origin, &self->place.head, &cursor, &layout))
             return NULL;
+        self->kept = 0;
+        Py_INCREF(record);
     } else {
-        Record *record = new_record(self->state, self->origin, &self->place.head, &cursor, &layout);
+        record = new_record(self->state, self->origin, &self->place.head, &cursor, &layout);
         if (record == NULL)
             return NULL;
-        Py_XSETREF(*made, record);
+        if (self->kept < KEPT) {
+            self->kept += *made != NULL;
+            Py_XSETREF(*made, (Record *)Py_NewRef((PyObject *)record));
+        }
     }
     advance(&self->place.progress, &layout);
     self->left--;
     self->turn = (self->turn + 1) % MADE;
-    return Py_NewRef((PyObject *)*made);
+    return (PyObject *)record;
 }
 
 static void iterator_dealloc(Iterator *self) {
@@ -295,7 +305,7 @@ static PyType_Spec iterator_spec = {
 /* RecordSpan */
 
 static PyObject *span_iter(Span *self) {
-    const State *state = PyType_GetModuleState(Py_TYPE(self));
+    State *state = PyType_GetModuleState(Py_TYPE(self));
     PyObject *origin = new_origin(self, &self->first);
     Iterator *iterator = origin == NULL ? NULL : (Iterator *)state->span_iterator_type->tp_alloc(
                                                      state->span_iterator_type, 0);
@@ -312,7 +322,7 @@ static PyObject *span_iter(Span *self) {
 }
 
 static PyObject *record_at(Span *self, const Place *place) {
-    const State *state = PyType_GetModuleState(Py_TYPE(self));
+    State *state = PyType_GetModuleState(Py_TYPE(self));
     PyObject *origin = new_origin(self, place);
     Record *record = NULL;
     Cursor cursor;

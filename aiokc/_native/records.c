@@ -18,8 +18,16 @@ static void record_dealloc(Record *self) {
     Py_DECREF(self->key);
     Py_DECREF(self->value);
     Py_DECREF(self->headers);
-    PyObject_Free(self);
+    free_record(PyType_GetModuleState(type), self);
     Py_DECREF(type);
+}
+
+void free_spare_records(State *state) {
+    while (state->spare_count > 0) {
+        Record *record = state->spare_records[--state->spare_count];
+        ASAN_UNPOISON_MEMORY_REGION(record, sizeof(Record));
+        PyObject_Free(record);
+    }
 }
 
 /* So many bytes or more are copied without the GIL: most of the time of such a copy, the kernel finds memory for it. */
@@ -268,7 +276,7 @@ static PyObject *new_content(Cursor *cursor, int64_t place) {
     return build_content(cursor);
 }
 
-static PyObject *new_record(const State *state, PyObject *origin, const Head *head, Cursor *cursor,
+static PyObject *new_record(State *state, PyObject *origin, const Head *head, Cursor *cursor,
                             const Layout *layout) {
     PyObject *key = new_content(cursor, layout->places[KEY]);
     PyObject *value = key == NULL ? NULL : new_content(cursor, layout->places[VALUE]);
@@ -286,7 +294,7 @@ static PyObject *list_with_room(int64_t count) {
 /* Append up to ``most`` records to a list that has room for them; return how many. -1: there is an exception, and list
  * and progress are as they were. If the next record is malformed, there are fewer, and the cursor has a problem. No
  * Python code runs in here, so other code never sees the list with a record that is not complete. */
-static int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
+static int64_t fill_list(State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
                          int64_t most, PyObject *records) {
     Progress here = *progress; /* in registers */
     Py_ssize_t first = PyList_GET_SIZE(records), filled = first;

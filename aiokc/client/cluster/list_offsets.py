@@ -173,7 +173,7 @@ class OffsetLister:
             return Answer({}, dict.fromkeys(asked, error))
         answer = Answer({}, {})
         for tp, error_code, offset in read_offsets(response):
-            if error_code == ErrorCode.NONE:
+            if not error_code:
                 answer.found[tp] = offset
             elif error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
                 answer.found[tp] = None  # a log in the format of Kafka 0.9 has no timestamps to search

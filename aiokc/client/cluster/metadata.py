@@ -99,7 +99,7 @@ class Metadata:
         self._wanted.notify()
 
     def request_missing(self) -> None:
-        """The snapshot lacks something: refresh it, unless a response that may have it is on its way."""
+        """The snapshot lacks something: refresh it, unless a response that may have it is on its way, or read."""
         if not self._asking:
             self.request_update()
 
@@ -186,13 +186,15 @@ class Metadata:
         known = self._cluster_errors()
         merged: Cluster | None = None
         deadline = asyncio.get_running_loop().time() + timeout
-        for request in self._questions():
-            self._asking = True
-            try:
+        # Until the snapshot is another one: of thousands of partitions, to merge the response lets other tasks run, who
+        # miss what is in it already.
+        self._asking = True
+        try:
+            for request in self._questions():
                 response = await self._ask(request, deadline - asyncio.get_running_loop().time())
-            finally:
-                self._asking = False
-            merged = await merged_snapshot(merged or self._hints.said, response, complete=request.topics is None)
+                merged = await merged_snapshot(merged or self._hints.said, response, complete=request.topics is None)
+        finally:
+            self._asking = False
         assert merged is not None  # there is always something to ask
         self._hints.refreshed(merged)
         self.cluster = self._hints.cluster

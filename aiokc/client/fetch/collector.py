@@ -123,7 +123,7 @@ class FetchCollector:
     def _decode(self, buffer: PartitionBuffer, count: int, enough: int, until: float) -> bool:
         """Decode up to ``count`` records of one partition; return False where the caller has to wait at its buffer."""
         time = asyncio.get_running_loop().time
-        while len(buffer.ready) < count and buffer.undecoded:
+        while buffer.undecoded and len(buffer.ready) < count:
             if len(buffer.ready) >= enough and self.buffer.is_crowded and buffer.needs_memory:
                 break  # The budget is exceeded: records to decode ahead are not worth another open batch.
             if self.opens_slowly(buffer):

@@ -12,11 +12,10 @@ from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.partition_buffer import PartitionBuffer
 from ...core.fetch.planner import FetchPlan, FetchPlanner
-from ...core.fetch.response import Answer, Verdict
+from ...core.fetch.response import DATA, Answer, Verdict
 from ...core.fetch.session import FetchTarget
-from ...core.subscription.position import PartitionPosition, PositionState
+from ...core.subscription.position import FETCHING, PartitionPosition
 from ...core.subscription.state import Subscription
-from ...error_codes import ErrorCode
 from ...errors import KafkaError
 from ...types import Broker, TopicPartition
 from ...wire.messages.fetch import FetchResponse, PartitionData
@@ -101,7 +100,7 @@ class FetchResponseHandler:
         position = self._subscription.get(target.tp, target.token)
         if position is None:
             return None  # revoked, or sought away from, while the Fetch was in flight
-        if position.state is not PositionState.FETCHING or target.leader_epoch != _epoch(position.checked_epoch):
+        if position.state is not FETCHING or target.leader_epoch != _epoch(position.checked_epoch):
             return None  # Another leader was elected since: this one may not have known that (KIP-320).
         return position
 
@@ -135,7 +134,7 @@ class FetchResponseHandler:
         leaders = {
             target.tp: NewLeader(data.current_leader.leader_id, data.current_leader.leader_epoch, target.topic_id)
             for target, data in answers
-            if data.current_leader is not None and data.error_code != ErrorCode.NONE
+            if data.current_leader is not None and data.error_code
         }
         if not leaders:
             return set()
@@ -147,7 +146,7 @@ class FetchResponseHandler:
 
     def _apply(self, answer: Answer, position: PartitionPosition, node_id: int, heard_at: float) -> bool:
         """Do what the answer about one partition means; return False if it is to be fetched again after a pause."""
-        if answer.verdict is Verdict.DATA or answer.verdict is Verdict.FAIL:
+        if answer.verdict is DATA or answer.verdict is Verdict.FAIL:
             return self._store(answer, position, node_id, heard_at)
         tp = answer.target.tp
         match answer.verdict:
@@ -181,7 +180,7 @@ class FetchResponseHandler:
             self._subscription.read_from(tp, data.preferred_read_replica, until)
         elif is_led_on:  # asked again at once, the leader would name the replica again, and send no records
             self._metadata.request_update()
-        if answer.verdict is Verdict.DATA:
+        if answer.verdict is DATA:
             position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
             position.heard_at, position.retry_at = heard_at, 0.0
             if not data.records:

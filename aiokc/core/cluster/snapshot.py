@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, broker_error
+from ...native import untrack
 from ...types import Broker, PartitionInfo, TopicInfo, TopicPartition
 from ...wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from .topic_ids import FormerIds, TopicIds
@@ -131,6 +132,7 @@ def merge(
             done += 1
             if done % every == 0:
                 yield
+        untrack(partitions.values())
         topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
     for name, gone in old.topics.items():
         if name not in topics:

@@ -78,7 +78,7 @@ class BatchQueue:
         self._find_reader()
 
     def _find_reader(self) -> None:
-        first = self.first
+        first = self.unread[0] if self.unread else None
         self.reader = first.reader if isinstance(first, Unread) else None
 
     def unpack(self, packed: PackedRun, limits: Limits) -> Run | Unread:
@@ -122,18 +122,20 @@ class BatchQueue:
 
     def forget_passed(self) -> None:
         """Free what was decoded to its end, because all decoded records were taken. The open batch stays."""
-        first = self.first
-        for passed in self._passed:
-            if isinstance(passed, Run):
-                self._memory.free(passed)
+        if self._passed:
+            for passed in self._passed:
+                if isinstance(passed, Run):
+                    self._memory.free(passed)
+            self._passed.clear()
+        first = self.unread[0] if self.unread else None
         if isinstance(first, Run):
             self._memory.lend(first)
             if first.at:
                 self._memory.trim(first)
-        self._passed.clear()
-        kept = self._open_bytes()
-        self._memory.bytes -= self._decoded - kept
-        self._decoded = kept
+        if self._decoded:
+            kept = self._open_bytes()
+            self._memory.bytes -= self._decoded - kept
+            self._decoded = kept
 
     def _open_bytes(self) -> int:
         """The decompressed bytes of the batches in ``unread``. After a rewind, several of them may be open."""

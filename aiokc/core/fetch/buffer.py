@@ -94,7 +94,8 @@ class FetchBuffer:
         """
         buffer = self._partitions.get(fetched.tp)
         if buffer is None or buffer.token != position.token:
-            self._drop(fetched.tp)
+            if buffer is not None:
+                self._drop(fetched.tp)
             buffer = PartitionBuffer(
                 fetched.tp, position.token, position.position, self._limits, self._memory, position.leader_epoch
             )
@@ -140,25 +141,29 @@ class FetchBuffer:
 
     def served(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
         """Put a partition that was served behind all others, unless a deserializer refused its next record."""
+        if buffer.empty:
+            self._touched[buffer.tp] = None
+            if self._drop_if_done(buffer, position):
+                return
         if buffer.refused is None:
             self._partitions.move_to_end(buffer.tp)
         if buffer.is_open:
             self._open[buffer.tp] = None
         else:
             self._open.pop(buffer.tp, None)
-        if buffer.empty:
-            self._touched[buffer.tp] = None
-            self._drop_if_done(buffer, position)
 
     def pass_by(self, buffer: PartitionBuffer) -> None:
         """Put the partition behind all others, whatever its buffer holds."""
         if self.is_current(buffer):
             self._partitions.move_to_end(buffer.tp)
 
-    def _drop_if_done(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
+    def _drop_if_done(self, buffer: PartitionBuffer, position: PartitionPosition) -> bool:
         """Drop an empty buffer that is at the position: partitions without records must cost nothing to serve."""
-        if buffer.next == position.position and buffer.empty:
-            self._drop(buffer.tp)
+        is_done = buffer.next == position.position and buffer.empty
+        if is_done:
+            self._partitions.pop(buffer.tp, None)
+            self._open.pop(buffer.tp, None)
+        return is_done
 
     def _drop(self, tp: TopicPartition) -> None:
         buffer = self._partitions.pop(tp, None)

@@ -15,6 +15,7 @@ from ...records import (
     RecordReader,
     append,
     append_run,
+    measure_run,
     open_measured,
     take_run,
 )
@@ -117,9 +118,20 @@ class PartitionBuffer:
         aborted = None
         if fetched.aborted:
             aborted = AbortedTransactions(fetched.aborted, check_crcs=self._limits.check_crcs)
-        self._arriving = split_arrived(fetched.records, self.end, aborted)
-        self.add_more()
-        self._refuse_nothing(fetched)
+        if not self._add_run(fetched.records, aborted):
+            self._arriving = split_arrived(fetched.records, self.end, aborted)
+            self.add_more()
+        if self.end == fetched.offset:
+            self._refuse_nothing(fetched)
+
+    def _add_run(self, records: memoryview, aborted: AbortedTransactions | None) -> bool:
+        """Append all that arrived, if it is one run, as most of what comes is where partitions are many."""
+        run = measure_run(records, self.end, transactional=aborted is None)
+        if run is None or run.size != len(records):
+            return False
+        self._kept.add(Run(records, aborted))
+        self.end, self.epoch = run.next_offset, run.leader_epoch
+        return True
 
     def _refuse_nothing(self, fetched: FetchedPartition) -> None:
         """Set an error where bytes arrived and no batch could be appended: nothing can be read past them."""
@@ -171,19 +183,20 @@ class PartitionBuffer:
 
     @property
     def empty(self) -> bool:
-        return not self.ready and not self.undecoded and self.error is None and self._arriving is None
+        return not self.ready and not self._kept.unread and self.error is None and self._arriving is None
 
     @property
     def at_error(self) -> bool:
         """Whether nothing is left before the error."""
-        return self.error is not None and not self.ready and not self.undecoded
+        return self.error is not None and not self.ready and not self._kept.unread
 
     def unopened(self) -> Unread | None:
         """The batch to open before the next record is decoded.
 
         None if that record is in a run, packed or not, or in an open batch, or if none is left.
         """
-        first = self._kept.first
+        unread = self._kept.unread
+        first = unread[0] if unread else None
         return first if isinstance(first, Unread) and self._kept.reader is None else None
 
     def open(self, unread: Unread) -> Opened | None:
@@ -237,7 +250,8 @@ class PartitionBuffer:
         It stays packed if its first batch is so large that a thread should open it: ``unopened`` returns that from then
         on, and the next attempt here opens it whatever its size.
         """
-        first = self._kept.first
+        unread = self._kept.unread
+        first = unread[0] if unread else None
         if not isinstance(first, PackedRun):
             return first
         unpacked = self._kept.unpack(first, self._limits)

@@ -16,7 +16,7 @@ from ...config import ClientConfig
 from ...types import TopicInfo, TopicPartition
 from ...wire.messages.fetch import FetchRequest
 from ..cluster.snapshot import Cluster
-from ..subscription.position import PartitionPosition, PositionState
+from ..subscription.position import FETCHING, PartitionPosition
 from ..subscription.state import Subscription
 from .beside import FetchBeside
 from .buffer import FetchBuffer, frontier
@@ -218,7 +218,7 @@ class FetchPlanner:
         return [
             tp
             for tp, position in assigned.items()
-            if tp.topic in topics and (position.state is PositionState.FETCHING or position.topic_id is not None)
+            if tp.topic in topics and (position.state is FETCHING or position.topic_id is not None)
         ]
 
     def _look_at(self, tp: TopicPartition, now: float) -> None:

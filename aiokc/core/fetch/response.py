@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 from ...error_codes import ErrorCode, error_code
 from ...errors import BrokerError, broker_error
@@ -21,6 +22,9 @@ class Verdict(Enum):
     DIVERGING = auto()  # the log differs from what was read before that offset (KIP-320)
     FAIL = auto()  # raise it in the application's call
 
+
+#: A name for code that runs for each partition (see core/subscription/position.py).
+DATA: Final = Verdict.DATA
 
 # Errors that newer metadata cure: another leader, a newer epoch, a topic that is new, gone or recreated (KIP-516).
 _REFRESH = frozenset(
@@ -65,7 +69,7 @@ class Answer:
         if data.error_code:
             self.verdict = verdict(data.error_code)
         else:
-            self.verdict = Verdict.DATA if data.diverging_epoch is None else Verdict.DIVERGING
+            self.verdict = DATA if data.diverging_epoch is None else Verdict.DIVERGING
 
     def fetched(self, node_id: int) -> FetchedPartition:
         """Return what to put into the buffer: the records, or the error in their place."""
@@ -88,7 +92,7 @@ def verdict(code: int) -> Verdict:
     """Return the verdict on an error code (behaviour of Kafka's FetchCollector)."""
     code = error_code(code)
     if code == ErrorCode.NONE:
-        return Verdict.DATA
+        return DATA
     if code in _REFRESH:
         return Verdict.REFRESH
     if code in _RETRY:

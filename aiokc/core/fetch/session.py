@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ...error_codes import ErrorCode
+from ...native import untrack
 from ...types import TopicPartition
 from ...wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic, PartitionData
 
@@ -185,6 +186,7 @@ class FetchSession:
                 asked.append(target)
                 self._learn(target)
         self._ask_for_added(wanted, also, asked)
+        untrack(asked)
         if self._by_id != (self._nameless == 0):
             # A broker refuses names and ids of topics in the same session (FETCH_SESSION_TOPIC_ID_ERROR).
             self._epoch = FIRST_EPOCH
@@ -213,6 +215,7 @@ class FetchSession:
         self._by_id = self._nameless == 0
         more = bool(self._added)
         asked = list(self.known.values())
+        untrack(asked)
         return SessionRequest(self._session_id, self._full_epoch, asked, [], [], self._by_id, more)
 
     def _learn(self, target: FetchTarget) -> None:

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, TypeAlias
 
 from ...types import TopicPartition
-from .position import PositionState
+from .position import AWAIT_RESET, INITIALIZING, PositionState
 
 _List: TypeAlias = dict[TopicPartition, Any]
 
@@ -33,7 +33,7 @@ class PendingPositions:
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Add partitions that have just been assigned: each is INITIALIZING."""
-        new = dict.fromkeys(partitions, PositionState.INITIALIZING)
+        new = dict.fromkeys(partitions, INITIALIZING)
         self._initializing.update(new)
         self._places.update(dict.fromkeys(new, self._initializing))
 
@@ -56,9 +56,9 @@ class PendingPositions:
         return self._list(state)
 
     def _list(self, state: PositionState) -> _List:
-        if state is PositionState.AWAIT_RESET:
+        if state is AWAIT_RESET:
             return self._await_reset
-        return self._initializing if state is PositionState.INITIALIZING else self._await_validation
+        return self._initializing if state is INITIALIZING else self._await_validation
 
     def until(self, at: float, partitions: Iterable[TopicPartition]) -> None:
         """Leave these alone until ``at``, whatever they wait for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from ...types import OffsetAndMetadata, TopicPartition
@@ -21,6 +21,12 @@ class PositionState(Enum):
     AWAIT_RESET = "looks up an offset by reset_timestamp"
     AWAIT_VALIDATION = "has a position, and asks the new leader whether its log holds what was read (KIP-320)"
     FETCHING = "has a position"
+
+
+#: Names for code that runs for each partition: before Python 3.12, the attribute of an Enum takes 0.1 µs to find.
+INITIALIZING: Final = PositionState.INITIALIZING
+AWAIT_RESET: Final = PositionState.AWAIT_RESET
+FETCHING: Final = PositionState.FETCHING
 
 
 def is_of_another_topic(offset: OffsetAndMetadata, topic_id: UUID | None) -> bool:
@@ -94,7 +100,7 @@ class PartitionPosition:
     @property
     def fetchable(self) -> bool:
         """Whether records of this partition may be fetched and handed out."""
-        return self.state is PositionState.FETCHING and not self.paused and not self.blocked
+        return self.state is FETCHING and not self.paused and not self.blocked
 
     def is_assigned_by_another_id_than(self, topic_id: UUID | None) -> bool:
         """Whether the coordinator assigned the partition by another topic id. False if one of the two is not known."""
@@ -103,7 +109,7 @@ class PartitionPosition:
 
     @property
     def has_position(self) -> bool:
-        return self.state in (PositionState.FETCHING, PositionState.AWAIT_VALIDATION)
+        return self.state is FETCHING or self.state is PositionState.AWAIT_VALIDATION
 
     def locate(self, token: int, position: int, leader_epoch: int | None = None, topic_id: UUID | None = None) -> None:
         """Go on at ``position``. What the application holds stays uncommitted until it comes back for more.
@@ -111,7 +117,7 @@ class PartitionPosition:
         ``topic_id``: the topic that ``position`` belongs to; None: the one that was assigned, or is fetched from next.
         """
         self.token = token
-        self.state = PositionState.FETCHING
+        self.state = FETCHING
         self.position = position
         self.leader_epoch = leader_epoch
         self.epoch_is_read = False
@@ -132,7 +138,7 @@ class PartitionPosition:
         if not lost:
             self.topic_id = None
         self.lost = lost
-        self.state = PositionState.AWAIT_RESET
+        self.state = AWAIT_RESET
         self.reset_timestamp = timestamp
         self.retry_at = 0.0
 

@@ -9,11 +9,12 @@ from types import MappingProxyType
 from uuid import UUID
 
 from ...errors import UsageError
+from ...native import untrack
 from ...types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from ..cluster.topic_pattern import TopicPattern
 from .change_count import ChangeCount
 from .pending import PendingPositions
-from .position import PartitionPosition, PositionState, Stored, is_of_another_topic
+from .position import AWAIT_RESET, FETCHING, PartitionPosition, PositionState, Stored, is_of_another_topic
 
 _NOTHING: Stored = MappingProxyType({})
 _BY_NAME: Mapping[TopicPartition, UUID] = MappingProxyType({})
@@ -208,6 +209,7 @@ class Subscription:
         for tp in wanted:
             kept = old.pop(tp, None)
             self._assigned[tp] = kept or PartitionPosition(next(self._tokens), topic_ids.get(tp))
+        untrack(self._assigned.values())
         self._waiting.begin(added)
         self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
         for tp in old:
@@ -314,7 +316,7 @@ class Subscription:
         position = self[tp]
         had_position = position.has_position
         position.await_reset(next(self._tokens), timestamp, lost=lost)
-        self._waiting.put(tp, PositionState.AWAIT_RESET)
+        self._waiting.put(tp, AWAIT_RESET)
         if had_position:
             self.touch(tp)
         else:
@@ -357,7 +359,7 @@ class Subscription:
             position = self._assigned.get(tp)
             if (
                 position is not None
-                and position.state is PositionState.FETCHING
+                and position.state is FETCHING
                 and (position.retry_at or position.read_replica is not None)
             ):
                 self.touch(tp)  # otherwise the response that it was left alone for has come
@@ -370,7 +372,7 @@ class Subscription:
         for tp in held:
             position = assigned[tp]
             position.retry_at = at
-            if position.state is PositionState.FETCHING:
+            if position.state is FETCHING:
                 self.touch(tp)
         self._waiting.until(at, held)
 
@@ -400,10 +402,9 @@ class Subscription:
 
     def hand_out(self, tp: TopicPartition, position: int, leader_epoch: int | None) -> None:
         """Note that the application holds everything of ``tp`` below ``position``; serve all others first now."""
-        held = self[tp]
+        held = self._assigned.pop(tp, None) or self[tp]
         held.hand_out(position, leader_epoch)
         self._held.add(tp)
-        del self._assigned[tp]
         self._assigned[tp] = held
 
     def mark_processed(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aiokc import Client, Consumer, TopicPartition
+from aiokc.client.cluster import metadata as metadata_module
 from aiokc.testing import Cluster
 from aiokc.testing.faults import Hold, delay
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -131,3 +132,29 @@ def test_the_leader_is_connected_to_for_fetches_while_the_position_is_looked_up(
             assert loop.time() - released < (0.05 if group_id is None else 0.12)
 
     virtually(story)
+
+
+def test_who_misses_what_is_being_read_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To take over thousands of partitions lets other tasks run: a lookup of positions misses their leaders then."""
+
+    async def story(cluster: Cluster) -> None:
+        asked = Asked(cluster, the_loop())
+        cluster.append("many", b"1", partition=1_900)
+        async with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+            take_over, metadata = metadata_module.merged_snapshot, consumer._runtime.cluster_client.metadata
+
+            async def while_another_looks(*given: Any, **options: Any) -> Any:
+                taking = asyncio.ensure_future(take_over(*given, **options))
+                await asyncio.sleep(0)
+                assert not taking.done()
+                metadata.request_missing()
+                return await taking
+
+            monkeypatch.setattr(metadata_module, "merged_snapshot", while_another_looks)
+            before = len(asked.of(MetadataRequest))
+            consumer.assign([TopicPartition("many", partition) for partition in range(2_000)])
+            assert (await consumer.getone()).value == b"1"
+            await asyncio.sleep(1)
+            assert len(asked.of(MetadataRequest)) == before + 1
+
+    virtually(story, topics={"many": 2_000})

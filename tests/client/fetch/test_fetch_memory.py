@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sysconfig
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,9 +12,15 @@ import pyarrow as pa
 import pytest
 
 from aiokc import Consumer, RawRecord, TopicPartition
+from aiokc.core.fetch.session import FetchTarget
+from aiokc.core.subscription.position import PartitionPosition
+from aiokc.native import NATIVE
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
+from aiokc.types import PartitionInfo
 from aiokc.wire.messages.fetch import FetchRequest
+
+from ..virtually import virtually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -161,3 +169,23 @@ async def test_a_full_buffer_of_paused_partitions_starves_no_other_partition() -
             got = 0
             while got < 20:
                 got += sum(map(len, (await consumer.getmany(zero, one)).values()))
+
+
+@pytest.mark.skipif(
+    not NATIVE or bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there the collector looks at everything"
+)
+def test_the_collector_looks_at_nothing_that_stays_for_each_partition() -> None:
+    """A full pass holds the event loop: with ten thousand partitions assigned it must not be tens of milliseconds."""
+
+    async def story(cluster: Cluster) -> None:
+        partitions = [TopicPartition("many", partition) for partition in range(300)]
+        async with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign(partitions)
+            cluster.append("many", b"1", partition=299)
+            assert (await consumer.getone()).value == b"1"
+            await asyncio.sleep(1)
+            kinds = PartitionInfo, PartitionPosition, FetchTarget
+            found = [object for object in gc.get_objects() if isinstance(object, kinds)]
+            assert len(found) < 30, "what was read since is asked for again"
+
+    virtually(story, topics={"many": 300})

@@ -101,7 +101,7 @@ def test_half_of_a_frame_is_handed_out() -> None:
     frame = one.arrives(5)
     first = one.take(3)
     one.memory.settle()
-    (span,) = first._parts
+    (span,) = first.parts
     assert span.is_detached
     assert one.memory.bytes == len(frame)
     second = one.take()
@@ -118,7 +118,7 @@ def test_a_copy_is_of_these_records_only() -> None:
     one.part.add(FetchedPartition(TP, 1, 0, memoryview(data + encode_batch([NewRecord(b"v")], base_offset=200))))
     one.part.decode(2)
     records, _ = one.part.take(2)
-    (span,) = records._parts
+    (span,) = records.parts
     one.memory.settle()
     assert span.size < 2100
     assert len(list(records)) == 2
