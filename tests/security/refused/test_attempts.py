@@ -90,7 +90,8 @@ async def test_a_certificate_that_is_refused_while_a_consumer_reads(
                     assert await consumer.getmany(timeout_ms=300) == {}
             opened, begun = proxy.opened, time.monotonic()
             assert await consumer.getmany(timeout_ms=2_500) == {}
-            assert proxy.opened - opened <= 1 + time.monotonic() - begun
+            # Two may be tried: the broker, and the bootstrap server that led to it.
+            assert proxy.opened - opened <= 2 * (1 + time.monotonic() - begun)
             trusted.write_bytes(brokers.certificates.ca.read_bytes())
             write(brokers, topic_name, b"1")
             assert await read(consumer, 1) == [b"1"]
