@@ -157,9 +157,9 @@ def _runs_on(old: str, item: pytest.Item) -> bool:
 
 
 def _is_at_kafka(item: pytest.Item) -> bool:
-    """Return whether the place of the test is a real Kafka: see tests/security/actors/places.py."""
+    """Return whether the test's fixture `place` or `brokers` (tests/security) is a real Kafka."""
     called = getattr(item, "callspec", None)
-    return called is not None and called.params.get("place") == "kafka"
+    return called is not None and "kafka" in (called.params.get("place"), called.params.get("brokers"))
 
 
 def _end_a_hang_on_uvloop(item: pytest.Item) -> None:

@@ -6,6 +6,7 @@ It starts a broker of its own, with TLS and SASL.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import time
@@ -22,7 +23,8 @@ from . import StudyFailed, measured
 
 TITLE: Final = (
     "Logins: ms from making a client to its first record, and how late timers of the loop fire meanwhile (p99 / max "
-    "ms); the last row is 100 consumers of one process that start at once, and how often they ask for a token"
+    "ms); the last row is 100 consumers of one process that start at once, how often they ask for a token, and the "
+    "longest pass of Python's garbage collector, which holds the loop"
 )
 
 _TOPIC: Final = "benchmark-logins"
@@ -86,9 +88,10 @@ def _crowd(job: dict[str, str], rounds: int) -> dict[str, str]:
         found = [measured("logins", client="crowd", **job) for _ in range(rounds)]
     except StudyFailed as error:
         return {"way": f"{_CROWD} consumers", "aiokc": f"failed: {error}"}
-    calls = max(one["calls"] for one in found)
+    calls, collector = max(one["calls"] for one in found), max(one["collector"] for one in found)
     return {
-        "way": f"{_CROWD} consumers, OAUTHBEARER: {calls:.0f} call{'s' if calls > 1 else ''} for a token",
+        "way": f"{_CROWD} consumers, OAUTHBEARER: {calls:.0f} call{'s' if calls > 1 else ''} for a token, "
+        f"{collector:.0f} ms of the garbage collector",
         "aiokc": f"{median(one['ms'] for one in found):.0f}",
         "aiokc stalls": _stalls(found),
     }
@@ -206,10 +209,26 @@ async def _many(job: dict[str, str]) -> dict[str, float]:
             consumer.assign([TopicPartition(_TOPIC, 0)])
             await consumer.getone()
 
+    passes = _Passes()
+    gc.callbacks.append(passes)
     async with asyncio.TaskGroup() as tasks:
         for _ in range(_CROWD):
             tasks.create_task(read_one())
-    return _figures(stopwatch, started) | {"calls": float(provider.calls)}
+    gc.callbacks.remove(passes)
+    return _figures(stopwatch, started) | {"calls": float(provider.calls), "collector": passes.longest * 1e3}
+
+
+class _Passes:
+    """Hears of each pass of the garbage collector; ``longest`` is in seconds."""
+
+    def __init__(self) -> None:
+        self.longest = self._begun = 0.0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._begun = time.perf_counter()
+        else:
+            self.longest = max(self.longest, time.perf_counter() - self._begun)
 
 
 def _figures(stopwatch: LoopStopwatch, started: float) -> dict[str, float]:

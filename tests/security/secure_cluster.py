@@ -1,24 +1,32 @@
-"""``SecureCluster``: the brokers in Python with the listeners, users and certificates of a `SecureKafka`."""
+"""``SecureCluster``: the brokers in Python with the listeners, users and certificates of a `SecureKafka`.
+
+The fixture `brokers` is one after the other.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import ssl
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
+import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from aiokc.testing import Certificates, Cluster, Listener, TokenRules
+from aiokc.testing.kafka import SecureKafka
 from aiokc.testing.kafka.secure.broker_config import LISTENERS
 from aiokc.testing.kafka.secure.certificate_files import CertificateFiles
 from aiokc.testing.kafka.secure.tokens import AUDIENCE, ISSUER, TokenMaker
 from aiokc.testing.security.jwt import CLOCK_SKEW
+
+_SESSION_SECONDS: Final = 1.5
 
 
 class SecureCluster:
@@ -32,6 +40,7 @@ class SecureCluster:
         self.tokens = tokens
         self.passwords = {"alice": "alice-secret"}
         self.scram_passwords = {"alice": "alice-scram"}
+        self.session_seconds = _SESSION_SECONDS  # on the listener SHORT
         own = {
             "BADNAME": certificates.wrong_name,
             "EXPIRED": certificates.expired,
@@ -45,6 +54,7 @@ class SecureCluster:
                 client_auth="required" if name == "MTLS" else "none",
                 certificate=name if name == "TLS12" else own.get(name, certificates.server).read_text(),
                 mechanisms=("OAUTHBEARER",) if name == "OIDC" else None,
+                session_ms=int(_SESSION_SECONDS * 1e3) if name == "SHORT" else None,
             )
             for name, protocol in LISTENERS.items()
         }
@@ -59,6 +69,7 @@ class SecureCluster:
                 }
             },
             tokens=TokenRules(idp=_Issuer(tokens), audience=AUDIENCE, clock_skew=CLOCK_SKEW),
+            group_min_session_timeout_ms=500,
         )
 
     def bootstrap_of(self, listener: str) -> str:
@@ -74,6 +85,14 @@ class SecureCluster:
         if listener == "MTLS":
             options["ssl_keystore_location"] = str(self.certificates.client)
         return options
+
+    def create_topic(self, name: str) -> None:
+        """Create a topic of one partition."""
+        self._cluster.create_topic(name)
+
+    def produce(self, topic: str, *values: bytes) -> None:
+        """Append records to the topic."""
+        self._cluster.append(topic, *values)
 
     async def __aenter__(self) -> SecureCluster:
         await self._cluster.start()
@@ -128,3 +147,24 @@ class _Issuer:
 
 def _number(text: str) -> int:
     return int.from_bytes(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    return CertificateFiles(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def tokens() -> TokenMaker:
+    return TokenMaker()
+
+
+@pytest.fixture(params=["kafka", "cluster"])
+async def brokers(request: pytest.FixtureRequest) -> AsyncIterator[SecureKafka | SecureCluster]:
+    """A real Kafka, and a `SecureCluster`; each test that asks for it runs at both."""
+    if request.param == "kafka":
+        yield request.getfixturevalue("secure_kafka")
+    else:
+        made = (request.getfixturevalue(name) for name in ("certificates", "tokens"))
+        async with SecureCluster(*made) as cluster:
+            yield cluster

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Client, Consumer, TopicPartition
+from aiokc import Client, Consumer, Producer, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed
 
@@ -144,3 +144,23 @@ async def _commit_again_and_again(consumer: Consumer[Any, Any]) -> None:
         while True:
             await consumer.getmany(timeout_ms=100)
             await consumer.commit()
+
+
+async def test_a_transactional_id_that_is_forbidden_and_then_allowed(place: Place, topic_name: str) -> None:
+    """The producer of that id does not start, and the error names the id. Others write on."""
+    place.new_topic(topic_name)
+    place.grant("TOPIC", topic_name)
+    place.grant("TOPIC", topic_name, "WRITE")
+    options = place.options_of_clients()
+    async with Producer(**options) as other:
+        forbidden = Producer(transactional_id=topic_name, **options)
+        with pytest.raises(AuthorizationFailed, match=topic_name) as raised:
+            await forbidden.start()
+        assert raised.value.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        await (await other.send(topic_name, b"2"))
+        place.grant("TRANSACTIONAL_ID", topic_name, "WRITE")
+        async with Producer(transactional_id=topic_name, **options) as producer, producer.transaction():
+            await producer.send(topic_name, b"3")
+    async with Consumer(**place.options(isolation_level="read_committed")) as consumer:
+        consumer.assign([TopicPartition(topic_name, 0)])
+        assert await read(consumer, 4) == [b"0", b"1", b"2", b"3"]

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import re
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
@@ -64,6 +65,32 @@ def test_each_begins_when_the_one_before_it_has_started() -> None:
 def test_one_that_takes_long_delays_each_of_the_others_by_the_head_start_only() -> None:
     expected = [0.0, HEAD_START, 2 * HEAD_START, 2 * HEAD_START + 0.001]
     assert begun([60.0, 60.0, 0.001, 60.0]) == pytest.approx(expected, abs=1e-4)
+
+
+async def test_while_the_loop_is_busy_the_next_one_waits_for_a_few_head_starts() -> None:
+    """Else the steps of all starts come together, and one iteration of the loop runs many of them."""
+    loop = asyncio.get_running_loop()
+    order, rounds, ends = start_order(), 0, asyncio.Event()
+
+    def hold() -> None:
+        nonlocal rounds
+        if not ends.is_set():
+            rounds += 1
+            time.sleep(HEAD_START + 0.005)
+            loop.call_soon(hold)
+
+    async def never_ready() -> None:
+        async with order.starting():
+            await ends.wait()
+
+    first = asyncio.ensure_future(never_ready())
+    await asyncio.sleep(0)
+    hold()
+    async with asyncio.timeout(20):
+        async with order.starting():
+            ends.set()
+    await first
+    assert rounds >= 8, "each head start ends two rounds of the loop later"
 
 
 def members_begun(joins: list[float | None], comes: list[float]) -> list[float]:

@@ -16,7 +16,7 @@ from tests.producing import produce
 
 from ..ways import Way
 
-Resource: TypeAlias = Literal["TOPIC", "GROUP", "CLUSTER"]
+Resource: TypeAlias = Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"]
 Right: TypeAlias = tuple[Resource, str, str]  # and the name, and the operation
 
 _WAY = Way("SASL", "SCRAM-SHA-512")
@@ -144,6 +144,8 @@ class _AtCluster(Place):
 def _acl_of_cluster(resource: Resource, name: str, operation: str) -> ClusterAcl:
     if resource == "CLUSTER":
         return ClusterAcl("bob", operation, cluster=True)
+    if resource == "TRANSACTIONAL_ID":
+        return ClusterAcl("bob", operation, transactional_id=name)
     return ClusterAcl("bob", operation, topic=name) if resource == "TOPIC" else ClusterAcl("bob", operation, group=name)
 
 

@@ -6,30 +6,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from random import Random
 from typing import Any
 
 import pytest
 
 from aiokc import Consumer, TopicPartition
-from aiokc.config import ConsumerConfig
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, RequestTimedOut
-from aiokc.net.blocking import BlockingConnection
-from aiokc.net.options import Route
-from aiokc.net.pool import Pool
 from aiokc.testing import Cluster, TokenRules
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.security.jwt import CLOCK_SKEW, unsecured_token
 from aiokc.testing.virtual.loop import VirtualLoop
-from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest
-from aiokc.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from aiokc.wire.messages.sasl import SaslHandshakeRequest
 
 from ...client.virtually import Asked, virtually
-from ..actors.clock import clock_of_clients
 from ..actors.members import read
+from ..actors.watchdog import ask, of_the_watchdog
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -44,28 +36,6 @@ ALICE = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "alice", "sasl_plain_
 def options(cluster: Cluster, **given: Any) -> dict[str, Any]:
     listener = {"security_protocol": "SASL_PLAINTEXT", "allow_plaintext_credentials": True}
     return {"bootstrap_servers": cluster.bootstrap, **listener, **given}
-
-
-@asynccontextmanager
-async def of_the_watchdog(cluster: Cluster, **given: Any) -> AsyncIterator[Callable[[], Any]]:
-    """Return what opens the watchdog's connection, with the credentials that the event loop had last."""
-    pool = Pool(ConsumerConfig(**options(cluster, **given)), random=Random(0))
-    try:
-        assert pool._options.credentials is not None
-        await pool._options.credentials.login("localhost")
-        host, _, port = cluster.bootstrap.rpartition(":")
-        route = Route(cluster.bootstrap, (host, int(port)), host)
-        yield lambda: asyncio.to_thread(BlockingConnection.open, route, pool._options, timeout=10)
-    finally:
-        await pool.aclose()
-
-
-async def ask(connection: BlockingConnection) -> int:
-    """Return the number of brokers, as the connection's broker tells it."""
-    found = await asyncio.to_thread(
-        connection.request, MetadataRequest, lambda _: MetadataRequest(topics=[]), timeout=10
-    )
-    return len(found.brokers)
 
 
 @pytest.mark.any_loop(uvloop="long")
@@ -97,7 +67,7 @@ async def test_a_request_of_the_watchdog_after_the_end_of_its_session() -> None:
     """The broker ends the session sooner than it said. The connection is lost, and a new one is served."""
     async with (
         Cluster(brokers=1, sasl={"alice": "secret"}, session_ms=60_000) as cluster,
-        of_the_watchdog(cluster, **ALICE) as connect,
+        of_the_watchdog(**options(cluster, **ALICE)) as connect,
     ):
         connection = await connect()
         assert await ask(connection) == 1
@@ -177,15 +147,3 @@ async def test_a_provider_that_gives_an_expired_token_at_the_renewal_of_a_sessio
     assert "Provider returned a token that expired 5 s ago by this computer's clock" in str(told)
     assert isinstance(told.__cause__, AuthenticationFailed)
     assert told.__cause__.retriable
-
-
-async def test_the_watchdog_sends_no_token_that_is_over() -> None:
-    provider = Provider(3600.0)
-    with clock_of_clients() as clock:
-        async with with_tokens() as cluster, of_the_watchdog(cluster, **provider.options) as connect:
-            logins = cluster.intercept(SaslAuthenticateRequest, lambda exchange: exchange.go_on())
-            (await connect()).close()
-            clock.ahead = 3599.5
-            with pytest.raises(AuthenticationFailed, match="the event loop has fetched no valid credentials"):
-                await connect()
-            assert logins.hits == 1

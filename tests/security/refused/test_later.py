@@ -34,6 +34,21 @@ async def read_after(refusals: type[KafkaError], consumer: Consumer[Any, Any], c
                 pass
 
 
+async def no_hammering(consumer: Consumer[Any, Any], proxy: CountingProxy) -> None:
+    """Poll for a while: each attempt raises once, and the pauses between them grow from a second on."""
+    loop = asyncio.get_running_loop()
+    await consumer.getmany(timeout_ms=200)  # in the first pause; the proxy has counted all attempts before it by then
+    opened, begun, raised = proxy.opened, loop.time(), 0
+    while (passed := loop.time() - begun) < 1.5:
+        try:
+            await consumer.getmany(timeout_ms=100)
+        except AuthenticationFailed:
+            raised += 1
+    attempts = proxy.opened - opened
+    assert raised <= attempts + 1
+    assert attempts <= 1 + passed / 0.8
+
+
 def allowed(place: Place, topic: str) -> Place:
     place.new_topic(topic)
     place.grant("TOPIC", topic)
@@ -55,6 +70,7 @@ async def test_a_password_that_is_changed_while_a_member_reads(place: Place, top
                 proxy.drop()
                 with pytest.raises(AuthenticationFailed, match=r"refused user 'bob' \(SCRAM-SHA-\d+\)"):
                     await read(consumer, 1)
+                await no_hammering(consumer, proxy)
             finally:
                 place.set_password(None)
             place.produce(topic_name, b"3")
