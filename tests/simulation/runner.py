@@ -168,6 +168,20 @@ def judged(
         yield from pool.map(work, seeds, chunksize=_CHUNK)
 
 
+def cancelling(at_least: int, *, block: int, twist: Twist, first: int = 0) -> Iterator[str]:
+    """Judge block after block of worlds until so many calls were cancelled in them. Yield what to say after each.
+
+    AssertionError: the anomalies of the first block that has some.
+    """
+    cancelled, worlds = 0, 0
+    while cancelled < at_least:
+        verdicts = list(judged(range(first + worlds, first + worlds + block), twist=twist))
+        assert not any(verdict.kinds for verdict in verdicts), "\n".join(one.text for one in verdicts if one.kinds)
+        worlds += block
+        cancelled += sum(verdict.cut_short for verdict in verdicts)
+        yield f"{cancelled} calls were cancelled in {worlds} worlds"
+
+
 def first_catches(bugs: Iterable[str], most_seeds: int) -> dict[str, Verdict | None]:
     """Return for each planted bug what ``first_catch`` returns; the bugs run in parallel."""
     with _workers(None) as pool:
