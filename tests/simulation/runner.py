@@ -41,8 +41,8 @@ class Twist:
 
     ``eager``: groups use range and roundrobin only, and no member deserializes or reads columns, as in the first
     version of the simulation. ``secure``: members log in, sessions end, logins are refused, and ACLs change.
-    ``consumer``: groups have members of the consumer protocol (KIP-848). ``producers``: there are no members, but
-    producers, with the bugs of `PRODUCER_BUGS`; ``transactional``: they have transactions.
+    ``consumer``: there is a group, with members of the consumer protocol (KIP-848). ``producers``: there are no
+    members, but producers, with the bugs of `PRODUCER_BUGS`; ``transactional``: they have transactions.
     """
 
     bug: str | None = None
@@ -98,7 +98,7 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
         return _judge_producers(seed, twist, again, whole_history=whole_history)
     cooperative = False if twist.eager else None
     if twist.bug is None:
-        plan = draw(seed, cooperative=cooperative)
+        plan = draw(seed, cooperative=cooperative, group=True if twist.consumer else None)
         plan = plan if twist.eager else with_recreations(plan)
     else:
         bug = PLANTED_BUGS[twist.bug]
