@@ -87,18 +87,20 @@ async def test_a_commit_that_was_carried_out_counts_also_if_its_offsets_can_not_
     stage: Stage,
 ) -> None:
     give(stage, 1, 2, 3)
-    async with stage.consumer("in", group_id="g", default_api_timeout_ms=2_000) as consumer:
-        async with stage.producer(max_block_ms=2_000, request_timeout_ms=5_000) as producer:
-            loop = TransactionalLoop(consumer, producer)
+    async with (
+        stage.consumer("in", group_id="g", default_api_timeout_ms=2_000) as consumer,
+        stage.producer(max_block_ms=2_000, request_timeout_ms=5_000) as producer,
+    ):
+        loop = TransactionalLoop(consumer, producer)
 
-            async def process(batch: Batch) -> None:
-                if batch[IN0][0].value == b"1":
-                    stage.cluster.intercept(ApiKey.END_TXN, _carried_out_in_silence, times=1)
-                    stage.cluster.intercept(ApiKey.OFFSET_FETCH, drop(), times=1)
-                    stage.loop.call_later(60.0, give, stage, 4)
-                await copying(producer, loop, 4)(batch)  # type: ignore[misc]
+        async def process(batch: Batch) -> None:
+            if batch[IN0][0].value == b"1":
+                stage.cluster.intercept(ApiKey.END_TXN, _carried_out_in_silence, times=1)
+                stage.cluster.intercept(ApiKey.OFFSET_FETCH, drop(), times=1)
+                stage.loop.call_later(60.0, give, stage, 4)
+            await copying(producer, loop, 4)(batch)  # type: ignore[misc]
 
-            await loop.run(process)
+        await loop.run(process)
     assert await stage.read() == [b"1", b"2", b"3", b"4"]
 
 
