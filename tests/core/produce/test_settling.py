@@ -442,6 +442,17 @@ def test_who_waits_for_a_record_of_a_split_batch_waits_for_its_part() -> None:
     assert (batch.waiting, batch.callbacks) == ({}, [])
 
 
+def test_who_watches_records_of_a_split_batch_watches_its_parts() -> None:
+    """Else flush() would raise a failure that is about to be seen."""
+    world = Produced(batch_size=10_000)
+    batch = world.append_all([bytes(400)] * 4)
+    batch.watch("somebody", 1, 2)
+    world.send()
+    world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    assert len(batch.parts) > 1
+    assert [part._seen()[at] for part, at in map(batch.find, range(4))] == [0, 1, 1, 0]
+
+
 def test_a_batch_that_may_be_stored_is_not_split() -> None:
     """Its parts would be other contents under sequences that the broker may have taken."""
     world = Produced(batch_size=10_000)
