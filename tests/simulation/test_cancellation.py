@@ -18,7 +18,7 @@ CONSUMER = Twist(impatient=True, consumer=True)
     [
         (IMPATIENT, 1_000, 10),
         (CONSUMER, 400, 12),
-        pytest.param(IMPATIENT, 100_000, 100, marks=pytest.mark.long),
+        pytest.param(IMPATIENT, 100_000, 100, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
         # Some seven hundred worlds: minutes on two idle cores, and half an hour beside other work.
         pytest.param(CONSUMER, 100_000, 100, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
     ],
