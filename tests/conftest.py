@@ -125,6 +125,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[N
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        _let_parameters_decide_on_time(item)
         if _BROKERS.intersection(getattr(item, "fixturenames", ())) or _is_at_kafka(item):
             item.add_marker(pytest.mark.kafka)
         if "uvloop" in item.name:
@@ -133,6 +134,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if loops is not None and loops.kwargs.get("uvloop") == "long":
                 item.add_marker(pytest.mark.long)
     _leave_out_what_is_too_new(config, items)
+
+
+def _let_parameters_decide_on_time(item: pytest.Item) -> None:
+    """A time limit in pytest.param() comes before that of its function; by itself pytest takes the function's."""
+    called = getattr(item, "callspec", None)
+    for mark in called.marks if called is not None else ():
+        if mark.name == "timeout":
+            item.add_marker(pytest.mark.timeout(*mark.args, **mark.kwargs), append=False)
 
 
 def _leave_out_what_is_too_new(config: pytest.Config, items: list[pytest.Item]) -> None:

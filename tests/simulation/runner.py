@@ -41,8 +41,8 @@ class Twist:
 
     ``eager``: groups use range and roundrobin only, and no member deserializes or reads columns, as in the first
     version of the simulation. ``secure``: members log in, sessions end, logins are refused, and ACLs change.
-    ``consumer``: groups have members of the consumer protocol (KIP-848). ``producers``: there are no members, but
-    producers, with the bugs of `PRODUCER_BUGS`; ``transactional``: they have transactions.
+    ``consumer``: there is a group, with members of the consumer protocol (KIP-848). ``producers``: there are no
+    members, but producers, with the bugs of `PRODUCER_BUGS`; ``transactional``: they have transactions.
     """
 
     bug: str | None = None
@@ -98,7 +98,7 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
         return _judge_producers(seed, twist, again, whole_history=whole_history)
     cooperative = False if twist.eager else None
     if twist.bug is None:
-        plan = draw(seed, cooperative=cooperative)
+        plan = draw(seed, cooperative=cooperative, group=True if twist.consumer else None)
         plan = plan if twist.eager else with_recreations(plan)
     else:
         bug = PLANTED_BUGS[twist.bug]
@@ -166,6 +166,20 @@ def judged(
     with _workers(jobs) as pool:
         work = partial(judge, twist=twist, whole_history=whole_history)
         yield from pool.map(work, seeds, chunksize=_CHUNK)
+
+
+def cancelling(at_least: int, *, block: int, twist: Twist, first: int = 0) -> Iterator[str]:
+    """Judge block after block of worlds until so many calls were cancelled in them. Yield what to say after each.
+
+    AssertionError: the anomalies of the first block that has some.
+    """
+    cancelled, worlds = 0, 0
+    while cancelled < at_least:
+        verdicts = list(judged(range(first + worlds, first + worlds + block), twist=twist))
+        assert not any(verdict.kinds for verdict in verdicts), "\n".join(one.text for one in verdicts if one.kinds)
+        worlds += block
+        cancelled += sum(verdict.cut_short for verdict in verdicts)
+        yield f"{cancelled} calls were cancelled in {worlds} worlds"
 
 
 def first_catches(bugs: Iterable[str], most_seeds: int) -> dict[str, Verdict | None]:

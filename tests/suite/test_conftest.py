@@ -111,6 +111,18 @@ def test_on_three(three_nodes): pass
     assert "\n".join([*named[:2], "", "2/5 tests"]) in _run(tmp_path, text, *collect)
 
 
+def test_a_time_limit_of_a_parameter_comes_before_that_of_its_function(tmp_path: Path) -> None:
+    text = """
+import pytest
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("n", ["short", pytest.param("long", marks=pytest.mark.timeout(3600))])
+def test_limits(n, request): print(n, request.node.get_closest_marker("timeout").args)
+"""
+    said = _run(tmp_path, text)
+    assert "short (600,)" in said
+    assert "long (3600,)" in said
+
+
 def test_a_test_that_its_limit_does_not_end_ends_the_run_and_is_named_last(tmp_path: Path) -> None:
     # The limit has to fall into the test's own body, and the report of a test that it did end into the time of grace.
     options = ("timeout=5", "limit_again=1", "hang_grace=12", "filterwarnings=ignore")

@@ -31,3 +31,19 @@ async def test_room_of_a_call_whose_coroutine_was_closed_goes_to_the_next() -> N
     closed.close()
     assert await other
     assert (accumulator.used, memory.is_idle) == (0, True)
+
+
+async def test_a_record_that_would_fit_waits_behind_those_that_came_before_it() -> None:
+    """Also behind one that has room already, and has not come back to append."""
+    world = Produced(buffer_memory=10_000)
+    memory = MemoryWaiters(world.accumulator, lambda: None)
+    world.accumulator.used = 7_000
+    first = asyncio.create_task(memory.wait(4_000, 10.0))
+    await asyncio.sleep(0)
+    assert world.accumulator.has_room(100)
+    assert not memory.has_room(100)
+    world.accumulator.used = 0
+    memory.grant()
+    assert (len(memory), memory.has_room(100)) == (0, False)
+    assert await first
+    assert memory.has_room(100)

@@ -10,12 +10,14 @@ import pytest
 from aiokc import Producer
 from aiokc.client.produce import answers
 from aiokc.client.produce.sender import Sender
-from aiokc.errors import AuthorizationFailed, BufferFull, KafkaError, RecordRefused, UnsupportedVersion
+from aiokc.core.produce.failure import Cause, Failure
+from aiokc.errors import AuthorizationFailed, BufferFull, KafkaError, ProduceError, RecordRefused, UnsupportedVersion
 from aiokc.net.connection import Connection
 from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop, lose_answer
+from aiokc.types import TopicPartition
 from aiokc.wire.messages.produce import ProduceRequest
 from tests.client.virtually import Asked, virtually
 
@@ -59,6 +61,41 @@ def test_each_release_is_spoken_to_in_its_version(release: str, version: int) ->
 
     virtually(story, brokers=1, as_version=release)
     assert set(seen) == {version}
+
+
+def test_a_topic_whose_id_is_not_known_is_sent_to_by_its_name() -> None:
+    """The metadata may come from a broker that knows no ids, while a newer one leads."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            await producer.send_and_wait("t", b"v", partition=0)
+            sender = sender_of(producer)
+            (channel,) = sender._channels.values()
+            queue = sender.accumulator.queue(TopicPartition("t", 0))
+            assert channel.connection is not None
+            assert sender._version(channel.connection, [queue]) == 13
+            queue.topic_id = None
+            assert sender._version(channel.connection, [queue]) == 12
+
+    virtually(story, brokers=1)
+
+
+def test_pauses_begin_anew_once_it_goes_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, retry_backoff_ms=100) as producer:
+            await producer.send_and_wait("t", b"v", partition=0)
+            sender = sender_of(producer)
+            (channel,) = sender._channels.values()
+            for pauses in (channel.backoff, sender._search_pauses):
+                for _ in range(8):
+                    pauses.next()
+                assert pauses.next() > 0.5
+            channel.connection = None
+            await producer.send_and_wait("t", b"v", partition=0)
+            for pauses in (channel.backoff, sender._search_pauses):
+                assert pauses.next() < 0.2
+
+    virtually(story, brokers=1)
 
 
 def test_a_codec_that_a_broker_does_not_know_fails_the_record_and_says_so() -> None:
@@ -165,6 +202,30 @@ def test_if_the_producer_is_refused_what_waits_fails_too() -> None:
         with pytest.raises(AuthorizationFailed):
             await producer.send("t", b"")
         await producer.stop()
+
+    virtually(story, brokers=1)
+
+
+def test_an_await_that_is_cancelled_just_before_the_outcome_keeps_it_from_nobody() -> None:
+    """Its future is cancelled by then, and its task has not heard of that yet."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            await producer.partitions_for("t")
+            cluster.intercept(ApiKey.PRODUCE, drop())
+            delivery = await producer.send("t", b"v", partition=0)
+
+            async def told() -> None:
+                await delivery
+
+            cancelled, waits = asyncio.create_task(told()), asyncio.create_task(told())
+            await asyncio.sleep(1.0)
+            cancelled.cancel()
+            sender_of(producer).end(Failure(Cause.CLOSED))
+            with pytest.raises(ProduceError, match="stopped"):
+                await waits
+            assert (await asyncio.wait([cancelled]))[0] == {cancelled}
+            assert cancelled.cancelled()
 
     virtually(story, brokers=1)
 

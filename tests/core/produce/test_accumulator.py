@@ -464,6 +464,19 @@ def test_a_new_topic_of_the_name_begins_with_sequence_0() -> None:
     assert (batch.identity.epoch, batch.sequence) == (0, 0)
 
 
+def test_what_the_old_topic_still_stores_does_not_count_in_the_new_one() -> None:
+    world = Produced()
+    world.topic_id = UUID(int=1)
+    world.append()
+    in_flight = world.send_one()
+    world.topic_id = UUID(int=2)
+    assert world.ready() == {}
+    world.answer(in_flight)
+    world.append()
+    batch = world.send_one()
+    assert (batch.identity.epoch, batch.sequence) == (1, 0)
+
+
 def test_a_topic_that_is_gone_is_waited_for() -> None:
     world = Produced()
     world.append()

@@ -384,6 +384,20 @@ def test_parts_are_split_again_down_to_single_records() -> None:
     assert world.accumulator.queues.unanswered == world.accumulator.used == 0
 
 
+def test_a_split_may_take_more_memory_than_there_is_and_nothing_is_appended_before_there_is_room() -> None:
+    """Each part counts with what describes a batch, as it takes that memory."""
+    world = Produced(batch_size=4_000, buffer_memory=5_000)
+    batch = world.append_all([bytes(900)] * 4)
+    assert world.accumulator.used <= 5_000
+    world.send()
+    world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    assert world.accumulator.used == sum(part.size + BATCH_COST for part in world.queue().waiting) > 5_000
+    assert not world.accumulator.has_room(0)
+    for _ in batch.parts:
+        world.answer(world.send_one())
+    assert world.accumulator.used == 0
+
+
 def test_parts_are_smaller_also_where_compression_makes_records_longer() -> None:
     """A part with all records of the batch would be refused like the batch, and split again, without end."""
     world = Produced(batch_size=1_000, codec=Codec.GZIP)
@@ -426,6 +440,17 @@ def test_who_waits_for_a_record_of_a_split_batch_waits_for_its_part() -> None:
         assert (at, f"called for {index}") in part.callbacks
         seen += [part]
     assert (batch.waiting, batch.callbacks) == ({}, [])
+
+
+def test_who_watches_records_of_a_split_batch_watches_its_parts() -> None:
+    """Else flush() would raise a failure that is about to be seen."""
+    world = Produced(batch_size=10_000)
+    batch = world.append_all([bytes(400)] * 4)
+    batch.watch("somebody", 1, 2)
+    world.send()
+    world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    assert len(batch.parts) > 1
+    assert [part._seen()[at] for part, at in map(batch.find, range(4))] == [0, 1, 1, 0]
 
 
 def test_a_batch_that_may_be_stored_is_not_split() -> None:

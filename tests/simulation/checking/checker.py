@@ -19,7 +19,8 @@ stuck, leak, error   reported by the world itself
 A recreated topic is a new incarnation: each record belongs to the incarnation whose log has it, a new incarnation is
 read from its beginning, and offsets of an older one do not count for it. Members need not read deleted records. Who was
 assigned a partition by its topic id (KIP-848) does not own it in a new incarnation. A coordinator that assigns by id
-does not wait for those who hold the partition of the old one by name: both may read the new one for a while.
+does not wait for those who hold the partition of the old one by name: both may read the new one for a while. Nor does
+it wait for those whose partitions it has forgotten: see Upgraded.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from .history import (
     Sought,
     Uncertain,
     Unclaimed,
+    Upgraded,
 )
 
 #: How long a member may be out of the group without knowing it: the time to be cut off, and to find out.
@@ -93,6 +95,7 @@ class _Claim:
     fresh: bool = True  # no record has been delivered yet
     by_id: bool = False  # it holds in one incarnation only
     is_of_former: bool = False  # it was made by name, and for an incarnation that was deleted since
+    is_forgotten: bool = False  # the coordinator knew nothing of it when it began to assign by itself
 
 
 @dataclass(slots=True, eq=False)
@@ -180,6 +183,10 @@ class Checker:
                 self._disowned[event.member] = 0
             case Replaced():
                 self._replaced += 1
+            case Upgraded():
+                for tp, partition in self._partitions.items():
+                    for claim in partition.claims.values():
+                        claim.is_forgotten = tp not in event.known.get(claim.member, ())
             case Disowned():
                 self._disowned[event.member] += 1
             case CommitStored():
@@ -261,11 +268,15 @@ class Checker:
         for other in newer:
             where = f"{event.member} got {event.partition} at {event.records[0][0]}, and {other.member} owns it"
             is_joining = event.member in self._joining and not self._cooperative
-            may_overlap = self._has_ids and claim.is_of_former
+            may_overlap = self._may_overlap(claim)
             if (self._generation[event.member] >= self._generation[other.member] or is_joining) and not may_overlap:
                 self._found("double owner", where)
             elif self._at - other.since > ZOMBIE_SECONDS:
                 self._found("zombie", f"{where} for {self._at - other.since:.1f} s")
+
+    def _may_overlap(self, claim: _Claim) -> bool:
+        """Whether the coordinator may give the partition to another member before this one has given it up."""
+        return claim.is_forgotten or (self._has_ids and claim.is_of_former)
 
     def _handle(self, event: Handled) -> None:
         partition = self._read.get((event.member, event.partition), self._partitions[event.partition])
@@ -307,7 +318,7 @@ class Checker:
             for (member, generation), assigned in self._assigned.items()
         )
         claim = partition.claims.get(event.member)
-        may_overlap = self._has_ids and claim is not None and claim.is_of_former
+        may_overlap = claim is not None and self._may_overlap(claim)
         # What a member that stopped in the middle of a call has claimed may still stand: that is an older claim.
         others = [other for member, other in partition.claims.items() if member != event.member]
         is_last = not others or (claim is not None and all(other.since < claim.since for other in others))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -63,6 +63,17 @@ class Handled:
 @dataclass(frozen=True, slots=True)
 class Replaced:
     """An empty group was replaced by one of the other protocol: its generations begin at 1 again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """A classic group with members became one of the consumer protocol. ``known``: what its coordinator says they have.
+
+    A rebalance that begins before the leader of the last one has assigned makes a coordinator forget what all members
+    have. In a classic group the next leader hears of it from the members. Here the coordinator assigns, and at once.
+    """
+
+    known: Mapping[str, frozenset[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +198,7 @@ Event: TypeAlias = (
     | Crashed
     | Joining
     | Replaced
+    | Upgraded
     | Assigned
     | Disowned
     | CommitStored

@@ -28,6 +28,7 @@ from .history import (
     Sought,
     Uncertain,
     Unclaimed,
+    Upgraded,
 )
 
 T = TopicPartition("t", 0)
@@ -201,6 +202,18 @@ def test_a_cooperative_member_commits_what_was_taken_away_until_it_has_another_o
     assert kinds(*stopped_in_the_middle, committed, cooperative=True) == []
     never_had_it: list[Event] = [Claimed("m", T), got("m", 0), Handled("m", T, 1), Assigned("m", 2, NOTHING)]
     assert kinds(*never_had_it, committed, cooperative=True) == ["zombie commit"]
+
+
+def test_a_coordinator_that_forgot_what_a_member_has_does_not_wait_for_it() -> None:
+    begun = [*owned("m", 1), got("m", 0), Handled("m", T, 1), Joining("m")]
+    taken: list[Event] = [Assigned("m", 2, NOTHING), Claimed("n", T), CommitStored("m", 2, T, 1)]
+    assert kinds(*begun, Upgraded({"m": NOTHING}), *taken, cooperative=True) == []
+    assert kinds(*begun, Upgraded({}), *taken, cooperative=True) == []
+    assert kinds(*begun, Upgraded({"m": MINE}), *taken, cooperative=True) == ["zombie commit"]
+    given_up: list[Event] = [Unclaimed("m", T), *taken]
+    assert kinds(*begun, Upgraded({"m": NOTHING}), *given_up, cooperative=True) == ["zombie commit"]
+    begun_again: list[Event] = [*begun, Upgraded({"m": NOTHING}), Upgraded({"m": MINE})]
+    assert kinds(*begun_again, *taken, cooperative=True) == ["zombie commit"]
 
 
 def got_anew(member: str, *offsets: int) -> Delivered:

@@ -13,6 +13,8 @@ from aiokc.core.group.events import Effect, IdentityLost
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.groups.classic.group import ClassicGroup
+from aiokc.testing.groups.consumer.conversions import Conversions
 from aiokc.testing.groups.consumer.group import ConsumerGroup
 from aiokc.testing.groups.consumer.members import ConsumerMember, MemberState
 from aiokc.testing.groups.consumer.memberships import Memberships
@@ -38,6 +40,7 @@ from ..checking.history import (
     Joining,
     Replaced,
     Unclaimed,
+    Upgraded,
     replaced,
 )
 
@@ -48,6 +51,7 @@ def observed(history: History) -> Iterator[None]:
     with (
         _claims_observed(history),
         _answers_observed(history),
+        _upgrades_observed(history),
         _revocations_observed(history),
         _fences_observed(history),
     ):
@@ -90,6 +94,24 @@ def _answers_observed(history: History) -> Iterator[None]:
         return response
 
     with replaced(Exchange, "handle", handle):
+        yield
+
+
+@contextmanager
+def _upgrades_observed(history: History) -> Iterator[None]:
+    original = Conversions._upgraded
+
+    def upgraded(self: Conversions, group: ClassicGroup) -> ConsumerGroup:
+        converted = original(self, group)
+        known: dict[str, frozenset[TopicPartition]] = {}
+        for member in converted.members.values():
+            named = ((self._topics.name_of(topic_id), index) for topic_id, index in member.holding.partitions)
+            held = frozenset(TopicPartition(name, index) for name, index in named if name is not None)
+            known[member.client_id] = known.get(member.client_id, frozenset()) | held
+        history.add(Upgraded(known))
+        return converted
+
+    with replaced(Conversions, "_upgraded", upgraded):
         yield
 
 

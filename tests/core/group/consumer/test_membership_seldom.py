@@ -1,0 +1,46 @@
+"""The machine of the consumer protocol in rare moments: slow answers, words of a former membership, two ids."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aiokc.core.group.consumer.events import MemberHeartbeat
+from aiokc.core.group.events import Assign, IdentityLost, RevocationDone, Unpolled
+
+from .consumer_member import ID, INTERVAL, NEW_ID, T0, Member, ids, only
+
+
+def test_the_interval_runs_from_the_heartbeat_not_from_its_answer() -> None:
+    """A coordinator that takes long to answer would else see the heartbeats of its members ever more seldom."""
+    member = Member().stable(0)
+    member.wait(INTERVAL)
+    member.now += 2.0
+    assert member.answer(2) == []
+    assert member.wait(INTERVAL - 2.1) == []
+    only(MemberHeartbeat, member.wait(0.1))
+
+
+def test_the_thread_that_left_for_a_former_membership_has_not_left_for_this_one() -> None:
+    member = Member().stable(0)
+    former = member.machine.member
+    member.wait(INTERVAL)
+    lost = member.feed(IdentityLost(member.beat, "gone", keep_member_id=True))
+    assert lost
+    member.feed(RevocationDone(member.machine._step))
+    member.answer(5, ids(0))
+    member.settled(5)
+    assert member.feed(Unpolled(former)) == []
+    assert member.machine.in_group
+    assert member.feed(Unpolled(replace(former, generation_id=5))) != []
+
+
+def test_of_two_topic_ids_with_one_name_the_newer_one_waits_for_the_end_of_the_older_one() -> None:
+    """A coordinator assigns a recreated topic before it takes away the one that was deleted."""
+    member = Member().stable(0)
+    member.wait(INTERVAL)
+    assert not [one for one in member.answer(3, ids(0) | ids(0, topic_id=NEW_ID)) if isinstance(one, Assign)]
+    assert member.machine._holdings.topic_ids == {T0: ID}
+    member.settled(3)
+    member.wait(INTERVAL)
+    assign = only(Assign, member.revoked(member.answer(4, ids(0, topic_id=NEW_ID))))
+    assert (assign.partitions, assign.topic_ids) == ((T0,), {T0: NEW_ID})
