@@ -200,7 +200,7 @@ class Application:
         assert self.producer is not None
         accumulator, limit = self.producer._runtime.accumulator, self.plan.options["buffer_memory"]
         # A batch that is split while memory is full takes more than before: a batch costs something beside its records.
-        split = sum(len(batch.number) > 1 for queue in accumulator.active for batch in queue.snapshot())
+        split = sum(len(batch.number) > 1 for queue in accumulator.queues.active for batch in queue.snapshot())
         if accumulator.used > limit + split * accumulator.cost(0):
             text = f"{self.plan.name}: {accumulator.used} bytes, {split} parts of batches, buffer_memory is {limit}"
             self.history.add(Failure("memory", text))
