@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.core.fetch.record_sequence import PureParts
-from aiokc.native import untrack
 from aiokc.records import NewRecord, encode_batch
 from aiokc.types import TopicPartition
 
@@ -136,12 +135,12 @@ def test_a_sequence_of_spans_is_none_of_the_collectors_business() -> None:
 def test_what_is_untracked_is_freed_with_its_last_reference() -> None:
     one, number = TopicPartition("t", 0), 5
     assert gc.is_tracked(one)
-    untrack([one, number, "text", one])
+    extension.untrack([one, number, "text", one])
     assert not gc.is_tracked(one)
     node = Node()
     gone = ref(node)
-    untrack(iter([node]))
+    extension.untrack(iter([node]))
     del node
     assert gone() is None
     with pytest.raises(TypeError):
-        untrack(1)  # type: ignore[arg-type]
+        extension.untrack(1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from aiokc.client.produce import sender
+from aiokc.client.produce import answers
 from aiokc.client.produce.memory import MemoryWaiters
 from aiokc.client.produce.outcomes import Outcomes
 from aiokc.client.produce.sender import Sender
@@ -255,7 +255,7 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
     "the bytes of another batch": _bug(
         "lost, duplicate, contents", (ProducerBatch, "frame", _send_the_bytes_of_another), first=1
     ),
-    "take silence for success": _bug("lost", (sender, "unanswered", _take_silence_for_success)),
+    "take silence for success": _bug("lost", (answers, "unanswered", _take_silence_for_success)),
     "never maybe": _bug("ghost", (Failure, "maybe", _never_maybe), first=10),
     "await after the append": _bug("ghost", (Appending, "send", _await_after_the_append), impatient=True),
     "keep what was granted": _bug("leak", (MemoryWaiters, "wait", _keep_what_was_granted), impatient=True),
