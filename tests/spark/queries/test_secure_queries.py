@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from itertools import count
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from aiokc.testing import Certificates, Cluster, IdP, TokenRules
@@ -21,7 +19,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
 
 BOTH = ("kafka", "aiokc")
 RECORDS = 300
-START_SECONDS = 120  # in which a stream is made anew where Spark has given up on its Python process
 CANARY = "canary-7f3a"
 _OIDC = "org.apache.kafka.common.security.oauthbearer"
 
@@ -55,25 +52,12 @@ def stream(spark: SparkSession, source: str, options: Mapping[str, str], folder:
 
 
 def stream_on_every_spark(spark: SparkSession, options: Mapping[str, str], folder: Path) -> list[Row]:
-    """Do as ``stream`` with aiokc. Before 4.2, Spark knows neither a limit nor an end of a stream in Python.
-
-    Spark gives the Python process that plans a stream 10 s to start, which no option changes. On a busy machine that is
-    not enough: the query has read nothing then, and is made anew.
-    """
-    latest = time.monotonic() + START_SECONDS
-    for attempt in count():
-        try:
-            return _stream(spark, options, folder / f"every-{attempt}", f"rows_{folder.name.replace('-', '_')}")
-        except StreamingQueryException as error:
-            if "Python worker failed to connect back" not in str(error) or time.monotonic() > latest:
-                raise
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _stream(spark: SparkSession, options: Mapping[str, str], checkpoint: Path, name: str) -> list[Row]:
+    """Do as ``stream`` with aiokc. Before 4.2, Spark knows neither a limit nor an end of a stream in Python."""
     rows = spark.readStream.format("aiokc").options(**options, startingOffsets="earliest").load()
-    writer = rows.writeStream.format("memory").queryName(name)
-    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    name = f"rows_{folder.name.replace('-', '_')}"
+    query = (
+        rows.writeStream.format("memory").queryName(name).option("checkpointLocation", str(folder / "every")).start()
+    )
     try:
         query.processAllAvailable()
         return spark.table(name).collect()

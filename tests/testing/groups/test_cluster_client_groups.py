@@ -91,7 +91,8 @@ class Group:
     [
         ConfluentMember,
         pytest.param(CooperativeMember, marks=pytest.mark.long),
-        KafkaPythonMember,
+        # Its close() takes back a connection that is just being made, and leaves the socket to the garbage collector.
+        pytest.param(KafkaPythonMember, marks=pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")),
         AiokafkaMember,
         AiokcMember,
     ],
