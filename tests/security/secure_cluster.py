@@ -38,8 +38,8 @@ class SecureCluster:
     def __init__(self, certificates: CertificateFiles, tokens: TokenMaker) -> None:
         self.certificates = certificates
         self.tokens = tokens
-        self.passwords = {"alice": "alice-secret"}
-        self.scram_passwords = {"alice": "alice-scram"}
+        self.passwords = {"alice": "alice-secret", "bob": "bob-secret"}
+        self.scram_passwords = {"alice": "alice-scram", "bob": "bob-scram"}
         self.session_seconds = _SESSION_SECONDS  # on the listener SHORT
         own = {
             "BADNAME": certificates.wrong_name,
@@ -62,11 +62,11 @@ class SecureCluster:
             listeners=listeners,
             tls=_Files(certificates),
             sasl={
-                "alice": {
-                    "PLAIN": "alice-secret",
-                    "SCRAM-SHA-256": "alice-scram",
-                    "SCRAM-SHA-512": "alice-scram",
+                user: {
+                    "PLAIN": password,
+                    **dict.fromkeys(("SCRAM-SHA-256", "SCRAM-SHA-512"), self.scram_passwords[user]),
                 }
+                for user, password in self.passwords.items()
             },
             tokens=TokenRules(idp=_Issuer(tokens), audience=AUDIENCE, clock_skew=CLOCK_SKEW),
             group_min_session_timeout_ms=500,

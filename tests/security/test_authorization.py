@@ -15,7 +15,7 @@ from aiokc import Client, Consumer, Producer, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed
 
-from .actors.members import SECONDS, committed, read
+from .actors.members import SECONDS, committed, read, read_after
 from .actors.places import Place, place
 
 __all__ = ["place"]
@@ -30,16 +30,6 @@ async def refused(consumer: Consumer[Any, Any]) -> AuthorizationFailed:
     return raised.value
 
 
-async def read_when_allowed(consumer: Consumer[Any, Any], count: int) -> list[bytes | None]:
-    """Read on; ignore refusals that the consumer got before the change."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            try:
-                return await read(consumer, count)
-            except AuthorizationFailed:
-                pass
-
-
 async def test_a_topic_that_is_forbidden_and_then_allowed(place: Place, topic_name: str) -> None:
     """The error names the topic and the right that is missing. The consumer lives on, and reads once it may."""
     place.new_topic(topic_name)
@@ -49,7 +39,7 @@ async def test_a_topic_that_is_forbidden_and_then_allowed(place: Place, topic_na
         assert error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert topic_name in str(error)
         place.grant("TOPIC", topic_name)
-        assert await read_when_allowed(consumer, 2) == [b"0", b"1"]
+        assert await read_after(AuthorizationFailed, consumer, 2) == [b"0", b"1"]
         await consumer.commit()
         assert await committed(consumer, topic_name) == 2
 
@@ -80,9 +70,9 @@ async def test_a_topic_that_is_forbidden_while_it_is_read_leaves_its_neighbour_a
         assert kept not in str(error)
         place.produce(lost, b"2")
         place.produce(kept, b"3")
-        assert await read_when_allowed(consumer, 1) == [b"3"]
+        assert await read_after(AuthorizationFailed, consumer, 1) == [b"3"]
         place.grant("TOPIC", lost)
-        assert await read_when_allowed(consumer, 1) == [b"2"]
+        assert await read_after(AuthorizationFailed, consumer, 1) == [b"2"]
 
 
 async def test_a_group_that_is_forbidden(place: Place, topic_name: str) -> None:
@@ -97,7 +87,7 @@ async def test_a_group_that_is_forbidden(place: Place, topic_name: str) -> None:
         consumer.unsubscribe()
         place.grant("GROUP", topic_name)
         consumer.subscribe([topic_name])
-        assert await read_when_allowed(consumer, 2) == [b"0", b"1"]
+        assert await read_after(AuthorizationFailed, consumer, 2) == [b"0", b"1"]
 
 
 async def test_a_forbidden_group_does_not_stop_consumers_that_assign(place: Place, topic_name: str) -> None:

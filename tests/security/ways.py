@@ -11,10 +11,19 @@ import pytest
 from aiokc.testing.kafka import SecureKafka
 from aiokc.testing.kafka.secure import tokens
 from aiokc.testing.kafka.secure.broker_config import LOGIN_LISTENERS, MECHANISMS
+from tests.producing import produce
 
 from .secure_cluster import SecureCluster
 
 Brokers: TypeAlias = SecureKafka | SecureCluster
+
+
+def write(brokers: Brokers, topic: str, *values: bytes) -> None:
+    """Append records to the only partition of a topic."""
+    if isinstance(brokers, SecureCluster):
+        brokers.produce(topic, *values)
+    else:
+        produce(brokers.bootstrap, topic, list(values))
 
 
 class TokenProvider:

@@ -1,5 +1,5 @@
-"""Passwords that change while consumers run, in virtual time: what calls raise, how often brokers are asked, and which
-members survive.
+"""Passwords that change while consumers and producers run, in virtual time: what calls raise, how often brokers are
+asked, and which members survive.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from aiokc import Client, Consumer
-from aiokc.errors import AuthenticationFailed
+from aiokc import Client, Consumer, Producer
+from aiokc.errors import AuthenticationFailed, KafkaError
 from aiokc.testing import Cluster
 from aiokc.wire.messages.group import JoinGroupRequest
 from aiokc.wire.messages.sasl import SaslAuthenticateRequest
@@ -118,6 +118,41 @@ def test_ten_minutes_with_a_wrong_password() -> None:
             cluster.set_password("alice", "secret")
             # One login more is possible: the group removed the member, which learns of it after the first records.
             assert set((await polled(consumer, 60.0))[0]) == {b"3", b"4"}
+
+    virtually(story, sasl={"alice": "secret"})
+
+
+def test_ten_minutes_with_a_wrong_password_of_a_producer() -> None:
+    """It too makes at most 40 attempts, however often the application sends; afterwards it goes on."""
+
+    async def story(cluster: Cluster) -> None:
+        asked, loop = asked_of(cluster), asyncio.get_running_loop()
+        async with Producer(bootstrap_servers=cluster.bootstrap, **ALICE) as producer:
+            await (await producer.send("t", b"1"))
+            cluster.set_password("alice", "another")
+            for broker in (1, 2, 3):
+                cluster.disconnect(broker)
+            begin, told = loop.time(), list[str]()
+
+            async def sent() -> bool:
+                try:
+                    await (await producer.send("t", b"2"))
+                except KafkaError as error:
+                    told.append(str(error))
+                    return False
+                return True
+
+            while loop.time() < begin + 600.0:
+                assert not await sent()
+                await asyncio.sleep(1.0)
+            assert 15 <= logins_since(asked, begin) <= 40
+            assert any("refused user 'alice'" in text for text in told), told
+            cluster.set_password("alice", "secret")
+            for _ in range(60):  # the last refusal is told once more
+                if await sent():
+                    return
+                await asyncio.sleep(1.0)
+            raise AssertionError(told[-1])
 
     virtually(story, sasl={"alice": "secret"})
 

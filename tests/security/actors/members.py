@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from aiokc import Consumer, TopicPartition
+from aiokc.errors import KafkaError
 
 SECONDS = 30.0
 
@@ -18,6 +19,16 @@ async def read(consumer: Consumer[Any, Any], count: int, *, seconds: float = SEC
             for records in (await consumer.getmany(max_records=count - len(values))).values():
                 values += [record.value for record in records]
     return values
+
+
+async def read_after(refusals: type[KafkaError], consumer: Consumer[Any, Any], count: int) -> list[Any]:
+    """Read on; ignore what is refused until the brokers know of a change."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            try:
+                return await read(consumer, count)
+            except refusals:
+                pass
 
 
 async def committed(consumer: Consumer[Any, Any], topic: str, partition: int = 0) -> int | None:

@@ -21,6 +21,11 @@ Right: TypeAlias = tuple[Resource, str, str]  # and the name, and the operation
 
 _WAY = Way("SASL", "SCRAM-SHA-512")
 _PASSWORD = "secret-of-all"
+_AS_LOCAL_KAFKA: Any = {
+    "group_min_session_timeout_ms": 500,
+    "group_consumer_heartbeat_interval_ms": 500,
+    "group_consumer_session_timeout_ms": 6_000,
+}
 
 
 class Place(ABC):
@@ -158,7 +163,5 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
         at_kafka.clear()
     else:
         users = dict.fromkeys(("root", "bob"), _PASSWORD)
-        async with Cluster(
-            brokers=1, sasl=users, acls=[], super_users=["root"], group_min_session_timeout_ms=500
-        ) as cluster:
+        async with Cluster(brokers=1, sasl=users, acls=[], super_users=["root"], **_AS_LOCAL_KAFKA) as cluster:
             yield _AtCluster(cluster)

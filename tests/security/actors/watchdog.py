@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from aiokc import Consumer
 from aiokc.config import ConsumerConfig
 from aiokc.net.blocking import BlockingConnection
-from aiokc.net.options import Route
+from aiokc.net.options import ConnectionOptions, Route
 from aiokc.net.pool import Pool
 from aiokc.wire.messages.discovery import MetadataRequest
 
+SECONDS = 20.0
+
+
+class Connecting:
+    """Opens such connections, when it is called. `options` has the TLS contexts and the credentials of the client."""
+
+    def __init__(self, route: Route, options: ConnectionOptions) -> None:
+        self._route = route
+        self.options = options
+
+    async def __call__(self) -> BlockingConnection:
+        return await asyncio.to_thread(BlockingConnection.open, self._route, self.options, timeout=10)
+
 
 @asynccontextmanager
-async def of_the_watchdog(**options: Any) -> AsyncIterator[Callable[[], Awaitable[BlockingConnection]]]:
+async def of_the_watchdog(**options: Any) -> AsyncIterator[Connecting]:
     """Return what opens such a connection to the only bootstrap server, as the client with these options has it.
 
     It has the TLS context and the credentials that the event loop had last.
@@ -34,7 +49,7 @@ async def of_the_watchdog(**options: Any) -> AsyncIterator[Callable[[], Awaitabl
             await pool.options.tls.get()
         if pool.options.credentials is not None:
             await pool.options.credentials.login(host)
-        yield lambda: asyncio.to_thread(BlockingConnection.open, route, pool.options, timeout=10)
+        yield Connecting(route, pool.options)
     finally:
         await pool.aclose()
 
@@ -45,3 +60,17 @@ async def ask(connection: BlockingConnection) -> int:
         connection.request, MetadataRequest, lambda _: MetadataRequest(topics=[]), timeout=10
     )
     return len(found.brokers)
+
+
+def block_until_heard(consumer: Consumer[Any, Any], kind: type[object]) -> None:
+    """Block the event loop, as a handler may, until the watchdog has got such an answer to one of its heartbeats."""
+    membership = consumer._runtime.membership
+    assert membership is not None
+    heard = membership._driver._watchdog._heard
+    assert not heard, "of the time before"
+    end = time.monotonic() + SECONDS
+    while not any(isinstance(event, kind) for event in list(heard)):
+        assert time.monotonic() < end, (
+            f"no {kind.__name__} came, only {[type(event).__name__ for event in list(heard)]}"
+        )
+        time.sleep(0.01)

@@ -19,8 +19,7 @@ from ..actors.counting_proxy import CountingProxy
 from ..actors.members import SECONDS, read
 from ..actors.watchdog import of_the_watchdog
 from ..secure_cluster import brokers, certificates, tokens
-from ..ways import Brokers, Way
-from .test_session_over import write
+from ..ways import Brokers, Way, write
 
 __all__ = ["brokers", "certificates", "tokens"]
 

@@ -20,27 +20,19 @@ from aiokc.net.pool import Purpose
 from aiokc.testing.kafka.secure.certificate_files import CertificateFiles
 from aiokc.testing.kafka.secure.tokens import TokenMaker
 from aiokc.wire.messages.discovery import MetadataRequest
-from tests.producing import produce
 
 from ..actors.clock import clock_of_clients
 from ..actors.counting_proxy import CountingProxy
 from ..actors.members import committed, read
 from ..actors.watchdog import ask, of_the_watchdog
 from ..secure_cluster import SecureCluster, brokers, certificates, tokens
-from ..ways import Brokers, Way
+from ..ways import Brokers, Way, write
 
 __all__ = ["brokers", "certificates", "tokens"]
 
 pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(60)]
 
 SHORT = Way("SHORT", "SCRAM-SHA-256")
-
-
-def write(brokers: Brokers, topic: str, *values: bytes) -> None:
-    if isinstance(brokers, SecureCluster):
-        brokers.produce(topic, *values)
-    else:
-        produce(brokers.bootstrap, topic, list(values))
 
 
 @pytest.mark.any_loop

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from ....errors import AuthorizationFailed
 from ....wire import Response
 from ....wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from ..events import Event, SendHeartbeat
+from ..events import Event, NotNow, SendHeartbeat
 from ..machine import Question
-from .events import LEAVE, LeaveByHeartbeat, MemberAlive, MemberHeartbeat
+from .events import KEEPALIVE, LEAVE, LeaveByHeartbeat, MemberAlive, MemberHeartbeat
 from .messages import ConsumerGroup
 
 _NO_NODE: Final = -1  # no broker: so no answer here makes the loop look up its coordinator anew
@@ -39,7 +40,14 @@ class ConsumerKeepalive:
         return self.group.answered(sent, response, _NO_NODE)
 
     def after(self, answer: Event, sent: SendHeartbeat) -> SendHeartbeat:
-        """The answer may have raised the epoch: the next heartbeat of the old one would be fenced."""
+        """Return the next heartbeat.
+
+        The answer may have raised the epoch: the next heartbeat of the old one would be fenced. Where the coordinator
+        refuses the topics that ``sent`` names, the next one names none: that is accepted, and the member stays.
+        """
+        if isinstance(answer, NotNow) and isinstance(answer.error, AuthorizationFailed):
+            assert isinstance(sent, MemberHeartbeat)
+            return replace(sent, contents=KEEPALIVE)
         if isinstance(answer, MemberAlive) and answer.epoch > sent.member.generation_id:
             return replace(sent, member=replace(sent.member, generation_id=answer.epoch))
         return sent

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from ....errors import AssignmentFailed, BrokerError, MalformedResponse, MemberFenced
+from ....errors import AssignmentFailed, AuthorizationFailed, BrokerError, MalformedResponse, MemberFenced
 from ..events import (
     Assign,
     Complain,
@@ -298,7 +298,10 @@ class ConsumerMembership(MemberState):
         sent, error = event.sent, event.error
         if isinstance(sent, SendHeartbeat):
             self._is_in_doubt = self._is_in_doubt or self.state is State.JOINING
-            self._told.forget()
+            # The coordinator refuses a heartbeat for a topic that it names before it reads the rest: what it knew, it
+            # still knows. A full heartbeat would be refused until the topic is allowed, or the session over.
+            if not isinstance(error, AuthorizationFailed):
+                self._told.forget()
             self._heartbeats.failed(now)
             return [] if error is None else [Complain(error, sent)]
         return []  # the sender of a commit reports and retries it

@@ -1,0 +1,85 @@
+"""A topic that a member of a KIP-848 group may not know of: what it says next, and what its watchdog thread says."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc.core.group.consumer.events import KEEPALIVE, Contents, Interests, MemberAlive, MemberHeartbeat
+from aiokc.core.group.consumer.keepalive import ConsumerKeepalive
+from aiokc.core.group.consumer.messages import ConsumerGroup
+from aiokc.core.group.events import Complain, NotNow, Subscribed
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import ConnectionFailed
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+from .consumer_member import BACKOFF, INTERVAL, TOPICS, Member, ids, only
+
+GROUP = ConsumerGroup(group_id="g", max_poll_interval_ms=300_000)
+MORE = TOPICS | {"forbidden"}
+
+
+def forbidden(sent: MemberHeartbeat) -> NotNow:
+    event = GROUP.refusal(sent, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1)
+    assert isinstance(event, NotNow)
+    return event
+
+
+@pytest.fixture
+def member() -> Member:
+    member = Member().stable(0)
+    member.wait(INTERVAL)
+    return member
+
+
+def said(member: Member) -> Contents:
+    return only(MemberHeartbeat, member.wait(2 * BACKOFF)).contents
+
+
+def test_what_the_coordinator_knows_is_not_in_doubt(member: Member) -> None:
+    """It refuses a heartbeat for a name in it, before all else. A full one would be refused again and again."""
+    assert member.beat.contents == KEEPALIVE
+    only(Complain, member.feed(forbidden(member.beat)))
+    assert said(member) == KEEPALIVE
+
+
+def test_a_subscription_that_is_refused_is_said_again_and_no_more(member: Member) -> None:
+    member.answer(2)
+    member.feed(Subscribed(MORE))
+    member.feed(forbidden(member.beat))
+    assert said(member) == Contents(Interests(MORE))
+    member.feed(Subscribed(TOPICS))
+    member.feed(forbidden(member.beat))
+    member.wait(INTERVAL)
+    assert member.beat.contents == KEEPALIVE
+
+
+def test_what_is_in_doubt_before_stays_so(member: Member) -> None:
+    member.feed(NotNow(member.beat, ConnectionFailed("broker 1: gone")))
+    assert said(member).is_full
+    member.feed(forbidden(member.beat))
+    assert said(member).is_full
+
+
+# The watchdog thread
+
+
+def test_a_heartbeat_of_the_watchdog_that_is_refused_is_followed_by_one_without_names(member: Member) -> None:
+    keepalive, plan = ConsumerKeepalive(GROUP), member.machine.plan
+    assert plan is not None
+    first = plan.heartbeat
+    assert isinstance(first, MemberHeartbeat)
+    assert first.contents == Contents(Interests(TOPICS), ids(0), is_full=True)
+
+    second = keepalive.after(forbidden(first), first)
+    assert isinstance(second, MemberHeartbeat)
+    assert (second.member, second.contents) == (first.member, KEEPALIVE)
+
+    request = keepalive.heartbeat(second)
+    built = request.build(1)
+    assert isinstance(built, ConsumerGroupHeartbeatRequest)
+    assert built.subscribed_topic_names is None
+    alive = request.event(ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=3, heartbeat_interval_ms=5000))
+    assert isinstance(alive, MemberAlive)
+    third = keepalive.after(alive, second)
+    assert isinstance(third, MemberHeartbeat)
+    assert (third.member.generation_id, third.contents) == (3, KEEPALIVE)
