@@ -31,6 +31,7 @@ class ProducerOptions(ClusterOptions, total=False):
 
     acks: Acks
     enable_idempotence: bool
+    enable_renumbering: bool
     transactional_id: str | None
     transaction_timeout_ms: int
     delivery_timeout_ms: int
@@ -63,6 +64,9 @@ class ProducerConfig(ClusterConfig):
                            leader has it (1), or once it is written to the socket (0: then no offset is known)
     enable_idempotence     a record that is sent again is stored once, and records keep their order (KIP-98). It needs
                            acks="all"; with other acks it must be switched off by name, while Java drops it silently
+    enable_renumbering     a record that may be stored, and whose place in the order of its partition was lost, is sent
+                           again in another epoch (KIP-360), and may then be stored twice. False: it fails, with
+                           ``persisted`` "maybe"
     transactional_id       makes the producer transactional: at one time, one producer with this id may write
     delivery_timeout_ms    how long a record may take from its append to its acknowledgement: what ends retrying
                            (KIP-91). At least linger_ms + request_timeout_ms
@@ -84,6 +88,7 @@ class ProducerConfig(ClusterConfig):
 
     acks: Acks = "all"
     enable_idempotence: bool = True
+    enable_renumbering: bool = True
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
     delivery_timeout_ms: int = 120_000

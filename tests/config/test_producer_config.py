@@ -45,6 +45,7 @@ def test_defaults_are_those_of_the_java_client() -> None:
         ({"acks": 1}, "acks=1 needs enable_idempotence=False, said by name"),
         ({"acks": 0, "transactional_id": "t"}, "acks=0 has no meaning with a transactional_id"),
         ({"enable_idempotence": False, "transactional_id": "t"}, "transactional_id needs enable_idempotence=True"),
+        ({"enable_renumbering": 0}, "enable_renumbering must be bool, not int"),
         ({"transactional_id": ""}, "transactional_id must not be empty"),
         ({"transactional_id": "\ud800"}, "is not Unicode text"),
         ({"transaction_timeout_ms": 0}, "transaction_timeout_ms=0 must be at least 1"),

@@ -14,6 +14,7 @@ import anyio
 
 from ...config import ClientConfig, IsolationLevel
 from ...core.backoff import retry_backoff
+from ...core.cluster.leader_hints import denies_leadership
 from ...core.cluster.snapshot import Cluster, known_error
 from ...error_codes import ErrorCode
 from ...errors import (
@@ -170,8 +171,11 @@ class OffsetLister:
                 node_id, ListOffsetsRequest, make, timeout=min(timeout, self._config.request_timeout_ms / 1e3)
             )
         except KafkaError as error:
+            if may_pass(error):
+                self._metadata.disprove_leader(node_id)
             return Answer({}, dict.fromkeys(asked, error))
         answer = Answer({}, {})
+        denied: set[TopicPartition] = set()
         for tp, error_code, offset in read_offsets(response):
             if not error_code:
                 answer.found[tp] = offset
@@ -180,6 +184,10 @@ class OffsetLister:
             else:
                 what = f"listing offsets of {tp} at broker {node_id}"
                 answer.errors[tp] = broker_error(error_code, what, needs="DESCRIBE")
+                if denies_leadership(error_code):
+                    denied.add(tp)
+        if denied:
+            self._metadata.disprove_leader(node_id, denied)
         return answer
 
     def _request(self, asked: Asked, isolation_level: IsolationLevel) -> ListOffsetsRequest:

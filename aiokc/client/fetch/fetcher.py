@@ -432,10 +432,15 @@ class Fetcher:
         backoff = self._backoffs.get(plan.node_id)
         if backoff is None:
             backoff = self._backoffs[plan.node_id] = self._new_backoff()
+        self._metadata.disprove_leader(plan.node_id)
         for target in self._planner.wanted(plan.node_id):
             position = self._subscription.get(target.tp, target.token)
-            if position is not None and position.read_replica == plan.node_id:
+            if position is None:
+                continue
+            if position.read_replica == plan.node_id:
                 self._subscription.read_from(target.tp, None)  # the leader may be well (KIP-392)
+            elif (leader := self._metadata.cluster.leader(target.tp)) is None or leader.node_id != plan.node_id:
+                self._subscription.touch(target.tp)  # only a response had named this broker as its leader
         self._planner.rest(plan.node_id, asyncio.get_running_loop().time() + backoff.next())
         self._metadata.request_update()
 

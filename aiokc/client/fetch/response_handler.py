@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from ...config import ClientConfig
+from ...core.cluster.leader_hints import denies_leadership
 from ...core.cluster.snapshot import NewLeader
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
@@ -69,7 +70,7 @@ class FetchResponseHandler:
         time_slice = TimeSlice()
         time_slice.begins()
         heard_at = self._clock()
-        moved = self._learn_leaders(answers, response)
+        moved = self._learn_leaders(answers, response, plan.node_id)
         later: list[TopicPartition] = []
         size, goes_on = 0, False
         for target, data in answers:
@@ -125,24 +126,29 @@ class FetchResponseHandler:
         return end is not None and self._buffer.frontier(tp, position)[0] < end
 
     def _learn_leaders(
-        self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse
+        self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse, node_id: int
     ) -> set[TopicPartition]:
         """Take over the leaders that the response names (KIP-951); return the partitions that have a new leader by it.
 
-        These are fetched from their new leaders at once; a refresh of the metadata is requested as well.
+        These are fetched from their new leaders at once; a refresh of the metadata is requested as well. Where broker
+        ``node_id`` says that it is no leader, and only a response has named it, the metadata count again.
         """
+        refused = [(target, data) for target, data in answers if data.error_code]
         leaders = {
             target.tp: NewLeader(data.current_leader.leader_id, data.current_leader.leader_epoch, target.topic_id)
-            for target, data in answers
-            if data.current_leader is not None and data.error_code
+            for target, data in refused
+            if data.current_leader is not None
         }
-        if not leaders:
-            return set()
-        self._metadata.request_update()
-        nodes = response.node_endpoints
-        return self._metadata.learn_leaders(
-            leaders, {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in nodes}
-        )
+        moved: set[TopicPartition] = set()
+        if leaders:
+            self._metadata.request_update()
+            nodes = response.node_endpoints
+            moved = self._metadata.learn_leaders(
+                leaders, {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in nodes}
+            )
+        if denied := {target.tp for target, data in refused if denies_leadership(data.error_code)} - moved:
+            self._metadata.disprove_leader(node_id, denied)
+        return moved
 
     def _apply(self, answer: Answer, position: PartitionPosition, node_id: int, heard_at: float) -> bool:
         """Do what the answer about one partition means; return False if it is to be fetched again after a pause."""

@@ -26,7 +26,7 @@ class ProducerIds(PlainSession):
 
     def __init__(self, config: ProducerConfig, pool: Pool, random: Random, *, changed: Callable[[], None]) -> None:
         """``changed`` is called when there is an identity, or when there will never be one."""
-        super().__init__(idempotent=config.enable_idempotence)
+        super().__init__(idempotent=config.enable_idempotence, renumbers_unclear=config.enable_renumbering)
         self._config, self._pool, self._random = config, pool, random
         self._changed = changed
         self._wanted = Signal()

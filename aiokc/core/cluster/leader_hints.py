@@ -3,9 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
+from ...error_codes import ErrorCode
 from ...types import Broker, TopicPartition
 from .snapshot import Cluster, NewLeader, with_leaders
+
+# Not OFFSET_NOT_AVAILABLE: so answers a leader that was elected a moment ago.
+_DENIALS: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+
+def denies_leadership(code: int) -> bool:
+    """Whether a broker says by this error code that, as far as it knows, it does not lead the partition."""
+    return code in _DENIALS
 
 
 class LeaderHints:

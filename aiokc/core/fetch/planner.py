@@ -196,7 +196,8 @@ class FetchPlanner:
                 self._pending.update(dict.fromkeys(self._concerned(cluster)))
             self._cluster = cluster
             for node_id in self._nodes.keys() - cluster.brokers.keys():
-                del self._nodes[node_id]
+                gone = self._nodes.pop(node_id)
+                self._pending.update(dict.fromkeys((*gone.unbuffered, *gone.ahead)))
         self._pending.update(dict.fromkeys(self._subscription.take_touched()))
         self._pending.update(dict.fromkeys(self._buffer.take_touched()))
         pending = self._pending

@@ -222,6 +222,8 @@ class RecordAccumulator:
             may_go_on = queue.resolve(session)
             if queue.renumbered > renumbered:
                 ready.renumbered.append(queue.tp)
+            if queue.given_up:
+                self._fail_given_up(queue)
             if not may_go_on or not queue.waiting:
                 continue
             leader = None if topic is None else topic.partitions.get(queue.tp.partition)
@@ -240,6 +242,12 @@ class RecordAccumulator:
         self._expires_at = oldest + options.delivery_timeout
         self._look_at = min(look_at, self._expires_at)
         return ready._replace(look_at=self._look_at)
+
+    def _fail_given_up(self, queue: PartitionQueue) -> None:
+        """The partition has begun anew without some batches: sent again, they might be stored twice."""
+        given_up, queue.given_up = queue.given_up, []
+        for batch in given_up:
+            self.fail(queue, batch, Failure(Cause.UNCLEAR, batch.last_code, batch.last_text))
 
     def _learn_topic_id(self, queue: PartitionQueue, topic_id: UUID | None) -> None:
         """The metadata name the topic's id: where it is another one, what was appended for the old topic fails (A18).

@@ -37,6 +37,7 @@ class Cause(Enum):
     EXPIRED = auto()  #: delivery_timeout_ms was over
     ABORTED = auto()  #: the transaction was aborted before the batch was sent (KIP-654)
     CLOSED = auto()  #: the producer was stopped before the batch was answered
+    UNCLEAR = auto()  #: it may be stored, its sequence was lost, and enable_renumbering is off
     RECREATED = auto()  #: the topic was deleted, and another one of its name created (KIP-516)
     BROKEN = auto()  #: an error ended the producer's background; ``error`` is that error
 
@@ -75,6 +76,12 @@ class Failure:
             case Cause.EXPIRED:
                 why = f"not acknowledged within delivery_timeout_ms; the last attempt: {last}"
                 return DeliveryTimedOut(why, topic=topic, partition=partition, persisted=persisted)
+            case Cause.UNCLEAR:
+                why = (
+                    "it may be stored, and its place in the partition was lost: with enable_renumbering=False it is "
+                    f"not sent again; the last attempt: {last}"
+                )
+                return ProduceError(why, topic=topic, partition=partition, persisted=persisted)
             case Cause.ABORTED:
                 what = "not sent" if persisted == "no" else "sent, and not acknowledged"
                 why = f"{what}: the transaction was aborted"

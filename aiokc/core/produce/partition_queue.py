@@ -23,11 +23,13 @@ class PartitionQueue:
 
     ``lost_sequence``: a numbered batch of it will never be acknowledged, or its broker counts otherwise than we do. So
     no batch is sent until those in flight are answered; then the partition begins anew under another identity (S8).
-    ``unresolved``: the same may be so: a batch expired that was sent, and its answer is still due (A9).
+    ``unresolved``: the same may be so: a batch expired that was sent, and its answer is still due (A9). ``given_up``
+    are batches that may be stored and that the session does not number anew: whoever calls ``resolve`` fails them.
     """
 
     __slots__ = (
         "begun_anew",
+        "given_up",
         "in_flight",
         "leader",
         "leader_epoch",
@@ -51,6 +53,7 @@ class PartitionQueue:
         self.sequences = Sequences()
         self.lost_sequence = False
         self.unresolved = False
+        self.given_up: list[ProducerBatch] = []
         # One batch at a time, until one is stored: after a failure, with a new leader, and with a new producer id. Of a
         # producer that it does not know a broker takes any sequence: a later batch could be stored without the first.
         self.probing = False
@@ -192,6 +195,9 @@ class PartitionQueue:
         identity = session.bump(self.sequences.identity)
         if identity is None:
             return False
+        if not session.renumbers_unclear:
+            self.given_up = [batch for batch in self.waiting if batch.is_numbered and batch.unclear]
+            self.waiting = deque(batch for batch in self.waiting if not (batch.is_numbered and batch.unclear))
         self._begin_anew(identity)
         return True
 

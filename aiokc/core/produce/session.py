@@ -42,6 +42,7 @@ class ProducerSession(Protocol):
     ``hurries``          whether batches are sent without linger: commit, abort
     ``renumbers``        whether a partition whose sequences were lost may begin anew with the same records. Where it
                          may not, its batch fails
+    ``renumbers_unclear`` whether it may do so with batches that may be stored. Where it may not, these fail
     ``doom``             the outcome of every batch that is not in flight: nothing is sent any more. None: all is well
     """
 
@@ -57,6 +58,8 @@ class ProducerSession(Protocol):
     def hurries(self) -> bool: ...
     @property
     def renumbers(self) -> bool: ...
+    @property
+    def renumbers_unclear(self) -> bool: ...
     @property
     def doom(self) -> Failure | None: ...
 
@@ -103,8 +106,9 @@ class PlainSession:
     hurries = False
     renumbers = True
 
-    def __init__(self, *, idempotent: bool) -> None:
+    def __init__(self, *, idempotent: bool, renumbers_unclear: bool = True) -> None:
         self.numbered = idempotent
+        self.renumbers_unclear = renumbers_unclear
         self.identity: ProducerIdentity | None = None if idempotent else NOBODY
         self.doom: Failure | None = None
 

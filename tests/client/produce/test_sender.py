@@ -357,6 +357,26 @@ def test_what_may_be_stored_twice_is_logged_and_counted(caplog: pytest.LogCaptur
     assert "t-0: records are sent again in another epoch" in caplog.text
 
 
+def test_what_may_be_stored_is_not_sent_again_where_that_is_not_wanted() -> None:
+    """S8: the same story, with enable_renumbering=False."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, enable_renumbering=False) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            cluster.intercept(ApiKey.PRODUCE, lose_answer(), times=1)
+            sent = await producer.send("t", b"1", partition=0)
+            await asyncio.sleep(0.01)
+            cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_PRODUCER_EPOCH, times=1)
+            with pytest.raises(ProduceError, match="enable_renumbering=False") as failed:
+                await sent
+            assert failed.value.persisted == "maybe"
+            await producer.send_and_wait("t", b"2", partition=0)
+            assert values(cluster) == [b"0", b"1", b"2"]
+            assert (producer.metrics().renumbered, producer.metrics().epoch_bumps) == (0, 1)
+
+    virtually(story, brokers=1)
+
+
 def test_records_go_on_while_sasl_sessions_are_renewed() -> None:
     """KIP-368: the connection authenticates again between two requests; none is lost, and none is stored twice."""
 

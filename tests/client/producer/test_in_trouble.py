@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from aiokc import Delivery, Producer
 from aiokc.client.aio.signal import Signal
+from aiokc.client.producer.runtime import ProducerRuntime
 from aiokc.errors import (
+    AuthorizationFailed,
+    BrokerError,
     BufferFull,
     DeliveryTimedOut,
     KafkaError,
@@ -202,6 +208,37 @@ def test_a_topic_without_a_leader_is_waited_for() -> None:
             assert (await sent).offset == 1
 
     virtually(story)
+
+
+def test_a_topic_that_cannot_be_or_may_not_be_seen_is_refused_at_once_and_harms_no_other() -> None:
+    """D6: no time would cure it. Once the topic may be seen, the next send is as any other."""
+
+    async def forbid(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.topics:
+            if topic.name == "secret":
+                topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            forbidden = cluster.intercept(MetadataRequest, forbid)
+            began = now()
+            with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION: topic 'a b'"):
+                await producer.send("a b", b"")
+            for _ in range(2):
+                with pytest.raises(AuthorizationFailed, match="'secret'"):
+                    await producer.send("secret", b"")
+            with pytest.raises(AuthorizationFailed):
+                await producer.partitions_for("secret")
+            await producer.send_and_wait("t", b"1")
+            assert now() - began < 2.0
+            forbidden.cancel()
+            await asyncio.sleep(5.0)
+            assert (await producer.send_and_wait("secret", b"2")).offset == 0
+            await producer.flush()
+
+    virtually(story, brokers=1, topics={"t": 1, "secret": 1})
 
 
 def test_records_of_a_topic_that_was_recreated_do_not_land_in_its_successor() -> None:
@@ -485,3 +522,29 @@ def test_a_full_buffer_names_the_trouble() -> None:
         await producer.stop(timeout_ms=10)
 
     virtually(story, brokers=1)
+
+
+@pytest.mark.parametrize("step", [0, -3_600], ids=["stands still", "goes back"])
+def test_a_wall_clock_that_is_wrong_changes_no_deadline(step: int) -> None:
+    """I5: only the timestamps of records come from it."""
+    told = count(1_700_000_000, step)
+
+    def wall() -> float:
+        return float(next(told))
+
+    async def story(cluster: Cluster) -> None:
+        producer = producing(cluster, delivery_timeout_ms=5_000, request_timeout_ms=1_000)
+        await producer.start()
+        await producer.send_and_wait("t", b"0")
+        cluster.intercept(ApiKey.PRODUCE, drop())
+        began = now()
+        with pytest.raises(DeliveryTimedOut):
+            await producer.send_and_wait("t", b"1")
+        assert 5.0 <= now() - began < 6.5
+        sent = await producer.send("t", b"2")
+        await producer.stop(timeout_ms=2_000)
+        assert sent.done()
+        assert now() - began < 9.0
+
+    with patch("aiokc.client.producer.producer.ProducerRuntime", partial(ProducerRuntime, clock=wall)):
+        virtually(story, brokers=1, topics={"t": 1})

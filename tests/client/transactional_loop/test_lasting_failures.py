@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from aiokc.client.transactional_loop.transactional_loop import TransactionalLoop
-from aiokc.errors import ConsumerClosed, RequestTimedOut
-from aiokc.testing import ApiKey
-from aiokc.testing.faults import drop
+from aiokc.errors import ConsumerClosed, ProducerFenced, RequestTimedOut
+from aiokc.testing import ApiKey, ErrorCode
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import Interception, drop
 
 from ..transactions.on_stage import IN0, Stage, scenario
 from .test_transactional_loop import Batch, copying, give, looping
@@ -107,3 +108,82 @@ async def test_a_commit_that_was_carried_out_counts_also_if_its_offsets_can_not_
 async def _carried_out_in_silence(exchange: Any) -> None:
     await exchange.handle()
     await asyncio.Event().wait()
+
+
+# What the next run() finds out about a commit whose call was cancelled
+
+
+async def cancelled_while_committing(loop: TransactionalLoop[Any, Any], process: Any, held: Interception) -> None:
+    """Run the loop, and cancel it once the request that ``held`` catches, one of the commit's, has been sent."""
+    task = asyncio.create_task(loop.run(process))
+    await held.caught()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@scenario()
+async def test_a_commit_that_could_not_be_carried_out_is_aborted_before_the_next_batch(stage: Stage) -> None:
+    """A record of it is refused after the call was cancelled: nobody has aborted its transaction yet."""
+    give(stage, 1, 2)
+    async with looping(stage, linger_ms=10_000) as (loop, producer):
+        opened = asyncio.Event()
+
+        async def refused_later(exchange: Exchange) -> ErrorCode:
+            await opened.wait()
+            return ErrorCode.INVALID_RECORD
+
+        held = stage.cluster.intercept(ApiKey.PRODUCE, refused_later, times=1)
+        await cancelled_while_committing(loop, copying(producer, loop, 99), held)
+        opened.set()
+        await loop.run(copying(producer, loop, 2))
+        assert (loop.committed, loop.aborted) == (1, 1)
+    assert await stage.read() == [b"1", b"2"]
+    assert await stage.committed() == {IN0: 2}
+
+
+@scenario()
+async def test_a_commit_of_which_nobody_knows_for_long_is_asked_for_until_it_is_told(stage: Stage) -> None:
+    """Each attempt ends by itself, and is no reason for run() to end, nor to take the next batch."""
+    give(stage, 1, 2)
+    async with looping(stage, max_block_ms=2_000, request_timeout_ms=5_000) as (loop, producer):
+        silent = stage.cluster.intercept(ApiKey.END_TXN, drop())
+        await cancelled_while_committing(loop, copying(producer, loop, 99), silent)
+        give(stage, 3)
+        seen: list[bytes | None] = []
+
+        async def process(batch: Batch) -> None:
+            seen.extend(record.value for record in batch[IN0])
+            await copying(producer, loop, 3)(batch)  # type: ignore[misc]
+
+        task = asyncio.create_task(loop.run(process))
+        await asyncio.sleep(30.0)
+        assert not task.done()
+        assert seen == []
+        silent.cancel()
+        await task
+        assert seen == [b"3"], "the batch before it was committed"
+    assert await stage.read() == [b"1", b"2", b"3"]
+
+
+@scenario()
+async def test_a_producer_that_died_in_a_cancelled_commit_ends_the_next_run_at_once(stage: Stage) -> None:
+    """Also where no record comes that it could not send."""
+    give(stage, 1)
+    async with looping(stage) as (loop, producer):
+        opened = asyncio.Event()
+
+        async def fenced_later(exchange: Exchange) -> ErrorCode:
+            await exchange.handle()
+            await opened.wait()
+            return ErrorCode.PRODUCER_FENCED
+
+        held = stage.cluster.intercept(ApiKey.END_TXN, fenced_later, times=1)
+        await cancelled_while_committing(loop, copying(producer, loop, 99), held)
+        opened.set()
+        began = stage.loop.time()
+        async with asyncio.timeout(60.0):
+            with pytest.raises(ProducerFenced):
+                await loop.run(copying(producer, loop, 1))
+        assert stage.loop.time() - began < 5.0
+    assert await stage.read() == [b"1"]

@@ -104,6 +104,14 @@ def test_each_leader_is_asked_for_all_of_its_partitions_at_once() -> None:
     assert asked(plan(cluster({A0: 1, A1: 2, B0: 1}), subscription)) == {1: [(A0, 7), (B0, 7)], 2: [(A1, 7)]}
 
 
+def test_partitions_of_a_broker_that_is_gone_are_looked_at_again() -> None:
+    """Also if no metadata say so: only a response had named it, as their leader, and it is none."""
+    planner = FetchPlanner(reading(A0, B0), FetchBuffer(), ClientConfig())
+    assert not planner.look(cluster({A0: 9, B0: 2}), 0.0, most=2).more
+    assert not planner.look(cluster({A0: 1, B0: 2}), 0.0, most=1).more
+    assert asked(Planned(planner.plan({}, 0.0).fetches, [], False)) == {1: [(A0, 0)], 2: [(B0, 0)]}
+
+
 def test_only_what_a_new_snapshot_changes_is_looked_at_again() -> None:
     """Ten thousand partitions, and a refresh of the metadata that changes nothing, cost nothing."""
     planner = FetchPlanner(subscription := reading(A0, A1, B0), FetchBuffer(), ClientConfig())

@@ -241,9 +241,21 @@ class Producing(RuleBasedStateMachine):
                 else:
                     assert isinstance(outcome, Failure)
                     assert count <= (0 if outcome.persisted == "no" else 1) or renumbered
-                    assert outcome.cause in (Cause.REFUSED, Cause.EXPIRED)
+                    assert outcome.cause in (Cause.REFUSED, Cause.EXPIRED, Cause.UNCLEAR)
             if not renumbered:
                 assert [value for value in log.records if value in set(order)] == order
+
+
+class WithoutRenumbering(Producing):
+    """What may be stored is not sent under another sequence (enable_renumbering=False): so nothing is stored twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session.renumbers_unclear = False
+
+    def check_logs(self) -> None:
+        super().check_logs()
+        assert self.accumulator.queues.renumbered == 0
 
 
 def read_values(frame: bytes) -> list[bytes]:
@@ -255,4 +267,8 @@ def read_values(frame: bytes) -> list[bytes]:
 TestProducing = Producing.TestCase
 TestProducing.settings = settings(
     examples(60, thorough=1000), stateful_step_count=40, suppress_health_check=list(HealthCheck)
+)
+TestWithoutRenumbering = WithoutRenumbering.TestCase
+TestWithoutRenumbering.settings = settings(
+    examples(40, thorough=1000), stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )

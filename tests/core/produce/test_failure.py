@@ -13,6 +13,7 @@ from aiokc.types import TopicPartition
     ("cause", "kind", "unsent", "sent"),
     [
         (Cause.EXPIRED, DeliveryTimedOut, "it was never sent", "it was sent, and there is no answer"),
+        (Cause.UNCLEAR, ProduceError, "enable_renumbering=False", "its place in the partition was lost"),
         (Cause.ABORTED, TransactionAborted, "not sent", "sent, and not acknowledged"),
     ],
 )

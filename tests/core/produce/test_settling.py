@@ -9,7 +9,7 @@ import pytest
 
 from aiokc.core.produce.accumulator import BATCH_COST
 from aiokc.core.produce.batch import ProducerBatch, Stored
-from aiokc.core.produce.failure import Failure, Harm
+from aiokc.core.produce.failure import Cause, Failure, Harm
 from aiokc.core.produce.identity import LAST_EPOCH, SEQUENCES, ProducerIdentity
 from aiokc.core.produce.session import PlainSession
 from aiokc.core.produce.settling import unanswered, written
@@ -278,6 +278,32 @@ def test_a_batch_that_gets_another_sequence_though_it_may_be_stored_is_counted()
     world.now += 1
     world.send()
     assert world.queue().renumbered == 1
+
+
+def test_where_what_may_be_stored_may_not_be_sent_again_it_fails_and_the_partition_goes_on() -> None:
+    """S8, the other way: the batch behind it had a definite answer, and begins the next epoch."""
+    world = Produced()
+    world.session.renumbers_unclear = False
+    first, second, third = world.fill(3)
+    for _ in range(2):
+        world.send_one()
+    unanswered(world.accumulator, first, "gone", world.now)
+    world.answer(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.now += 1
+    assert world.send_one() is first
+    world.answer(first, ErrorCode.INVALID_PRODUCER_EPOCH)
+    world.now += 1
+    used = world.accumulator.used
+    assert world.send_one() is second
+    assert isinstance(first.outcome, Failure)
+    assert (first.outcome.cause, first.outcome.persisted) == (Cause.UNCLEAR, "maybe")
+    assert first in world.finished()
+    assert world.accumulator.used < used
+    assert (second.identity, second.sequence) == (ProducerIdentity(7, 1), 0)
+    assert world.queue().renumbered == 0
+    world.answer(second)
+    assert world.send_one() is third
+    assert third.sequence == 1
 
 
 def test_a_duplicate_is_stored_at_an_unknown_offset() -> None:

@@ -31,6 +31,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.records.encoding.batch_builder import ClosedBatch
 
 from ..checking.history import replaced
+from .checker import murmur2
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,12 @@ def _take_silence_for_success(accumulator: RecordAccumulator, batch: ProducerBat
     queue = accumulator.queue(batch.tp)
     if batch in queue.in_flight:
         accumulator.store(queue, batch, Stored(None))
+
+
+def _drop_the_sign(key: bytes, count: int) -> int:
+    """abs() of the signed hash, in the place of clearing its sign bit: half of all keys go elsewhere."""
+    hashed = murmur2(key)
+    return (hashed if hashed < 1 << 31 else (1 << 32) - hashed) % count
 
 
 def _never_maybe(self: Failure) -> Failure:
@@ -263,7 +270,7 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
     "tell backwards": _bug("reordered", (Outcomes, "_release", _tell_backwards), first=3),
     "flush nothing": _bug("unflushed", (Sender, "flushed", _flush_nothing)),
     "forget at the end": _bug("stuck, silent, leak", (Sender, "end", _forget_at_the_end), first=14),
-    "another hash": _bug("misplaced", (key_partitions, "murmur2_partition", lambda key, count: len(key) % count)),
+    "drop the sign of a hash": _bug("misplaced", (key_partitions, "murmur2_partition", _drop_the_sign)),
     "a refusal counts as stored": _bug(
         "lost",
         (verdicts, "RULES", {**verdicts.RULES, ErrorCode.INVALID_RECORD: verdicts.RULES[ErrorCode.NONE]}),

@@ -1,0 +1,84 @@
+"""Leaders that brokers name in their answers: until when they count, and what counts after that."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc.core.cluster.leader_hints import LeaderHints, denies_leadership
+from aiokc.core.cluster.snapshot import Cluster, NewLeader
+from aiokc.error_codes import ErrorCode
+from aiokc.types import Broker, PartitionInfo, TopicInfo, TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def metadata(version: int = 1, *, leader: int = 1, epoch: int = 3) -> Cluster:
+    """Both partitions have this leader; the brokers are 1 and 2."""
+    partitions = {tp.partition: PartitionInfo("t", tp.partition, leader, epoch) for tp in (T0, T1)}
+    brokers = {node_id: Broker(node_id, "h", node_id) for node_id in (1, 2)}
+    return Cluster(version, brokers=brokers, topics={"t": TopicInfo("t", partitions, None)})
+
+
+@pytest.fixture
+def hints() -> LeaderHints:
+    found = LeaderHints()
+    found.refreshed(metadata())
+    return found
+
+
+def leader(hints: LeaderHints, tp: TopicPartition) -> tuple[int, int]:
+    found = hints.cluster.leader(tp)
+    assert found is not None
+    return found.node_id, hints.cluster.leader_epoch(tp)
+
+
+def named(node_id: int, epoch: int) -> NewLeader:
+    return NewLeader(node_id, epoch, None)
+
+
+def test_a_leader_that_was_named_counts_until_the_metadata_know_as_much(hints: LeaderHints) -> None:
+    assert hints.learn({T0: named(2, 4)}, {}) == {T0}
+    assert (leader(hints, T0), leader(hints, T1)) == ((2, 4), (1, 3))
+    hints.refreshed(metadata(2))
+    assert leader(hints, T0) == (2, 4)
+    hints.refreshed(metadata(3, leader=1, epoch=5))
+    assert leader(hints, T0) == (1, 5)
+    hints.refreshed(metadata(4, leader=1, epoch=3))
+    assert leader(hints, T0) == (1, 3), "what was named is forgotten"
+
+
+def test_a_leader_that_is_found_wrong_counts_no_more_and_neither_does_its_address(hints: LeaderHints) -> None:
+    hints.learn({T0: named(2, 4), T1: named(9, 4)}, {2: Broker(2, "other", 1), 9: Broker(9, "other", 2)})
+    assert hints.disprove(2)
+    assert (leader(hints, T0), leader(hints, T1)) == ((1, 3), (9, 4))
+    assert hints.cluster.brokers[2].host == "h"
+    assert hints.disprove(9, {T1})
+    assert leader(hints, T1) == (1, 3)
+    assert 9 not in hints.cluster.brokers
+
+
+def test_only_a_leader_that_was_named_is_found_wrong(hints: LeaderHints) -> None:
+    hints.learn({T0: named(2, 4)}, {})
+    assert not hints.disprove(1)
+    assert not hints.disprove(2, {T1})
+    assert leader(hints, T0) == (2, 4)
+
+
+def test_after_a_wrong_name_none_counts_before_the_next_metadata_and_the_same_one_not_then(hints: LeaderHints) -> None:
+    hints.learn({T0: named(2, 4)}, {})
+    hints.disprove(2)
+    assert hints.learn({T0: named(2, 5)}, {}) == set()
+    hints.refreshed(metadata(2))
+    assert hints.learn({T0: named(2, 4)}, {}) == set()
+    assert hints.learn({T0: named(2, 5)}, {}) == {T0}
+    hints.disprove(2)
+    hints.refreshed(metadata(3, leader=2, epoch=5))
+    assert leader(hints, T0) == (2, 5), "the metadata are always believed"
+
+
+def test_a_leader_that_was_elected_a_moment_ago_denies_nothing() -> None:
+    """It answers OFFSET_NOT_AVAILABLE until it knows how far its followers are (KIP-207)."""
+    assert not denies_leadership(ErrorCode.OFFSET_NOT_AVAILABLE)
+    assert not denies_leadership(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert denies_leadership(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert denies_leadership(ErrorCode.UNKNOWN_LEADER_EPOCH)
