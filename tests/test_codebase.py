@@ -23,7 +23,7 @@ OF_NO_PACKAGE = {
     *("testing/brokers/producing", "chain", "written"),
     *("client/consumer/errors", "client/consumer/lease", "client/consumer/observing", "client/fetch/user_code"),
     "client/group/listener",
-    *("client/group/consumer/answers", "client/group/consumer/on_kafka", "client/group/mixed_groups"),
+    *("client/group/consumer/answers", "client/group/consumer/on_both_brokers", "client/group/mixed_groups"),
     *("net/connection", "net/pool", "net/tls/peers"),
     *("security/actors", "security/refused", "security/secrets"),
     *("records/columns", "records/compression", "records/old_formats", "_native/encoding"),

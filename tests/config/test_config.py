@@ -31,6 +31,9 @@ class Mine(Assignor):
         return {member_id: [] for member_id in group.members}
 
 
+KIP_848: dict[str, Any] = {"group_protocol": "consumer"}
+
+
 def test_assignors_of_ones_own_stand_beside_names() -> None:
     mine = Mine()
     assert ConsumerConfig(partition_assignment_strategy=["range", mine]).partition_assignment_strategy == (
@@ -127,11 +130,43 @@ def test_wrong_bootstrap_servers(given: str | list[str]) -> None:
         ({"max_response_bytes": -1}, "max_response_bytes=-1 must be at least 0"),
         ({"sasl.mechanism": "PLAIN"}, "unknown option 'sasl.mechanism'; did you mean 'sasl_mechanism'"),
         ({"rebalance_timeout_ms": 1}, "unknown option 'rebalance_timeout_ms': here that is max_poll_interval_ms"),
+        ({"group_protocol": "modern"}, "group_protocol='modern' must be one of 'classic', 'consumer', 'auto'"),
+        (
+            {**KIP_848, "session_timeout_ms": 30_000},
+            r"session_timeout_ms has no meaning.*consumer\.session\.timeout",
+        ),
+        (
+            {**KIP_848, "heartbeat_interval_ms": 1_000},
+            r"heartbeat_interval_ms has no.*consumer\.heartbeat\.interval",
+        ),
+        (
+            {**KIP_848, "partition_assignment_strategy": ["range"]},
+            "the coordinator assigns: group_remote_assignor",
+        ),
+        ({**KIP_848, "partition_assignment_strategy": [Mine()]}, "partition_assignment_strategy has no meaning with"),
+        ({**KIP_848, "group_remote_assignor": ""}, "group_remote_assignor must not be empty"),
+        ({"group_remote_assignor": "range"}, "group_remote_assignor='range' needs group_protocol='consumer' or 'auto'"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         configured(ConsumerConfig, None, options)
+
+
+@pytest.mark.parametrize(
+    ("options", "begins_with"),
+    [
+        ({}, "classic"),
+        (KIP_848, "consumer"),
+        ({"group_protocol": "auto"}, "auto"),
+        ({"group_protocol": "auto", "group_remote_assignor": "range"}, "auto"),
+        ({"group_protocol": "auto", "session_timeout_ms": 30_000}, "classic"),
+        ({"group_protocol": "auto", "heartbeat_interval_ms": 1_000}, "classic"),
+        ({"group_protocol": "auto", "partition_assignment_strategy": [Mine()]}, "classic"),
+    ],
+)
+def test_an_option_that_only_the_classic_protocol_has_chooses_it(options: dict[str, Any], begins_with: str) -> None:
+    assert configured(ConsumerConfig, None, options).effective_group_protocol == begins_with
 
 
 def test_keywords_override_a_given_configuration() -> None:

@@ -17,6 +17,7 @@ from ..brokers.broker import Broker
 from ..brokers.cluster_state import ClusterState
 from ..brokers.exchange import Exchange
 from ..faults import Fault, Interception, Where, api_key_of
+from ..groups.settings import GroupConfig
 from ..log.topics import Partition
 from .hosting import Host, in_thread, on_loop
 
@@ -177,6 +178,26 @@ class RunningBrokers:
         target = to if to is not None else others[0] if others else self._state.coordinator_of(key)
         self._state.move_coordinator(key, target, loading)
         return target
+
+    @on_loop
+    def configure_group(
+        self,
+        group: str,
+        *,
+        consumer_session_timeout_ms: int | None = None,
+        consumer_heartbeat_interval_ms: int | None = None,
+        consumer_assignment_interval_ms: int | None = None,
+    ) -> None:
+        """Set what holds for the members of one consumer group, as kafka-configs.sh does for a group; None: as it was.
+
+        Members hear of it by their next heartbeats.
+
+            cluster.configure_group("billing", consumer_heartbeat_interval_ms=1000)
+        """
+        config = GroupConfig(
+            consumer_session_timeout_ms, consumer_heartbeat_interval_ms, consumer_assignment_interval_ms
+        )
+        self._state.groups.configure(group, config)
 
     @on_loop
     def expire_member(self, group: str, member: str | None = None) -> str:

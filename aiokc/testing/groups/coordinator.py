@@ -46,7 +46,7 @@ from .consumer.members import ConsumerMember
 from .fetching import Fetching
 from .loaded_groups import Group, GroupCall, LoadedGroups
 from .offsets_store import GroupOffsets, Place
-from .settings import GroupSettings, ReleaseRules
+from .settings import GroupConfig, GroupSettings, ReleaseRules
 from .topic_lookup import TopicLookup
 
 _Handler: TypeAlias = Callable[[GroupCall[Any]], None]
@@ -191,6 +191,10 @@ class Groups:
             raise LookupError(f"there is no consumer group {group_id!r}")
         self._groups.memberships.subscriptions_changed(group)
         return group.epoch
+
+    def configure(self, group_id: str, config: GroupConfig) -> None:
+        """Set what holds for one group from its members' next heartbeats on."""
+        self._groups.configs.configure(group_id, config)
 
     def _member(self, group_id: str, member: str | None, now: float) -> tuple[Group, Member | ConsumerMember]:
         """Return a group and its member with this member id, instance id or client id, or the first one."""

@@ -15,7 +15,7 @@ from .classic.group import ClassicGroup, GroupState
 from .classic.rebalances import Rebalances
 from .consumer.group import ConsumerGroup
 from .consumer.memberships import Memberships
-from .settings import GroupSettings
+from .settings import GroupConfigs, GroupSettings
 from .timers import Timers
 from .topic_lookup import TopicLookup
 
@@ -47,9 +47,10 @@ class LoadedGroups:
 
     def __init__(self, settings: GroupSettings, topics: TopicLookup) -> None:
         self.settings = settings
+        self.configs = GroupConfigs(settings)
         self.timers = Timers()
         self.rebalances = Rebalances(self.timers, settings)
-        self.memberships = Memberships(self.timers, settings, topics)
+        self.memberships = Memberships(self.timers, self.configs, topics)
         self.by_id: dict[str, Group] = {}
         self.away: dict[str, ErrorCode] = {}
         self.coordinates: Callable[[str], bool] = lambda group_id: True

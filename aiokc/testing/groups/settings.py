@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,32 @@ class GroupSettings:
     group_consumer_migration_policy: str = "bidirectional"
     #: A new assignment is computed at most so often (KIP-1263).
     group_consumer_assignment_interval_ms: int = 0
+    #: After so long, patterns are matched again though no topic was created: what a user may describe has changed, say.
+    group_consumer_regex_refresh_interval_ms: int = 600_000
+
+
+@dataclass(frozen=True)
+class GroupConfig:
+    """What an administrator sets for one group (KIP-848), by Kafka's names; None: as it was."""
+
+    consumer_session_timeout_ms: int | None = None
+    consumer_heartbeat_interval_ms: int | None = None
+    consumer_assignment_interval_ms: int | None = None
+
+
+class GroupConfigs:
+    """What holds for each group: the brokers' settings, and what was set for that group."""
+
+    def __init__(self, brokers: GroupSettings) -> None:
+        self._brokers = brokers
+        self._own: dict[str, GroupSettings] = {}
+
+    def of(self, group_id: str) -> GroupSettings:
+        return self._own.get(group_id, self._brokers)
+
+    def configure(self, group_id: str, config: GroupConfig) -> None:
+        changes = {f"group_{name}": value for name, value in asdict(config).items() if value is not None}
+        self._own[group_id] = replace(self.of(group_id), **changes)
 
 
 @dataclass(frozen=True)

@@ -173,11 +173,11 @@ class ConfluentMember(ForeignMember):
         try:
             consumer.commit(asynchronous=False)  # all that was consumed, also what could not be committed before
         except confluent_kafka.KafkaException as error:
-            if error.args[0].code() not in _REBALANCED:  # the partition's new owner reads it again
+            if error.args[0].code() not in REBALANCED:  # the partition's new owner reads it again
                 raise
 
 
-_REBALANCED: Final = {
+REBALANCED: Final = {
     confluent_kafka.KafkaError.ILLEGAL_GENERATION,
     confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS,
     confluent_kafka.KafkaError.UNKNOWN_MEMBER_ID,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 from uuid import UUID
@@ -13,7 +13,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.testing.messages.topic_admin import CreatableTopic, CreateTopicsRequest
 from aiokc.wire import encode
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
-from aiokc.wire.messages.embedded import ConsumerProtocolSubscription
+from aiokc.wire.messages.embedded import ConsumerProtocolSubscription, ConsumerProtocolSubscriptionTopicPartition
 from aiokc.wire.messages.group import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -43,8 +43,13 @@ PARKED_SECONDS = 0.2
 PARKED = "parked"
 
 
-def subscription(topic: str, user_data: bytes = b"") -> bytes:
-    return b"\0\0" + encode(ConsumerProtocolSubscription(topics=[topic], user_data=user_data), 0)
+def subscription(topic: str, user_data: bytes = b"", owned: Sequence[int] | None = None) -> bytes:
+    """What JoinGroup says of the member. ``owned``: partitions that it keeps while it joins, as cooperative ones do."""
+    if owned is None:
+        return b"\0\0" + encode(ConsumerProtocolSubscription(topics=[topic], user_data=user_data), 0)
+    kept = [ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=list(owned))]
+    message = ConsumerProtocolSubscription(topics=[topic], user_data=user_data, owned_partitions=kept)
+    return b"\0\1" + encode(message, 1)
 
 
 class Actor:
@@ -67,7 +72,7 @@ class Actor:
         return self.scene.background(self.client.receive())
 
     def join_request(self, **changes: Any) -> JoinGroupRequest:
-        metadata = subscription(self.scene.topic)
+        metadata = subscription(self.scene.topic, owned=changes.pop("owned", None))
         names = changes.pop("protocols", ["range", "roundrobin"])
         options: dict[str, Any] = {
             "group_id": self.scene.group,

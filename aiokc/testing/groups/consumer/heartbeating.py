@@ -119,7 +119,7 @@ class Heartbeating:
         self._memberships.reconcile(group, member, owned, subscription_changed=changed)
         self._memberships.renew_session(group, member)
         is_new = member.holding.assigned.keys() != before.assigned.keys()
-        return self._answer(member, has_assignment=joins or _is_full(request) or is_new)
+        return self._answer(group, member, has_assignment=joins or _is_full(request) or is_new)
 
     def _check_new_pattern(self, request: ConsumerGroupHeartbeatRequest) -> None:
         """Check the pattern before anything is changed, unless the group has it already."""
@@ -187,12 +187,14 @@ class Heartbeating:
             group.patterns.keep(group.regexes)
         return member.names != names or group.topics_of(member) != topics
 
-    def _answer(self, member: ConsumerMember, *, has_assignment: bool) -> ConsumerGroupHeartbeatResponse:
+    def _answer(
+        self, group: ConsumerGroup, member: ConsumerMember, *, has_assignment: bool
+    ) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(
             error_code=0,
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._settings.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._groups.configs.of(group.group_id).group_consumer_heartbeat_interval_ms,
             assignment=_assignment(member.holding.assigned) if has_assignment else None,
         )
 

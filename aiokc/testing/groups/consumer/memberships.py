@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from ..settings import GroupSettings
+from ..settings import GroupConfigs
 from ..timers import Timers
 from ..topic_lookup import TopicLookup
 from .assignors import ASSIGNORS, Candidate
@@ -20,9 +20,9 @@ class Memberships:
     ``downgrade`` is called after a member was removed. It returns whether the group is a classic one by now.
     """
 
-    def __init__(self, timers: Timers, settings: GroupSettings, topics: TopicLookup) -> None:
+    def __init__(self, timers: Timers, configs: GroupConfigs, topics: TopicLookup) -> None:
         self._timers = timers
-        self._settings = settings
+        self._configs = configs
         self._topics = topics
         self.downgrade: Callable[[ConsumerGroup], bool] = lambda group: False
 
@@ -42,7 +42,7 @@ class Memberships:
 
     def assign_if_due(self, group: ConsumerGroup) -> None:
         """Compute the assignment of the group's epoch, unless the last one is younger than the assignment interval."""
-        interval = self._settings.group_consumer_assignment_interval_ms / 1000
+        interval = self._configs.of(group.group_id).group_consumer_assignment_interval_ms / 1000
         if group.epoch <= group.assignment_epoch or self._timers.now - group.assigned_at < interval:
             return
         known = group.topics(self._topics)
@@ -56,7 +56,7 @@ class Memberships:
             for one in group.members.values()
         ]
         if members:
-            assignor = ASSIGNORS[group.assignor(self._settings.group_consumer_assignors[0])]
+            assignor = ASSIGNORS[group.assignor(self._configs.of(group.group_id).group_consumer_assignors[0])]
             targets = assignor(members, dict(known.values()))
             for one in group.members.values():
                 one.target = targets[one.member_id]
@@ -104,7 +104,7 @@ class Memberships:
 
     def renew_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Restart the member's session timer."""
-        seconds = self._settings.group_consumer_session_timeout_ms / 1000
+        seconds = self._configs.of(group.group_id).group_consumer_session_timeout_ms / 1000
         if member.classic is not None:
             seconds = member.classic.session_timeout
         alarm = (group.group_id, "session", member.member_id)
@@ -151,7 +151,8 @@ class Memberships:
 
     def resolve_patterns(self, group: ConsumerGroup, may_describe: Callable[[str], bool]) -> None:
         """Match the members' patterns in the background, if that is due; other topics need another assignment."""
-        if not group.patterns.are_due(group.regexes, self._topics.names(), self._timers.now):
+        refresh = self._configs.of(group.group_id).group_consumer_regex_refresh_interval_ms / 1000
+        if not group.patterns.are_due(group.regexes, self._topics.names(), self._timers.now, refresh):
             return
 
         def resolve() -> None:

@@ -13,7 +13,6 @@ from ...refusal import Refusal
 _NOT_RE2J: Final = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!>(#]|<[=!]|P=|P>)|\\[1-9]|[*+?}]\+)")
 #: Seconds. The patterns are not matched again sooner, although topics were created.
 _REST: Final = 10.0
-_REFRESH: Final = 600.0  # group.consumer.regex.refresh.interval.ms
 
 
 def check_pattern(pattern: str) -> None:
@@ -51,14 +50,14 @@ class TopicPatterns:
         if not self.resolved:
             self._at = float("-inf")
 
-    def are_due(self, patterns: Collection[str], topics: Collection[str], now: float) -> bool:
-        """Return whether they have to be matched (again): one is new, topics were created, or it is long ago."""
+    def are_due(self, patterns: Collection[str], topics: Collection[str], now: float, refresh: float) -> bool:
+        """Return whether to match them (again): one is new, topics were created, or ``refresh`` seconds are over."""
         if self.is_resolving or not patterns or now - self._at < _REST:
             return False
         return (
             any(pattern not in self.resolved for pattern in patterns)
             or not self._topics.issuperset(topics)
-            or now - self._at >= _REFRESH
+            or now - self._at >= refresh
         )
 
     def resolve(

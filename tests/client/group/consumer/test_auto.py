@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -57,7 +58,11 @@ def test_health_says_which_protocol_it_is_and_why(options: dict[str, Any], proto
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "4.4"])
-def test_a_cluster_without_the_feature_takes_it_by_the_classic_one(release: str) -> None:
+def test_a_cluster_without_the_feature_takes_it_by_the_classic_one(
+    release: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "aiokc.group")
+
     async def story(cluster: Cluster) -> None:
         cluster.finalize_feature("group.version", 0)
         asked, told = asked_of(cluster), Told()
@@ -72,6 +77,8 @@ def test_a_cluster_without_the_feature_takes_it_by_the_classic_one(release: str)
             assert told.events == [("assigned", BOTH)]
 
     virtually(story, as_version=release)
+    (said,) = [each for each in caplog.messages if "joins by the classic protocol" in each]
+    assert "not switched on" in said
 
 
 def test_a_feature_that_is_switched_off_makes_the_members_classic_without_a_lost_record() -> None:

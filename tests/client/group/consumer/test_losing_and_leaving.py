@@ -298,6 +298,32 @@ def test_the_group_moves_to_another_coordinator_while_a_member_gives_up_a_partit
     virtually(story)
 
 
+def test_a_cluster_that_is_away_for_less_than_a_session_costs_no_membership() -> None:
+    """Meanwhile the consumer begins with its bootstrap servers anew (KIP-1102)."""
+
+    async def story(cluster: Cluster) -> None:
+        asked, told = asked_of(cluster), Told()
+        cluster.append("t", b"one")
+        async with consumer_of(cluster, told, metadata_recovery_rebootstrap_trigger_ms=5_000) as consumer:
+            assert await read(consumer, 1) == [b"one"]
+            member = consumer.group_metadata()
+            for node in (1, 2, 3):
+                cluster.take_down(node)
+            await polls(consumer, 20.0)
+            assert consumer.assignment() == BOTH
+            for node in (1, 2, 3):
+                cluster.bring_up(node)
+            cluster.append("t", b"two")
+            assert await read(consumer, 1) == [b"two"]
+            await consumer.commit()
+            await polls(consumer, 60.0)
+            assert consumer.group_metadata() == member
+            assert told.events == [("assigned", BOTH)]
+            assert [sent.member_epoch for _, sent in heartbeats(asked)].count(0) == 1
+
+    virtually(story)
+
+
 def test_an_answer_that_is_held_back_beyond_the_session_costs_the_membership_and_no_record() -> None:
     async def story(cluster: Cluster) -> None:
         told, hold = Told(), Hold()

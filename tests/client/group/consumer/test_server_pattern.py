@@ -12,7 +12,7 @@ import pytest
 from aiokc import Consumer, SubscriptionPattern, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AssignmentFailed, BrokerError, ConfigError, UnsupportedVersion, UsageError
-from aiokc.testing import Cluster
+from aiokc.testing import Acl, Cluster
 from aiokc.testing.faults import Hold
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
@@ -125,6 +125,22 @@ def test_internal_topics_are_read_only_where_the_application_says_so(
     virtually(story, topics={"events-1": 1, "__consumer_offsets": 1})
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len([said for said in warnings if "__consumer_offsets" in said and "prefix" in said]) == excludes
+
+
+def test_what_the_user_may_describe_by_now_is_matched_with_the_next_refresh() -> None:
+    """The coordinator matches what the member's user may describe, and does not notice that he may describe more."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.revoke("ANONYMOUS", "events-2")
+        async with consumer_of(cluster, topics=EVENTS) as consumer:
+            await holds(consumer, ONE)
+            began = asyncio.get_running_loop().time()
+            cluster.grant(Acl("ANONYMOUS", "Read", topic="events-2"))
+            await holds(consumer, ONE, TWO)
+            assert 45.0 < asyncio.get_running_loop().time() - began < 66.0
+
+    topics = {"events-1": 1, "events-2": 1}
+    virtually(story, topics=topics, super_users=(), group_consumer_regex_refresh_interval_ms=60_000)
 
 
 # Another subscription

@@ -16,8 +16,8 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
  * A group member that is Apache Kafka's own consumer. Usage: JavaMember topic key=value... It prints, line by line, the
- * values that it read ("got ...") and the partitions that it holds ("holds topic-0 ..."), and leaves the group when its
- * standard input ends.
+ * values that it read ("got ..."), the partitions that it holds ("holds topic-0 ..."), and whether what it got was
+ * "committed" or "refused". It leaves the group when its standard input ends.
  */
 public class JavaMember {
     public static void main(String[] arguments) throws Exception {
@@ -47,7 +47,8 @@ public class JavaMember {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(50))) {
                     got.append(' ').append(record.value());
                 }
-                if (got.length() > 3) {
+                boolean gotAny = got.length() > 3;
+                if (gotAny) {
                     System.out.println(got);
                 }
                 Set<String> held = names(consumer.assignment());
@@ -58,8 +59,12 @@ public class JavaMember {
                 System.out.flush();
                 try {
                     consumer.commitSync();
+                    if (gotAny) {
+                        System.out.println("committed");
+                        System.out.flush();
+                    }
                 } catch (CommitFailedException | RebalanceInProgressException moved) {
-                    // the member that has the partitions now reads these again
+                    System.out.println("refused");  // the member that has the partitions now reads these again
                 }
             }
         }

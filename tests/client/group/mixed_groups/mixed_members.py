@@ -13,6 +13,8 @@ from aiokc.testing.kafka.jars import java, libs
 from aiokc.types import TopicPartition
 from tests.testing.groups.foreign_members import CONSUMER_PROTOCOL, Assignment, AsyncMember, ForeignMember, Witness
 
+#: In place of an assignor: the member asks for the consumer protocol, and takes part by the one that it gets.
+AUTO: Final = "auto"
 _POLL_MS: Final = 50
 _HEARTBEAT_MS: Final = 100
 _SOURCE: Final = Path(__file__).with_name("JavaMember.java")
@@ -70,8 +72,8 @@ class OurMember(AsyncMember):
                         raise
 
     def _protocol(self) -> dict[str, Any]:
-        if self.strategy == CONSUMER_PROTOCOL:
-            return {"group_protocol": "consumer"}
+        if self.strategy in (CONSUMER_PROTOCOL, AUTO):
+            return {"group_protocol": self.strategy}
         return {"heartbeat_interval_ms": _HEARTBEAT_MS, "partition_assignment_strategy": [self.strategy]}
 
 

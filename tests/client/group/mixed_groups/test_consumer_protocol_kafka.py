@@ -10,7 +10,7 @@ from aiokc.testing.kafka import LocalKafka
 from tests.testing.groups.foreign_members import CONSUMER_PROTOCOL, ConfluentMember
 
 from .mixed_group import PARTITIONS, Member, MixedGroup
-from .mixed_members import JavaMember, OurMember
+from .mixed_members import AUTO, JavaMember, OurMember
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
@@ -31,6 +31,17 @@ def test_members_of_all_clients_share_one_group(group: MixedGroup) -> None:
     group.joins("ours-2", OurMember)
     group.leaves("java")
     group.leaves("confluent")
+
+
+@pytest.mark.long
+def test_each_client_may_speak_another_protocol(group: MixedGroup) -> None:
+    group.joins("java", JavaMember, "range")
+    group.joins("confluent", ConfluentMember)
+    group.joins("ours", OurMember, AUTO)
+    group.leaves("confluent")
+    group.joins("confluent-2", ConfluentMember, "range")
+    group.leaves("ours")  # the last one of the consumer protocol
+    group.joins("ours-2", OurMember, AUTO)
 
 
 @pytest.mark.parametrize(

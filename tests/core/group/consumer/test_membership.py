@@ -402,6 +402,21 @@ def test_a_fenced_member_drops_everything_before_it_joins_again() -> None:
     assert sent.contents.owned == frozenset()
 
 
+def test_fenced_with_a_topic_that_no_broker_could_name() -> None:
+    """The coordinator refuses a join that lists partitions, those of the topic without a name, too."""
+    member = Member().stable(0)
+    member.wait(INTERVAL)
+    member.answer(3, ids(0) | ids(0, topic_id=STRANGE))
+    member.settled(3)
+    member.wait(INTERVAL)
+    lost = only(Lost, member.feed(IdentityLost(member.beat, "fenced", keep_member_id=True)))
+    assert lost.partitions == (T0,)
+    sent = only(MemberHeartbeat, member.feed(RevocationDone(lost.step)))
+    assert sent.joins
+    assert sent.contents.owned == frozenset()
+    assert member.machine.unnamed_topics == frozenset()
+
+
 def test_fenced_during_a_revocation() -> None:
     member = Member().stable(0, 1)
     member.wait(INTERVAL)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aiokc.core.group.consumer.events import MemberHeartbeat
-from aiokc.core.group.events import Assign, IdentityLost, RevocationDone, Unpolled
+from aiokc.core.group.events import Assign, CoordinatorLost, IdentityLost, NotNow, RevocationDone, Unpolled
+from aiokc.errors import ConnectionFailed
 
 from .consumer_member import ID, INTERVAL, NEW_ID, T0, Member, ids, only
 
@@ -32,6 +33,18 @@ def test_the_thread_that_left_for_a_former_membership_has_not_left_for_this_one(
     assert member.feed(Unpolled(former)) == []
     assert member.machine.in_group
     assert member.feed(Unpolled(replace(former, generation_id=5))) != []
+
+
+def test_the_failure_of_a_former_memberships_heartbeat_is_no_news_of_the_coordinator() -> None:
+    """Else the coordinator that has just answered the join would be looked up anew."""
+    member = Member().stable(0)
+    member.wait(INTERVAL)
+    former = member.beat
+    member.feed(IdentityLost(former, "gone", keep_member_id=True))
+    member.feed(RevocationDone(member.machine._step))
+    member.answer(5, ids(0))
+    assert member.feed(CoordinatorLost(former, 1, ConnectionFailed("broker 1: gone"))) == []
+    assert member.feed(NotNow(former, ConnectionFailed("broker 1: gone"))) == []
 
 
 def test_of_two_topic_ids_with_one_name_the_newer_one_waits_for_the_end_of_the_older_one() -> None:

@@ -9,10 +9,18 @@ from uuid import UUID
 import pytest
 
 from aiokc.error_codes import ErrorCode
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataRequestTopic
 from aiokc.wire.messages.group import MemberIdentity
-from aiokc.wire.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest
+from aiokc.wire.messages.group_admin import (
+    DeleteGroupsRequest,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
+from ...conftest import Kafka
 from ..group_scene import Scene
 from ..group_transactions import Transaction
 from .consumer_scene import HELD, Member, described, member_of, topic_is_known
@@ -159,6 +167,32 @@ async def test_a_member_that_does_not_give_up_in_time_is_removed_though_it_sends
     assert len(two.held) == 2
 
 
+async def test_range_moves_partitions_that_could_stay(group: Scene) -> None:
+    """A newcomer with a low id shifts everybody: "a" takes the partition of "b", which takes that of "c"."""
+    members = [await member_of(group, name) for name in "bca"]
+    for member in members:
+        await member.join(server_assignor="range")
+        for _ in range(3):
+            for one in members:
+                if one.epoch:
+                    await one.beat(owned=HELD)
+    b, c, a = members
+    assert [one.held for one in (a, b, c)] == [{(group.topic, 0)}, {(group.topic, 1)}, frozenset()]
+
+
+async def test_a_topic_that_is_created_later_is_assigned_by_somebodys_heartbeat(group: Scene, either: Kafka) -> None:
+    one, late = await member_of(group, "one"), f"{group.group}-late"
+    assert (await one.join(group.topic, late)).error_code == 0
+    await one.beat(owned=HELD)
+    assert len(one.held) == 2
+    either.create_topic(late, 3)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=late)], allow_auto_topic_creation=False)
+    one.topics[late] = (await group.admin.ask(asked, 12)).topics[0].topic_id
+    while len(one.held) < 5:
+        await one.beat(owned=HELD)
+    assert one.epoch == 3
+
+
 async def test_a_group_that_all_members_have_left(group: Scene) -> None:
     one, two = await _pair(group)
     assert [await one.leave(), await two.leave()] == [0, 0]
@@ -203,7 +237,69 @@ async def test_a_static_member_comes_back_under_another_id(group: Scene) -> None
     assert (await described(group)).group_state == "Stable"
 
 
+async def test_a_static_member_that_says_that_it_left_may_join_again_under_its_own_id(group: Scene) -> None:
+    """As one does whose join was not answered: it would be refused for a whole session."""
+    one = await _static(group)
+    held = one.held
+    assert await one.leave(-2) == 0
+    assert (await one.join()).member_epoch == 2
+    assert one.held == held
+
+
+async def test_what_a_successor_does_not_say_stays_as_its_predecessor_has_said_it(group: Scene) -> None:
+    """Names alone leave a pattern in force."""
+    one = await member_of(group, "one")
+    one.instance, pattern = "i", group.topic[:-1] + "."
+    await one.join(subscribed_topic_names=[], subscribed_topic_regex=pattern)
+    assert await one.leave(-2) == 0
+    twin = await member_of(group, "twin")
+    twin.instance = "i"
+    assert (await twin.join(subscribed_topic_regex=None)).error_code == 0
+    (member,) = (await described(group)).members
+    assert (member.member_id, member.subscribed_topic_regex) == ("twin", pattern)
+    assert (await twin.beat(subscribed_topic_regex="")).error_code == 0
+    (member,) = (await described(group)).members
+    assert (member.subscribed_topic_names, member.subscribed_topic_regex) == ([group.topic], "")
+
+
+@pytest.mark.long  # two sessions, less a few seconds
+async def test_to_leave_for_now_does_not_prolong_the_session(group: Scene) -> None:
+    loop = asyncio.get_running_loop()
+    one = await _static(group)
+    began = loop.time()
+    await asyncio.sleep(4.0)
+    assert await one.leave(-2) == 0
+    while (await described(group)).members:
+        pass
+    assert 5.0 <= loop.time() - began <= 8.5, "a session is 6 s"
+
+
 # Offsets
+
+
+async def test_offsets_of_a_group_without_members(group: Scene) -> None:
+    """Without a member id and an epoch they can be read and written, and a group that nobody knows has none."""
+    nobody = await member_of(group, "")
+    assert await nobody.fetch(-1, None) == -1
+    assert await nobody.commit(0, epoch=-1, offset=7) == [0]
+    assert await nobody.fetch(-1, None) == 7
+    nobody.member_id = "who"
+    assert await nobody.commit(0, epoch=3) == [UNKNOWN]
+
+
+async def test_offsets_of_topics_that_somebody_subscribes_to_cannot_be_deleted(group: Scene) -> None:
+    one = await _alone(group)
+    assert await one.commit(0) == [0]
+    topic = OffsetDeleteRequestTopic(name=group.topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+    request = OffsetDeleteRequest(group_id=group.group, topics=[topic])
+
+    async def deleted() -> int:
+        return int((await group.admin.ask(request)).topics[0].partitions[0].error_code)
+
+    assert await deleted() == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    await one.beat(subscribed_topic_names=[])
+    assert await deleted() == 0
+    assert await one.fetch(None, "one") == -1
 
 
 async def test_commits_by_epoch(group: Scene) -> None:
@@ -217,6 +313,16 @@ async def test_commits_by_epoch(group: Scene) -> None:
     assert await one.commit(0, version=10) == [0]
     one.member_id = ""
     assert await one.commit(0, epoch=-1) == [UNKNOWN]
+
+
+@pytest.mark.long  # a session, and a little more
+async def test_commits_do_not_keep_a_session_alive(group: Scene) -> None:
+    one, loop = await _alone(group), asyncio.get_running_loop()
+    began = loop.time()
+    while (await one.commit(0))[0] == 0:
+        pass
+    assert 5.0 <= loop.time() - began <= 8.0, "a session is 6 s"
+    assert (await one.beat()).error_code in (UNKNOWN, NOT_FOUND)
 
 
 async def test_what_is_being_given_up_can_still_be_committed(group: Scene) -> None:

@@ -62,6 +62,43 @@ async def test_the_first_member_of_the_consumer_protocol_converts_the_group(grou
     assert (await described(group)).group_state == "Stable"
 
 
+async def test_a_cooperative_member_gives_up_under_the_generation_that_it_has(group: Scene) -> None:
+    """Its generation is the same over a rejoin that takes something away, and grows once that is acknowledged."""
+    classic, new = await _classic_group(group), await member_of(group, "zzz")
+    generation = classic.generation
+    await new.join(server_assignor="range")
+    assert await classic.heartbeat() == REBALANCING
+    assert (await classic.join(owned=[0, 1])).generation_id == generation
+    assert _partitions((await classic.sync()).assignment) == [0]
+    await new.beat(owned=HELD)
+    assert new.held == frozenset()
+    assert await classic.heartbeat() == REBALANCING
+    assert (await classic.join(owned=[0])).generation_id == generation + 1
+    assert _partitions((await classic.sync()).assignment) == [0]
+    await new.settle()
+    assert new.held == {(group.topic, 1)}
+    assert await classic.heartbeat() == 0
+
+
+@pytest.mark.parametrize("joins_again", [False, True])
+async def test_a_classic_member_that_does_not_do_its_part_in_time_is_removed(group: Scene, joins_again: bool) -> None:
+    """It has its rebalance timeout to join again, and once more to ask for its assignment. No heartbeat prolongs it."""
+    classic, new = await group.actor(), await member_of(group, "zzz")
+    await new.join(server_assignor="range")
+    await new.beat(owned=HELD)
+    assert (await classic.join(rebalance_timeout_ms=1_500)).error_code == 0
+    assert (await classic.sync()).error_code == 0
+    await new.settle()
+    while await classic.heartbeat() != REBALANCING:
+        pass
+    if joins_again:
+        assert (await classic.join(rebalance_timeout_ms=1_500)).error_code == 0
+    while (code := await classic.heartbeat()) in (0, REBALANCING):
+        pass
+    assert code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert [one.member_id for one in (await described(group)).members] == ["zzz"]
+
+
 async def test_the_last_member_of_the_consumer_protocol_takes_it_along(group: Scene) -> None:
     new = await member_of(group, "--")
     await new.join(server_assignor="range")

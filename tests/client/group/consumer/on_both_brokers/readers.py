@@ -1,4 +1,4 @@
-"""Consumers of one group of the consumer protocol on a real broker, which poll all the time."""
+"""Consumers of one group of the consumer protocol, which poll all the time, and the brokers that they have."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
-from aiokc.testing.kafka import LocalKafka
 from tests.producing import Message, produce
 
 PARTITIONS = 4
 WITHIN = 60.0
 
 
-def write(kafka: LocalKafka, topic: str, count: int) -> None:
-    produce(kafka.bootstrap, topic, [Message(b"%d" % number, partition=number % PARTITIONS) for number in range(count)])
+class Broker(Protocol):
+    """What the Cluster and a real Kafka both have."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    def create_topic(self, name: str, partitions: int = 1) -> None: ...
+
+
+def write(broker: Broker, topic: str, count: int, partitions: int = PARTITIONS) -> None:
+    """Write records, in turn to each of the topic's partitions."""
+    messages = [Message(b"%d" % number, partition=number % partitions) for number in range(count)]
+    produce(broker.bootstrap, topic, messages)
 
 
 class Heard(RebalanceListener):
@@ -42,19 +51,36 @@ class Reader:
         self.got: Counter[tuple[TopicPartition, int]] = Counter()
         self._turned = asyncio.Condition()
         self._turns = 0
+        self._free = asyncio.Event()
+        self._free.set()
 
     async def read(self) -> None:
         while True:
-            for tp, records in (await self.consumer.getmany(timeout_ms=100)).items():
+            batch = await self.consumer.getmany(timeout_ms=100)
+            for tp, records in batch.items():
                 self.got.update((tp, record.offset) for record in records)
             async with self._turned:
                 self._turns += 1
                 self._turned.notify_all()
+            if batch:
+                await self._free.wait()
+
+    def keeps_its_batch(self) -> None:
+        """From the next batch on, do not poll until ``goes_on``."""
+        self._free.clear()
+
+    def goes_on(self) -> None:
+        self._free.set()
 
     async def holds(self, count: int) -> frozenset[TopicPartition]:
         async with asyncio.timeout(WITHIN), self._turned:
             await self._turned.wait_for(lambda: len(self.consumer.assignment()) == count)
         return self.consumer.assignment()
+
+    async def has_heard(self) -> None:
+        """Return when the listener was called."""
+        async with asyncio.timeout(WITHIN), self._turned:
+            await self._turned.wait_for(lambda: bool(self.heard.calls))
 
     async def subscribes_to(self, *topics: str) -> None:
         async with asyncio.timeout(WITHIN), self._turned:
@@ -71,10 +97,10 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(kafka: LocalKafka, group: str, topics: Any, **options: Any) -> AsyncIterator[Reader]:
+async def reading(broker: Broker, group: str, topics: Any, **options: Any) -> AsyncIterator[Reader]:
     heard = Heard()
     defaults: dict[str, Any] = {
-        "bootstrap_servers": kafka.bootstrap,
+        "bootstrap_servers": broker.bootstrap,
         "group_id": group,
         "group_protocol": "consumer",
         "auto_offset_reset": "earliest",

@@ -1,4 +1,4 @@
-"""SubscriptionPattern on a real broker: its coordinator matches (RE2J), refuses, and finds new topics."""
+"""SubscriptionPattern: the coordinator matches (RE2J), refuses, and finds new topics."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import pytest
 from aiokc import Consumer, SubscriptionPattern
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError
-from aiokc.testing.kafka import LocalKafka
 
-from .kafka_readers import PARTITIONS, reading, write
+from .readers import PARTITIONS, Broker, reading, write
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def topic(kafka: LocalKafka, topic_name: str) -> str:
-    kafka.create_topic(topic_name, PARTITIONS)
+def topic(broker: Broker, topic_name: str) -> str:
+    broker.create_topic(topic_name, PARTITIONS)
     return topic_name
 
 
-async def test_topics_that_match_are_read_and_internal_ones_are_not(kafka: LocalKafka, topic: str) -> None:
-    write(kafka, topic, 40)
-    async with reading(kafka, topic, [topic]) as first:  # so that __consumer_offsets exists
+async def test_topics_that_match_are_read_and_internal_ones_are_not(broker: Broker, topic: str) -> None:
+    write(broker, topic, 40)
+    async with reading(broker, topic, [topic]) as first:  # so that __consumer_offsets exists
         await first.holds(PARTITIONS)
     pattern = SubscriptionPattern(f"{topic}(-more)?|__consumer_offsets")
-    async with reading(kafka, f"{topic}-by-pattern", pattern) as reader:
+    async with reading(broker, f"{topic}-by-pattern", pattern) as reader:
         await reader.holds(PARTITIONS)
         await reader.has_read(40)
         assert reader.consumer.subscription() == {topic}
@@ -37,18 +36,18 @@ async def test_topics_that_match_are_read_and_internal_ones_are_not(kafka: Local
 
 
 @pytest.mark.long  # a broker looks for new topics each 10 s
-async def test_a_topic_that_is_created_later_is_read(kafka: LocalKafka, topic: str) -> None:
-    async with reading(kafka, topic, SubscriptionPattern(f"{topic}(-more)?")) as reader:
+async def test_a_topic_that_is_created_later_is_read(broker: Broker, topic: str) -> None:
+    async with reading(broker, topic, SubscriptionPattern(f"{topic}(-more)?")) as reader:
         await reader.holds(PARTITIONS)
-        kafka.create_topic(f"{topic}-more", 2)
+        broker.create_topic(f"{topic}-more", 2)
         await reader.subscribes_to(topic, f"{topic}-more")
         assert len(await reader.holds(PARTITIONS + 2)) == PARTITIONS + 2
 
 
-async def test_from_a_pattern_to_names_and_to_other_patterns(kafka: LocalKafka, topic: str) -> None:
+async def test_from_a_pattern_to_names_and_to_other_patterns(broker: Broker, topic: str) -> None:
     other = f"{topic}-other"
-    kafka.create_topic(other, 2)
-    async with reading(kafka, topic, SubscriptionPattern(f"{topic}[^x]other")) as reader:
+    broker.create_topic(other, 2)
+    async with reading(broker, topic, SubscriptionPattern(f"{topic}[^x]other")) as reader:
         await reader.holds(2)
         for wanted, topics in (
             ([topic], [topic]),
@@ -64,21 +63,21 @@ async def test_from_a_pattern_to_names_and_to_other_patterns(kafka: LocalKafka, 
 
 
 async def test_a_static_member_that_comes_back_with_names_has_nothing_of_its_former_pattern(
-    kafka: LocalKafka, topic: str
+    broker: Broker, topic: str
 ) -> None:
     other = f"{topic}-other"
-    kafka.create_topic(other, 2)
-    async with reading(kafka, topic, SubscriptionPattern(f"{topic}[^x]other"), group_instance_id="i") as reader:
+    broker.create_topic(other, 2)
+    async with reading(broker, topic, SubscriptionPattern(f"{topic}[^x]other"), group_instance_id="i") as reader:
         await reader.holds(2)
-    async with reading(kafka, topic, [topic], group_instance_id="i") as reader:
+    async with reading(broker, topic, [topic], group_instance_id="i") as reader:
         await reader.subscribes_to(topic)
         await reader.holds(PARTITIONS)
-        async with reading(kafka, topic, [other]) as second:  # which gets what no pattern holds
+        async with reading(broker, topic, [other]) as second:  # which gets what no pattern holds
             await second.holds(2)
 
 
-async def test_what_the_broker_refuses_is_raised_with_its_words(kafka: LocalKafka, topic: str) -> None:
-    options: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap, "group_id": topic, "group_protocol": "auto"}
+async def test_what_the_broker_refuses_is_raised_with_its_words(broker: Broker, topic: str) -> None:
+    options: dict[str, Any] = {"bootstrap_servers": broker.bootstrap, "group_id": topic, "group_protocol": "auto"}
     async with Consumer(SubscriptionPattern("(?=a)b"), **options) as consumer:
         with pytest.raises(BrokerError, match=r"SubscribedTopicRegex `\(\?=a\)b` is not a valid") as refused:
             await consumer.getmany(timeout_ms=30_000)

@@ -1,4 +1,4 @@
-"""Members of a KIP-848 group on a real broker: patterns, restarts, applications that stop polling, blocked loops."""
+"""Members of a KIP-848 group: patterns, restarts, applications that stop polling, blocked loops."""
 
 from __future__ import annotations
 
@@ -11,49 +11,48 @@ import pytest
 
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.admin import GroupDescription
-from aiokc.testing.kafka import LocalKafka
 
-from .kafka_readers import PARTITIONS, WITHIN, Heard, reading, write
+from .readers import PARTITIONS, WITHIN, Broker, Heard, reading, write
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
-# The session timeout of the local broker's groups is 6 s.
+# The session timeout of both brokers' groups is 6 s.
 LONGER_THAN_A_SESSION = 8.0
 
 
 @pytest.fixture
-def topic(kafka: LocalKafka, topic_name: str) -> str:
-    kafka.create_topic(topic_name, PARTITIONS)
+def topic(broker: Broker, topic_name: str) -> str:
+    broker.create_topic(topic_name, PARTITIONS)
     return topic_name
 
 
-async def test_topics_by_pattern_come_as_they_are_created(kafka: LocalKafka, topic: str) -> None:
-    write(kafka, topic, 40)
-    async with reading(kafka, topic, re.compile(re.escape(topic) + "(-more)?")) as reader:
+async def test_topics_by_pattern_come_as_they_are_created(broker: Broker, topic: str) -> None:
+    write(broker, topic, 40)
+    async with reading(broker, topic, re.compile(re.escape(topic) + "(-more)?")) as reader:
         await reader.holds(PARTITIONS)
-        kafka.create_topic(f"{topic}-more", 2)
+        broker.create_topic(f"{topic}-more", 2)
         assert len(await reader.holds(PARTITIONS + 2)) == 6
         await reader.has_read(40)
     assert set(reader.got.values()) == {1}
 
 
 async def test_a_static_member_that_restarts_is_given_back_what_it_had_and_no_other_member_notices(
-    kafka: LocalKafka, topic: str
+    broker: Broker, topic: str
 ) -> None:
-    async with reading(kafka, topic, [topic]) as one:
+    async with reading(broker, topic, [topic]) as one:
         await one.holds(PARTITIONS)
-        async with reading(kafka, topic, [topic], group_instance_id="i") as two:
+        async with reading(broker, topic, [topic], group_instance_id="i") as two:
             mine = await two.holds(2)
             kept = await one.holds(2)
         calls = list(one.heard.calls)
-        async with reading(kafka, topic, [topic], group_instance_id="i") as two:
+        async with reading(broker, topic, [topic], group_instance_id="i") as two:
             assert await two.holds(2) == mine
             assert one.consumer.assignment() == kept
             assert one.heard.calls == calls
 
 
 async def test_a_static_member_parks_its_partitions_by_unsubscribe_and_frees_them_where_it_leaves_for_good(
-    kafka: LocalKafka, topic: str
+    broker: Broker, topic: str
 ) -> None:
     """KIP-1092 for the last one."""
     options: dict[str, Any] = {"group_id": topic, "group_protocol": "consumer", "group_instance_id": "i"}
@@ -65,9 +64,9 @@ async def test_a_static_member_parks_its_partitions_by_unsubscribe_and_frees_the
         return consumer.assignment()
 
     async with (
-        reading(kafka, topic, [topic]) as one,
-        Client(bootstrap_servers=kafka.bootstrap) as client,
-        Consumer(topic, bootstrap_servers=kafka.bootstrap, client_rack="east", **options) as two,
+        reading(broker, topic, [topic]) as one,
+        Client(bootstrap_servers=broker.bootstrap) as client,
+        Consumer(topic, bootstrap_servers=broker.bootstrap, client_rack="east", **options) as two,
     ):
         mine, kept = await has_its_part(two), await one.holds(PARTITIONS // 2)
         group = (await client.describe_groups([topic]))[topic]
@@ -86,39 +85,37 @@ async def test_a_static_member_parks_its_partitions_by_unsubscribe_and_frees_the
 
 
 async def test_an_application_that_stops_polling_loses_its_partitions_and_gets_them_back(
-    kafka: LocalKafka, topic: str
+    broker: Broker, topic: str
 ) -> None:
-    write(kafka, topic, 40)
+    write(broker, topic, 40)
     heard = Heard()
     options: dict[str, Any] = {"group_id": topic, "group_protocol": "consumer", "auto_offset_reset": "earliest"}
     consumer: Consumer[Any, Any] = Consumer(
-        bootstrap_servers=kafka.bootstrap, max_poll_interval_ms=1_000, enable_auto_commit=False, **options
+        bootstrap_servers=broker.bootstrap, max_poll_interval_ms=1_000, enable_auto_commit=False, **options
     )
     consumer.subscribe([topic], listener=heard)
     async with consumer:
         await consumer.wait_assigned(timeout_ms=30_000)
-        async with reading(kafka, topic, [topic]) as other:
+        async with reading(broker, topic, [topic]) as other:
             await other.has_read(40)  # all of it: the first consumer is not polled, and is thrown out by itself
             assert ("lost", PARTITIONS) in heard.calls or ("lost", PARTITIONS // 2) in heard.calls
             assert await other.holds(PARTITIONS)
             await consumer.getmany(timeout_ms=100)
             polling = asyncio.get_running_loop().create_task(consumer.getmany())
             await other.holds(PARTITIONS // 2)
-            write(kafka, topic, 8)
+            write(broker, topic, 8)
             async with asyncio.timeout(WITHIN):
                 assert await polling
 
 
-async def test_a_loop_that_is_blocked_for_longer_than_a_session_stays_in_the_group(
-    kafka: LocalKafka, topic: str
-) -> None:
+async def test_a_loop_that_is_blocked_for_longer_than_a_session_stays_in_the_group(broker: Broker, topic: str) -> None:
     """The thread follows the epoch, which another member raises; then the loop gives up what it must."""
-    async with reading(kafka, topic, [topic]) as one:
+    async with reading(broker, topic, [topic]) as one:
         await one.holds(PARTITIONS)
 
         def other_program() -> int:
             async def join() -> int:
-                async with reading(kafka, topic, [topic]) as two:
+                async with reading(broker, topic, [topic]) as two:
                     return len(await two.holds(2))
 
             return asyncio.run(join())

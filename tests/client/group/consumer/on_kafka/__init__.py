@@ -1,1 +1,0 @@
-"""Members of the consumer protocol (KIP-848) on a real Kafka."""
