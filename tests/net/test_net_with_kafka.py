@@ -12,6 +12,7 @@ from aiokc.types import Broker
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from aiokc.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiokc.wire.messages.group import HeartbeatRequest
+from tests.producing import Message, produce
 
 from .scripted import running_pool, ticks
 
@@ -54,13 +55,14 @@ async def test_a_long_poll_delays_only_its_own_connection_and_may_be_cancelled(
             topic_id=seen.topics[0].topic_id,
             partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)],
         )
-        long_poll = FetchRequest(max_wait_ms=3000, min_bytes=1, topics=[nothing_yet])
+        long_poll = FetchRequest(max_wait_ms=25_000, min_bytes=1, topics=[nothing_yet])
         parked = asyncio.ensure_future(pool.request(node_id, long_poll, timeout=30))
         await ticks(2)
         assert connection.in_flight == 1
         await pool.request(node_id, request, purpose=Purpose.COORDINATOR, timeout=30)
         assert not parked.done()
         parked.cancel()
+        await asyncio.to_thread(produce, kafka.bootstrap, topic_name, [Message(b"what it waits for")])
         behind = await pool.request(node_id, request, timeout=30)  # after the cancelled request has been answered
         assert behind.topics[0].name == topic_name
         assert not connection.closed

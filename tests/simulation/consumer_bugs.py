@@ -25,7 +25,6 @@ from aiokc.core.group.events import CoordinatorLost, Effect, IdentityLost, Left,
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import KafkaError
 from aiokc.testing.groups.consumer.heartbeating import Heartbeating
-from aiokc.testing.groups.consumer.members import ConsumerMember
 from aiokc.types import OffsetAndMetadata, TopicPartition
 
 _aim_at, _named, _on_alive, _on = Holdings.aim_at, Holdings.named, ConsumerMembership._on_alive, ConsumerMembership.on
@@ -120,9 +119,9 @@ def leave_now_and_then(self: ConsumerMembership, event: Any, now: float) -> list
     return effects
 
 
-def answer_with_a_negative_epoch_now_and_then(self: Heartbeating, member: ConsumerMember, **options: Any) -> Any:
+def answer_with_a_negative_epoch_now_and_then(self: Heartbeating, *given: Any, **options: Any) -> Any:
     """The coordinator's part: it answers a heartbeat as if it were a leave, as no coordinator should."""
-    answer = _answer(self, member, **options)
+    answer = _answer(self, *given, **options)
     count = self.__dict__["answers"] = self.__dict__.get("answers", 0) + 1
     if count % 20 == 0:
         answer.member_epoch = -1

@@ -19,6 +19,7 @@ from aiokc.testing.security.jwt import unsecured_token
 _SHARD: Final = 8
 _STEP: Final = 4
 _HEX_SHARD: Final = 14  # more, as addresses of objects are in hex, too
+_DIGIT_SHARD: Final = 18  # more than a float shows: one of 8 digits is in that of a time, by chance
 _AROUND: Final = 120  # characters
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]{6,16}>")
 
@@ -50,7 +51,7 @@ class Canaries:
         key = load_pem_private_key(text.encode(), None)
         number: int = key.private_numbers().private_value  # type: ignore[union-attr]
         self.keep(name, number.to_bytes(32))
-        self.keep(name, str(number))
+        self._add(name, str(number), _DIGIT_SHARD)
         return text
 
     def keep(self, name: str, secret: str | bytes) -> str:

@@ -52,7 +52,9 @@ EVENTS = [(delete, "the partition is gone"), (recreate, "its topic deleted and c
 def options_for(cluster: Cluster, event: Event) -> SourceOptions:
     """Return options of a task in a worker that has read before; the event comes with the next Fetch of events."""
     options = SourceOptions(
-        ClientConfig(bootstrap_servers=cluster.bootstrap), subscribe("events", "other"), poll_timeout_ms=500
+        ClientConfig(bootstrap_servers=cluster.bootstrap),
+        subscribe("events", "other"),
+        poll_timeout_ms=500 if event is delete else 20_000,  # that long a partition may be unknown
     )
     assert offsets_read(options) == {"events": [0, 1, 2], "other": [0, 1, 2]}
     happened: list[bool] = []
