@@ -14,7 +14,7 @@ import anyio
 
 from ...config import ClientConfig, IsolationLevel
 from ...core.backoff import retry_backoff
-from ...core.cluster.leader_hints import denies_leadership
+from ...core.cluster.leader_hints import DENIALS
 from ...core.cluster.snapshot import Cluster, known_error
 from ...error_codes import ErrorCode
 from ...errors import (
@@ -184,7 +184,7 @@ class OffsetLister:
             else:
                 what = f"listing offsets of {tp} at broker {node_id}"
                 answer.errors[tp] = broker_error(error_code, what, needs="DESCRIBE")
-                if denies_leadership(error_code):
+                if error_code in DENIALS:
                     denied.add(tp)
         if denied:
             self._metadata.disprove_leader(node_id, denied)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from ...config import ClientConfig
-from ...core.cluster.leader_hints import denies_leadership
+from ...core.cluster.leader_hints import DENIALS
 from ...core.cluster.snapshot import NewLeader
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
@@ -146,7 +146,7 @@ class FetchResponseHandler:
             moved = self._metadata.learn_leaders(
                 leaders, {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in nodes}
             )
-        if denied := {target.tp for target, data in refused if denies_leadership(data.error_code)} - moved:
+        if denied := {target.tp for target, data in refused if data.error_code in DENIALS} - moved:
             self._metadata.disprove_leader(node_id, denied)
         return moved
 

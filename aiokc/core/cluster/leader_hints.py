@@ -9,8 +9,9 @@ from ...error_codes import ErrorCode
 from ...types import Broker, TopicPartition
 from .snapshot import Cluster, NewLeader, with_leaders
 
-# Not OFFSET_NOT_AVAILABLE: so answers a leader that was elected a moment ago.
-_DENIALS: Final = frozenset(
+#: By these errors a broker says that, as far as it knows, it does not lead the partition: newer metadata tell who does.
+#: OFFSET_NOT_AVAILABLE is none of them: so answers a leader that was elected a moment ago.
+DENIALS: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REPLICA_NOT_AVAILABLE,
@@ -19,14 +20,10 @@ _DENIALS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.FENCED_LEADER_EPOCH,
+        # The broker does not know yet of an election that this client knows of; or the topic was recreated.
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-
-
-def denies_leadership(code: int) -> bool:
-    """Whether a broker says by this error code that, as far as it knows, it does not lead the partition."""
-    return code in _DENIALS
 
 
 class LeaderHints:

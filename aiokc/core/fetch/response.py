@@ -8,6 +8,7 @@ from typing import Final
 from ...error_codes import ErrorCode, error_code
 from ...errors import BrokerError, broker_error
 from ...wire.messages.fetch import PartitionData
+from ..cluster.leader_hints import DENIALS
 from .fetched_partition import FetchedPartition
 from .session import FetchTarget
 
@@ -27,21 +28,7 @@ class Verdict(Enum):
 DATA: Final = Verdict.DATA
 
 # Errors that newer metadata cure: another leader, a newer epoch, a topic that is new, gone or recreated (KIP-516).
-_REFRESH = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        # The broker does not know yet of an election that this client knows of; or the topic was recreated.
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-    }
-)
+_REFRESH = DENIALS | {ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.OFFSET_NOT_AVAILABLE}
 # Errors that pass without newer metadata.
 _RETRY = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
 

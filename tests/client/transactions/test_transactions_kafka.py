@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as OtherPartition
 from aiokc import Consumer, GroupMetadata, Producer, TopicPartition
 from aiokc.errors import CommitFailed, ProducerFenced, RecordRefused, TransactionAbortable
 from aiokc.testing.kafka import LocalKafka
-from aiokc.testing.kafka.jars import run_tool
+from tests.features import change_feature
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.kafka]
 
@@ -225,16 +225,7 @@ async def test_the_level_of_transactions_changes_while_the_producer_runs(topic_n
         async with producer(kafka, topic_name) as writer:
             for change, level in ((None, 0), ("upgrade", 2), ("downgrade", 0), ("upgrade", 2)):
                 if change is not None:
-                    await asyncio.to_thread(
-                        run_tool,
-                        "org.apache.kafka.tools.FeatureCommand",
-                        "--bootstrap-server",
-                        kafka.bootstrap,
-                        change,
-                        "--feature",
-                        f"transaction.version={level}",
-                        timeout=60,
-                    )
+                    await change_feature(kafka, change, "transaction.version", level)
                 await asyncio.sleep(2.0)
                 for _ in range(2):
                     async with writer.transaction():

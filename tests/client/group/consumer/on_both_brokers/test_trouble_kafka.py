@@ -9,25 +9,11 @@ import pytest
 from aiokc import Client
 from aiokc.admin import GroupDescription
 from aiokc.testing.kafka import LocalKafka
-from aiokc.testing.kafka.jars import run_tool
+from tests.features import change_feature
 
 from .readers import PARTITIONS, WITHIN, Reader, reading, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(240)]
-
-
-async def set_group_version(kafka: LocalKafka, change: str, level: int) -> None:
-    """As an administrator does who moves a cluster to the protocol, or back."""
-    await asyncio.to_thread(
-        run_tool,
-        "org.apache.kafka.tools.FeatureCommand",
-        "--bootstrap-server",
-        kafka.bootstrap,
-        change,
-        "--feature",
-        f"group.version={level}",
-        timeout=60,
-    )
 
 
 async def protocol_is(reader: Reader, name: str) -> None:
@@ -44,7 +30,7 @@ async def test_auto_follows_a_cluster_that_switches_the_protocol_on_and_off(topi
         async with reading(kafka, topic_name, [topic_name], group_protocol="auto") as old:
             await old.has_read(40)
             await protocol_is(old, "classic")
-            await set_group_version(kafka, "upgrade", 1)
+            await change_feature(kafka, "upgrade", "group.version", 1)
             async with reading(kafka, topic_name, [topic_name], group_protocol="auto") as new:
                 await new.holds(2)
                 await old.holds(2)
@@ -58,7 +44,7 @@ async def test_auto_follows_a_cluster_that_switches_the_protocol_on_and_off(topi
         async with reading(kafka, topic_name, [topic_name], group_protocol="auto") as last:
             await last.holds(PARTITIONS)
             await protocol_is(last, "consumer")
-            await set_group_version(kafka, "downgrade", 0)
+            await change_feature(kafka, "downgrade", "group.version", 0)
             await protocol_is(last, "classic")
             write(kafka, topic_name, 40)
             await last.holds(PARTITIONS)
