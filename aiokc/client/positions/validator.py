@@ -223,7 +223,7 @@ class PositionValidator:
         backoff = self._backoffs.setdefault(node_id, self._new_backoff())
         waiting = [tp for tp, one in asked.items() if self._waits(tp, one) is not None]
         self._subscription.retry_later(waiting, asyncio.get_running_loop().time() + backoff.next())
-        self._metadata.disprove_leader(node_id, asked if error is None else None)
+        self._metadata.disprove_leader(node_id, asked)
         self._metadata.request_update()
         if error is not None:
             self._complain(error)

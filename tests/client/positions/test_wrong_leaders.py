@@ -12,8 +12,10 @@ from aiokc import Consumer, TopicPartition
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import lose_answer
 from aiokc.wire.messages.fetch import FetchRequest, LeaderIdAndEpoch, NodeEndpoint
 from tests.client.virtually import Asked, virtually
+from tests.suite.unused_faults import may_be_unused
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -160,5 +162,71 @@ def test_offsets_that_are_looked_up_meanwhile_do_not_wait_for_the_wrong_leader(c
             consumer.resume(T0)
             cluster.append("t", b"1")
             assert await value(consumer) == b"1"
+
+    virtually(story, topics={"t": 1})
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ],
+    ids=lambda code: code.name,
+)
+def test_each_way_to_say_that_it_leads_nothing_is_believed(code: ErrorCode) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        async with reading(cluster) as consumer:
+            assert await value(consumer) == b"0"
+            liar, began = Liar(cluster, times=1), now()
+            cluster.intercept(ApiKey.FETCH, code, where=lambda exchange: exchange.broker == liar.named)
+            consumer.seek(T0, 1)
+            cluster.append("t", b"1")
+            assert await value(consumer) == b"1"
+            assert now() - began < 5
+
+    virtually(story, topics={"t": 1})
+
+
+def test_the_leader_before_is_fetched_from_at_once_and_no_metadata_are_waited_for() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        async with reading(cluster) as consumer:
+            assert await value(consumer) == b"0"
+            cluster.intercept(ApiKey.METADATA, lose_answer())
+            liar, asked = Liar(cluster, times=1, port=1), list[object]()
+            may_be_unused(
+                cluster.intercept(ApiKey.FETCH, asked.append, where=lambda exchange: exchange.broker == liar.named)
+            )
+            began = now()
+            consumer.seek(T0, 1)
+            cluster.append("t", b"1")
+            assert await value(consumer) == b"1"
+            assert now() - began < 2
+            assert asked == [], "it is known by now that the named one leads nothing"
+
+    virtually(story, topics={"t": 1})
+
+
+def test_a_leader_that_names_itself_in_a_later_epoch_denies_nothing() -> None:
+    """It was elected again: it refuses the old epoch, and is fetched from in the new one before the metadata know."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        async with reading(cluster) as consumer:
+            assert await value(consumer) == b"0"
+            cluster.intercept(ApiKey.METADATA, lose_answer())
+            began = now()
+            consumer.seek(T0, 1)
+            cluster.move_leader("t", to=cluster.leader("t"))
+            cluster.append("t", b"1")
+            assert await value(consumer) == b"1"
+            assert now() - began < 2
 
     virtually(story, topics={"t": 1})

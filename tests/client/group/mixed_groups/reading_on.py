@@ -33,6 +33,7 @@ class Account:
 
     def __init__(self) -> None:
         self.got = Counter[str]()
+        self.story: list[tuple[str, str, tuple[str, ...]]] = []  # member, what it said, and of which records
         self.uncommitted = set[str]()
         self.holdings: dict[str, frozenset[int]] = {}
         self.changed = threading.Condition()
@@ -54,6 +55,13 @@ class Account:
     @property
     def repeated(self) -> set[str]:
         return {value for value, times in self.got.items() if times > 1}
+
+    def of(self, value: str) -> list[str]:
+        """What members said of a record, and each line that they said between."""
+        at = [number for number, (_, _, words) in enumerate(self.story) if value in words]
+        return [
+            f"{name} {what}" for name, what, words in self.story[at[0] : at[-1] + 1] if what != "got" or value in words
+        ]
 
 
 class Program:
@@ -81,6 +89,7 @@ class Program:
             self._account.changed.notify_all()
 
     def _hear(self, what: str, *words: str) -> None:
+        self._account.story.append((self.name, what, words))
         match what:
             case "got":
                 self._account.got.update(words)
@@ -189,7 +198,8 @@ class ReadingGroup:
         self._writer.stop()
         written = self._writer.written
         self.account.until(lambda: self.account.got.keys() >= set(written), "not all was read")
-        assert self.account.repeated <= self.account.uncommitted
+        wrong = sorted(self.account.repeated - self.account.uncommitted)
+        assert not wrong, f"{len(wrong)} came again although committed: {wrong[0]}: {self.account.of(wrong[0])}"
         assert len(self.account.got) == len(written)
 
     def end(self) -> None:
