@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 _ROOT: Final = Path(__file__).parents[2]
-#: What a process has begun takes it at most so long to end. A commit that waits for brokers alone may take max_block_ms,
-#: a minute, and on a busy machine the process may have to start first.
+#: What a process has begun takes it at most so long to end. A commit that waits for brokers may take max_block_ms, a
+#: minute, and on a busy machine the process may have to start first.
 _WITHIN: Final = 150.0
 
 #: Called with each line that a process writes.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -32,6 +33,7 @@ type task struct {
 const (
 	atOnce             = 100
 	transactionTimeout = 5 * time.Second
+	pause              = 500 * time.Millisecond
 )
 
 func main() {
@@ -51,7 +53,7 @@ func run(text string) error {
 		return err
 	}
 	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(given.Bootstrap),
+		kgo.SeedBrokers(strings.Split(given.Bootstrap, ",")...),
 		kgo.TransactionalID(given.Name),
 		kgo.TransactionTimeout(transactionTimeout),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -74,8 +76,16 @@ func run(text string) error {
 		stop()
 	}()
 	// The coordinator hands out the transactional id's epoch here, and fences a copier before this one.
-	if _, _, err := session.Client().ProducerID(ctx); err != nil {
-		return err
+	for {
+		_, _, err := session.Client().ProducerID(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		fmt.Fprintln(os.Stderr, "no producer id yet:", err)
+		time.Sleep(pause)
 	}
 	say(map[string]any{"is_ready": true})
 	return copyBatches(ctx, session)
