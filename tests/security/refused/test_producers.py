@@ -13,8 +13,8 @@ from aiokc import Consumer, Producer, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, RecordRefused
 
-from .actors.members import read
-from .actors.places import Place, place
+from ..actors.members import read
+from ..actors.places import Place, place
 
 __all__ = ["place"]
 
