@@ -25,8 +25,11 @@ def node() -> Node:
 
 
 def node_at(host: str, *, node_id: int = 1) -> Node:
-    limits = [Backoff(shortest, longest, NoJitter()) for shortest, longest in ((0.05, 1.0), (1.0, 30.0), (10.0, 30.0))]
-    return Node(Broker(node_id, host, 9092), *limits)
+    return Node(Broker(node_id, host, 9092), growing(0.05, 1.0), growing(1.0, 30.0), growing(10.0, 30.0))
+
+
+def growing(shortest: float, longest: float) -> Backoff:
+    return Backoff(shortest, longest, NoJitter())
 
 
 def test_names() -> None:
