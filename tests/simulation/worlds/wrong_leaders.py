@@ -35,7 +35,7 @@ class _WorldPlan(Protocol):
 
 P = TypeVar("P", bound=_WorldPlan)
 
-_KIND: Final = "wrong leader"
+WRONG_LEADER: Final = "wrong leader"
 _NOBODY, _NO_PORT = 9, 1
 
 
@@ -48,7 +48,7 @@ def with_wrong_leaders(plan: P, *, always: bool = False) -> P:
     if random.random() > 1 / 3 and not always:
         return plan
     lies = [
-        FaultPlan(at=random.uniform(0, plan.seconds), kind=_KIND, seconds=0.0, seed=random.getrandbits(32))
+        FaultPlan(at=random.uniform(0, plan.seconds), kind=WRONG_LEADER, seconds=0.0, seed=random.getrandbits(32))
         for _ in range(random.randint(1, 4))
     ]
     return replace(plan, faults=tuple(sorted([*plan.faults, *lies], key=lambda fault: fault.at)))
