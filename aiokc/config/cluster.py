@@ -29,6 +29,7 @@ class ClusterOptions(SecurityOptions, total=False):
     reconnect_backoff_ms: int
     reconnect_backoff_max_ms: int
     socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
     connections_max_idle_ms: int
     metadata_max_age_ms: int
     metadata_recovery_rebootstrap_trigger_ms: int
@@ -68,6 +69,7 @@ class ClusterConfig(SecurityConfig):
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
     socket_connection_setup_timeout_ms: int = 10_000
+    socket_connection_setup_timeout_max_ms: int = 30_000
     connections_max_idle_ms: int = 540_000
     metadata_max_age_ms: int = 300_000
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
@@ -83,6 +85,7 @@ class ClusterConfig(SecurityConfig):
         at_least(self, 0, "metadata_recovery_rebootstrap_trigger_ms", "max_response_bytes")
         at_least(self, self.retry_backoff_ms, "retry_backoff_max_ms")
         at_least(self, self.reconnect_backoff_ms, "reconnect_backoff_max_ms")
+        at_least(self, self.socket_connection_setup_timeout_ms, "socket_connection_setup_timeout_max_ms")
         can_be_sent(self, "client_id", "client_rack")
 
     @property

@@ -311,7 +311,7 @@ class Pool:
                     node.name,
                     node.address,
                     self._options,
-                    timeout=self._config.socket_connection_setup_timeout_ms / 1e3,
+                    timeout=node.setup_timeout,
                     on_closed=self._closed,
                     start=self._start,
                 )
@@ -328,7 +328,7 @@ class Pool:
             if is_refusal(error):
                 self._refused(attempt, error)
             else:
-                node.failure(error, self._now())
+                node.not_connected(error, self._now())
                 self._warn(node.address, error)
             if isinstance(error, CertificateRefused) and self._nodes.has_connected:
                 outcome = ConnectionFailed(str(error))  # while the client runs, the broker is one that can't be reached

@@ -37,9 +37,20 @@ class Chain:
     """Numbers go into one topic, and from there, in transactions of several copiers, into another one."""
 
     def __init__(
-        self, kafka: LocalKafka, name: str, protocol: dict[str, Any], random: Random, folder: Path, *, longest: float
+        self,
+        kafka: LocalKafka,
+        name: str,
+        protocol: dict[str, Any],
+        random: Random,
+        folder: Path,
+        *,
+        longest: float,
+        other_copier: Path | None = None,
     ) -> None:
-        """``longest``: for how many seconds something is paused or away at most."""
+        """``longest``: for how many seconds something is paused or away at most.
+
+        ``other_copier``: the program of another client that is the second copier.
+        """
         self.kafka = kafka
         self.ledger = Ledger()
         self.topics = {f"{name}-in": PARTITIONS, f"{name}-out": PARTITIONS}
@@ -50,6 +61,7 @@ class Chain:
         self._protocol, self._random, self._folder = protocol, random, folder
         self._group = name
         self._longest = longest
+        self._others: dict[str, Path] = {f"{name}-1": other_copier} if other_copier else {}
         self._lives = itertools.count()
         for topic, count in self.topics.items():
             kafka.create_topic(topic, count, 3, {"min.insync.replicas": "2"})
@@ -61,7 +73,8 @@ class Chain:
     def _new(self, role: str, name: str, **given: Any) -> WorkerProcess:
         life = next(self._lives)
         given |= {"name": name, "bootstrap": self.kafka.bootstrap, "seed": self._random.random()}
-        return WorkerProcess(role, given, self.ledger.hear, self._folder / f"{life:03d}-{role}.log")
+        log = self._folder / f"{life:03d}-{role}.log"
+        return WorkerProcess(role, given, self.ledger.hear, log, program=self._others.get(name))
 
     def _new_writer(self) -> WorkerProcess:
         return self._new("numbers", f"w{next(self._lives)}", topic=self.source, options={})

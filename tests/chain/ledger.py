@@ -16,7 +16,7 @@ class Ledger:
     """``acked`` and ``failed``: what the writers were told of each of their values.
 
     ``readings`` has a list for each life of the reader. ``inputs`` and ``outputs`` are what the topics hold at the end
-    for those that read committed records.
+    for those that read committed records. ``commits_of_others`` counts the transactions of copiers on other clients.
     """
 
     acked: list[Row] = field(default_factory=list)
@@ -24,11 +24,13 @@ class Ledger:
     readings: list[list[Row]] = field(default_factory=list)
     inputs: list[Row] = field(default_factory=list)
     outputs: list[Row] = field(default_factory=list)
+    commits_of_others: int = 0
 
     def hear(self, said: dict[str, Any]) -> None:
-        """Note what a writer or the reader has said."""
+        """Note what a process has said."""
         self.acked += [(partition, offset, value) for value, partition, offset in said.get("acked", ())]
         self.failed |= {value: (persisted, why) for value, persisted, why in said.get("failed", ())}
+        self.commits_of_others += said.get("committed") is True  # ours say how many
         if "read" in said:
             self.readings[-1] += [(partition, offset, value) for partition, offset, value in said["read"]]
 

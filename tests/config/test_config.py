@@ -71,6 +71,7 @@ def test_defaults_are_those_of_the_java_client() -> None:
     )
     assert (config.max_poll_records, config.auto_offset_reset, config.enable_auto_commit) == (500, "latest", True)
     assert (config.request_timeout_ms, config.default_api_timeout_ms, config.retry_backoff_ms) == (30000, 60000, 100)
+    assert (config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms) == (10000, 30000)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,10 @@ def test_wrong_bootstrap_servers(given: str | list[str]) -> None:
         ({"fetch_max_bytes": 1 << 31}, "fetch_max_bytes=2147483648 must be at most 2147483647"),
         ({"fetch_max_wait_ms": 30000}, "must be smaller than request_timeout_ms"),
         ({"retry_backoff_ms": 2000}, "retry_backoff_max_ms=1000 must be at least 2000"),
+        (
+            {"socket_connection_setup_timeout_ms": 40_000},
+            "socket_connection_setup_timeout_max_ms=30000 must be at least 40000",
+        ),
         ({"partition_assignment_strategy": []}, "at least one assignor"),
         ({"partition_assignment_strategy": [1]}, "must hold names and aiokc.Assignor objects only"),
         ({"partition_assignment_strategy": [Mine]}, "holds the class Mine: give an instance of it"),

@@ -23,6 +23,7 @@ from aiokc.client.group.user_commits import UserCommits
 from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
 from aiokc.client.offsets.group_offsets import GroupOffsets
 from aiokc.core.assignors import sticky
+from aiokc.core.cluster.leader_hints import LeaderHints
 from aiokc.core.fetch import planner
 from aiokc.core.fetch.buffer import FetchBuffer
 from aiokc.core.fetch.partition_buffer import PartitionBuffer
@@ -51,8 +52,8 @@ from .checking.history import replaced
 class PlantedBug:
     """The replacements that make the bug, and the anomalies of which the checker must find one.
 
-    ``group``, ``cooperative``, ``recreated`` and ``consumer`` choose the worlds. ``first`` is the first seed to try:
-    some bugs show only in one world of fifty, and the test must be fast.
+    ``group``, ``cooperative``, ``recreated``, ``consumer`` and ``wrong_leaders`` choose the worlds. ``first`` is
+    the first seed to try: some bugs show only in one world of fifty, and the test must be fast.
     """
 
     kinds: frozenset[str]
@@ -62,6 +63,7 @@ class PlantedBug:
     cooperative: bool = False
     recreated: bool = False
     consumer: bool = False
+    wrong_leaders: bool = False
 
 
 def _bug(
@@ -72,8 +74,10 @@ def _bug(
     cooperative: bool = False,
     recreated: bool = False,
     consumer: bool = False,
+    wrong_leaders: bool = False,
 ) -> PlantedBug:
-    return PlantedBug(frozenset(kinds.split(", ")), group, first, replacements, cooperative, recreated, consumer)
+    kind = cooperative, recreated, consumer, wrong_leaders
+    return PlantedBug(frozenset(kinds.split(", ")), group, first, replacements, *kind)
 
 
 @contextmanager
@@ -324,6 +328,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None), first=54),
     "leave tasks behind": _bug("leak", (Supervisor, "stop", _stop_nothing)),
     "leave connections behind": _bug("leak", (Pool, "aclose", _stop_without_closing)),
+    "believe a wrong leader": _bug("stuck", (LeaderHints, "disprove", lambda *_: False), wrong_leaders=True),
     # groups
     "commit early": _bug("over-commit", (PartitionPosition, "committable", _commit_what_is_held), group=True),
     "commit one too far": _bug("over-commit, lost", (PartitionPosition, "consumed", _consumed_one_more), group=True),

@@ -24,6 +24,7 @@ from .producers import world as producer_world
 from .worlds.plan import deserializing, draw, impatient, with_columns, with_patterns, with_protocols, with_recreations
 from .worlds.securing import secured
 from .worlds.world import run
+from .worlds.wrong_leaders import with_wrong_leaders
 
 _CHUNK: Final = 4
 _SHOWN: Final = 5
@@ -99,11 +100,12 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
     cooperative = False if twist.eager else None
     if twist.bug is None:
         plan = draw(seed, cooperative=cooperative, group=True if twist.consumer else None)
-        plan = plan if twist.eager else with_recreations(plan)
+        plan = plan if twist.eager else with_wrong_leaders(with_recreations(plan))
     else:
         bug = PLANTED_BUGS[twist.bug]
         plan = draw(seed, group=bug.group, cooperative=bug.cooperative)
         plan = with_recreations(plan, always=True) if bug.recreated else plan
+        plan = with_wrong_leaders(plan, always=True) if bug.wrong_leaders else plan
     if not twist.eager:
         plan = with_columns(deserializing(plan))
     if twist.secure:
@@ -138,6 +140,8 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
 def _judge_producers(seed: int, twist: Twist, again: str, *, whole_history: bool) -> Verdict:
     """Run one world of producers in this process."""
     plan = producer_plan.draw(seed, transactional=twist.transactional)
+    if twist.bug is None or producer_bugs.PRODUCER_BUGS[twist.bug].wrong_leaders:
+        plan = with_wrong_leaders(plan, always=twist.bug is not None)
     if twist.impatient:
         plan = producer_plan.impatient(plan)
     watching = _guard.watching(f"a world: {again}", _WORLD_SECONDS) if _guard else nullcontext()

@@ -11,6 +11,7 @@ from .worlds.faults import _APPLY
 from .worlds.plan import FAULTS, GROUP_FAULTS, FaultPlan, draw, with_patterns, with_protocols
 from .worlds.securing import SECURITY_FAULTS
 from .worlds.world import run
+from .worlds.wrong_leaders import WRONG_LEADER
 
 #: Seeds that showed a bug of the client that has been fixed since; at that time all groups were eager.
 ONCE_FAILED = (8, 10, 12, 15, 18, 21, 25, 33, 49, 51, 5410, 5502)
@@ -89,7 +90,7 @@ def test_a_plan_depends_on_its_seed_only() -> None:
 
 
 def test_every_fault_that_is_drawn_can_be_done() -> None:
-    assert {*FAULTS, *GROUP_FAULTS, *SECURITY_FAULTS} == _APPLY.keys()
+    assert {*FAULTS, *GROUP_FAULTS, *SECURITY_FAULTS, WRONG_LEADER} == _APPLY.keys()
 
 
 def test_a_fault_that_could_not_be_done_is_an_anomaly() -> None:

@@ -298,6 +298,7 @@ class TransactionDriver:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, deadline: float
     ) -> None:
+        self._check()  # a stopped producer has no open transaction either, and that would be no reason
         self._calls += 1
         number, outcome = self._calls, self._new_outcome()
         self._offsets[number] = outcome

@@ -63,11 +63,17 @@ class Node:
 
     ``failed``: the last attempt or request ended with a failure (``error``); no new attempt begins before
     ``retry_at``, on the loop's clock. ``route``: how the newest connection, open or not, reached the broker.
-    ``traffic`` counts what is exchanged with the broker, at whatever address.
+    ``traffic`` counts what is exchanged with the broker, at whatever address. ``setup_timeout``: how many seconds the
+    next attempt to connect may take.
     """
 
     def __init__(
-        self, broker: Broker, backoff: Backoff, slow_backoff: Backoff, traffic: NodeTraffic | None = None
+        self,
+        broker: Broker,
+        backoff: Backoff,
+        slow_backoff: Backoff,
+        setup_timeouts: Backoff,
+        traffic: NodeTraffic | None = None,
     ) -> None:
         """``slow_backoff``: the pauses after a certificate was refused, which someone has to replace."""
         self.broker = broker
@@ -79,6 +85,8 @@ class Node:
         self.route: Route | None = None
         self._backoff = backoff
         self._slow_backoff = slow_backoff
+        self._setup_timeouts = setup_timeouts
+        self.setup_timeout = setup_timeouts.next()
 
     @property
     def address(self) -> Address:
@@ -121,6 +129,8 @@ class Node:
         self.route = connection.route
         self.error = None
         self._slow_backoff.reset()
+        self._setup_timeouts.reset()
+        self.setup_timeout = self._setup_timeouts.next()
 
     def adopt(self, bootstrap: Node) -> None:
         """Take over the connections of a bootstrap server at this broker's address: they lead to this broker."""
@@ -134,6 +144,16 @@ class Node:
         """A request was answered: the pauses between attempts start again from the shortest."""
         self.error = None
         self._backoff.reset()
+
+    def not_connected(self, error: KafkaError, now: float) -> None:
+        """An attempt to connect failed. The next one may take longer (KIP-601).
+
+        Where a crowd of clients comes back at once, each connection takes longer than usual. With a fixed limit all of
+        them would give up just before they are ready, and begin again.
+        """
+        if now >= self.retry_at:
+            self.setup_timeout = self._setup_timeouts.next()
+        self.failure(error, now)
 
     def failure(self, error: KafkaError, now: float) -> None:
         """An attempt or a request failed. Two failures within one pause, for two purposes, lengthen it only once."""

@@ -33,8 +33,13 @@ class Nodes:
     def _new_node(self, broker: Broker) -> Node:
         config = self._config
         backoff = Backoff(config.reconnect_backoff_ms / 1e3, config.reconnect_backoff_max_ms / 1e3, self._random)
+        setup_timeouts = Backoff(
+            config.socket_connection_setup_timeout_ms / 1e3,
+            config.socket_connection_setup_timeout_max_ms / 1e3,
+            self._random,
+        )
         traffic = self._traffic.setdefault(broker.node_id, NodeTraffic())
-        return Node(broker, backoff, login_backoff(self._random), traffic)
+        return Node(broker, backoff, login_backoff(self._random), setup_timeouts, traffic)
 
     # The cluster
 

@@ -325,6 +325,22 @@ async def test_a_block_in_which_the_producer_is_stopped_does_not_look_committed(
 
 
 @scenario()
+async def test_offsets_say_so_where_the_producer_was_stopped(stage: Stage) -> None:
+    stage.cluster.append("in", b"1")
+
+    async def stop_and_commit() -> None:
+        async with producer.transaction() as transaction:
+            await producer.stop()
+            await transaction.send_offsets(batch, member.group_metadata())
+
+    async with stage.consumer("in", group_id="g") as member, stage.producer() as producer:
+        batch = await member.getmany()
+        with pytest.raises(ProducerClosed):
+            await stop_and_commit()
+    assert await stage.committed() == {}
+
+
+@scenario()
 async def test_a_batch_is_its_next_offsets(stage: Stage) -> None:
     stage.cluster.append("in", b"1", b"2", b"3")
     async with stage.consumer("in", group_id="g") as member, stage.producer() as producer:

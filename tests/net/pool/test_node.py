@@ -21,13 +21,20 @@ class NoJitter(Random):
 
 @pytest.fixture
 def node() -> Node:
-    return Node(Broker(1, "h", 9092), Backoff(0.05, 1.0, NoJitter()), Backoff(1.0, 30.0, NoJitter()))
+    return node_at("h")
+
+
+def node_at(host: str, *, node_id: int = 1) -> Node:
+    return Node(Broker(node_id, host, 9092), growing(0.05, 1.0), growing(1.0, 30.0), growing(10.0, 30.0))
+
+
+def growing(shortest: float, longest: float) -> Backoff:
+    return Backoff(shortest, longest, NoJitter())
 
 
 def test_names() -> None:
-    backoff = Backoff(0.05, 1.0, NoJitter())
-    assert Node(Broker(1, "h", 9092), backoff, backoff).name == "broker 1 (h:9092)"
-    assert Node(Broker(-1, "::1", 9092), backoff, backoff).name == "bootstrap server [::1]:9092"
+    assert node_at("h").name == "broker 1 (h:9092)"
+    assert node_at("::1", node_id=-1).name == "bootstrap server [::1]:9092"
 
 
 def test_the_pause_grows_with_each_failure_up_to_the_maximum(node: Node) -> None:
@@ -55,3 +62,23 @@ def test_an_answer_starts_again_from_the_shortest_pause(node: Node) -> None:
     assert not node.view().failed
     node.failure(ERROR, 400.0)
     assert node.retry_at == pytest.approx(400.05)
+
+
+def test_each_attempt_that_fails_gives_the_next_one_more_time(node: Node) -> None:
+    now, limits = 100.0, [node.setup_timeout]
+    for _ in range(3):
+        node.not_connected(ERROR, now)
+        limits.append(node.setup_timeout)
+        now = node.retry_at
+    assert limits == [10.0, 20.0, 30.0, 30.0]
+
+
+def test_attempts_for_several_purposes_that_fail_at_once_count_as_one(node: Node) -> None:
+    node.not_connected(ERROR, 100.0)
+    node.not_connected(ERROR, 100.01)
+    assert node.setup_timeout == 20.0
+
+
+def test_a_failed_request_leaves_the_limit_of_attempts_alone(node: Node) -> None:
+    node.failure(ERROR, 100.0)
+    assert node.setup_timeout == 10.0

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from aiokc.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
+from aiokc.net.connect import connect as connect_for_good
+from aiokc.net.connection import Connection
 from aiokc.net.pool import Purpose
 from aiokc.types import Broker
 from aiokc.wire.messages.fetch import FetchRequest
@@ -112,6 +115,29 @@ async def test_connecting_ends_at_the_setup_timeout() -> None:
         ):
             await ask(pool, 1)
         await server.all_closed()
+
+
+async def test_the_setup_timeout_grows_until_an_attempt_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-601. Else a crowd of clients that comes back would give up just before it is served, again and again."""
+    limits: list[float] = []
+
+    async def connect(name: str, *arguments: Any, timeout: float, **named_arguments: Any) -> Connection:
+        limits.append(timeout)
+        if len(limits) <= 3:
+            raise ConnectionFailed(f"{name}: in time, but not now")
+        return await connect_for_good(name, *arguments, timeout=timeout, **named_arguments)
+
+    monkeypatch.setattr("aiokc.net.pool.connect", connect)
+    options = {"socket_connection_setup_timeout_ms": 10_000, "socket_connection_setup_timeout_max_ms": 30_000}
+    async with serving(serve_plainly) as server, running_pool(server, random=NoJitter(), **options) as pool:
+        pool.set_brokers({1: server.broker(1)})
+        for _ in range(3):
+            with pytest.raises(ConnectionFailed, match="in time"):
+                await ask(pool, 1)
+        await ask(pool, 1)
+        pool.drop(1, Purpose.DATA)
+        await ask(pool, 1)
+    assert limits == [10.0, 20.0, 30.0, 30.0, 10.0]
 
 
 async def test_a_request_does_not_wait_for_a_slow_attempt_beyond_its_deadline() -> None:
@@ -333,10 +359,19 @@ async def test_kip_1102_no_answer_for_too_long_leads_back_too() -> None:
 
 
 async def test_warnings_about_a_dead_broker_are_few(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(closes_at_once) as server, running_pool(server) as pool:
-        with caplog.at_level(logging.WARNING, "aiokc.net"), pytest.raises(NoBrokersAvailable):
-            await ask(pool, None, timeout=0.2)
-        assert server.accepted > 2
+    thrice = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await closes_at_once(peer)
+        if server.accepted > 3:
+            thrice.set()
+
+    async with serving(script) as server, running_pool(server) as pool:
+        with caplog.at_level(logging.WARNING, "aiokc.net"):
+            asking = asyncio.get_running_loop().create_task(ask(pool, None, timeout=60))
+            await thrice.wait()
+            asking.cancel()
+            await asyncio.wait((asking,))
     warnings = [record.getMessage() for record in caplog.records if record.name == "aiokc.net"]
     assert len(warnings) == 1
     assert f"bootstrap server 127.0.0.1:{server.port} closed the connection" in warnings[0]

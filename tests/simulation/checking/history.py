@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from aiokc.types import TopicPartition
@@ -165,9 +165,12 @@ class Recreated:
     topic_id: UUID | None = None
 
 
+HEALED: Final = "healed"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault was injected into the world."""
+    """A fault was injected into the world; or, as HEALED says, all of them are undone."""
 
     what: str
 

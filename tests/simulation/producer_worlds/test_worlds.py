@@ -10,6 +10,7 @@ from ..producers.faults import PRODUCE_APPLY
 from ..producers.plan import FAULTS, TRANSACTION_FAULTS, draw
 from ..runner import Twist, judge, judged
 from ..worlds.faults import _APPLY
+from ..worlds.wrong_leaders import with_wrong_leaders
 
 PLAIN = Twist(producers=True)
 TRANSACTIONAL = Twist(producers=True, transactional=True)
@@ -49,6 +50,15 @@ def test_every_fault_can_be_done_and_every_kind_of_producer_is_drawn() -> None:
     assert "twins" in ids
     assert {fault.kind for world in worlds for fault in world.faults} >= set(TRANSACTION_FAULTS)
     assert {app.is_idempotent for seed in range(60) for app in draw(seed).apps} == {True, False}
+
+
+def test_a_third_of_the_worlds_has_brokers_that_name_wrong_leaders() -> None:
+    plans = [draw(seed) for seed in range(90)]
+    lied_to = [plan for plan in plans if with_wrong_leaders(plan) != plan]
+    assert 20 <= len(lied_to) <= 40
+    assert {fault.kind for fault in with_wrong_leaders(plans[0], always=True).faults} - {
+        fault.kind for fault in plans[0].faults
+    } == {"wrong leader"}
 
 
 @pytest.mark.timeout(600)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from aiokc import Delivery, Producer, RecordMetadata
 from aiokc.config import ProducerOptions
-from aiokc.errors import KafkaError, ProduceError
+from aiokc.errors import DeliveryTimedOut, KafkaError, ProduceError
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import TopicPartition
 
@@ -227,7 +227,8 @@ class Application:
 
     def _failed(self, value: bytes, error: Exception) -> None:
         maybe = getattr(error, "persisted", "maybe") == "maybe"
-        self.history.add(Failed(self.plan.name, value, maybe, repr(error)))
+        timed_out = isinstance(error, DeliveryTimedOut)
+        self.history.add(Failed(self.plan.name, value, maybe, repr(error), timed_out))
 
     def _told(self, value: bytes, metadata: RecordMetadata, error: Exception | None) -> None:
         self.history.add(Called(self.plan.name, value, TopicPartition(metadata.topic, metadata.partition)))

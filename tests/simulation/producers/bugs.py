@@ -16,6 +16,7 @@ from aiokc.client.produce.sender import Sender
 from aiokc.client.producer.appending import Appending
 from aiokc.client.transactions.driver import TransactionDriver
 from aiokc.client.transactions.session import TransactionSession
+from aiokc.core.cluster.leader_hints import LeaderHints
 from aiokc.core.partitioning import key_partitions
 from aiokc.core.produce import verdicts
 from aiokc.core.produce.accumulator import RecordAccumulator
@@ -38,8 +39,8 @@ from .checker import murmur2
 class ProducerBug:
     """The replacements that make the bug, and the anomalies of which the checker must find one.
 
-    ``transactional`` and ``impatient`` choose the worlds. ``first`` is the first seed to try: some bugs show only in
-    one world of many, and the test must be fast.
+    ``transactional``, ``impatient`` and ``wrong_leaders`` choose the worlds. ``first`` is the first seed to try: some
+    bugs show only in one world of many, and the test must be fast.
     """
 
     kinds: frozenset[str]
@@ -47,6 +48,7 @@ class ProducerBug:
     transactional: bool
     impatient: bool
     first: int
+    wrong_leaders: bool = False
 
 
 def _bug(
@@ -55,8 +57,11 @@ def _bug(
     transactional: bool = False,
     impatient: bool = False,
     first: int = 0,
+    wrong_leaders: bool = False,
 ) -> ProducerBug:
-    return ProducerBug(frozenset(kinds.split(", ")), replacements, transactional, impatient, first)
+    return ProducerBug(
+        frozenset(kinds.split(", ")), replacements, transactional, impatient, first, wrong_leaders=wrong_leaders
+    )
 
 
 @contextmanager
@@ -276,6 +281,7 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
         (verdicts, "RULES", {**verdicts.RULES, ErrorCode.INVALID_RECORD: verdicts.RULES[ErrorCode.NONE]}),
         first=7,
     ),
+    "believe a wrong leader": _bug("late", (LeaderHints, "disprove", lambda *_: False), wrong_leaders=True),
     "commit despite a failure": _bug(
         "torn", (TransactionSession, "failed", _overlook_failures), transactional=True, first=3
     ),

@@ -5,6 +5,7 @@ duplicate   a record of an idempotent producer is in the logs more than once
 ghost       a record that was not appended, or has definitely failed, is in a log; or one that nobody has sent
 misplaced   a record is not in the partition that Java's producer chooses for its key
 reordered   records of one task are not in the order of its sends, or callbacks are not in that of the log
+late        a record was not acknowledged in time, though nothing was wrong while it waited
 silent      an appended record has no outcome, though its producer was stopped
 aborted     a record of an aborted transaction is visible to readers of committed records
 torn        some records of a committed transaction are visible, and others are not; or of one with unknown end
@@ -16,13 +17,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
+from typing import Final
 
 from aiokc.types import TopicPartition
 
 from ..checking.checker import Anomaly
-from ..checking.history import Event, Failure
+from ..checking.history import HEALED, Event, Failure, Fault
 from .events import Acked, Appended, Begun, Called, Ended, Failed, NotAppended, Renumbered, Sending
 from .plan import AppPlan
+
+#: So soon after the faults are undone is over what is left of them, such as a request that waits for its deadline.
+_LATE_SECONDS: Final = 9.9
 
 
 @dataclass
@@ -42,6 +48,7 @@ class _Sent:
     appended: bool = False
     resolved: bool = False
     may_be_twice: bool = False
+    appended_at: float = 0.0
 
 
 class ProducerChecker:
@@ -58,6 +65,7 @@ class ProducerChecker:
         self._ends: dict[tuple[str, int], str] = {}
         self._called: dict[tuple[str, TopicPartition], int] = {}
         self._at = 0.0
+        self._healed_at = inf
 
     def check(self, history: Iterable[tuple[float, Event]]) -> list[Anomaly]:
         """Return all anomalies."""
@@ -117,12 +125,14 @@ class ProducerChecker:
                 self._ends[event.app, event.number] = event.how
             case Begun() | Sending() | Renumbered():
                 pass
+            case Fault() if event.what == HEALED:
+                self._healed_at = self._at
             case Failure():
                 self._found(event.kind, event.what)
 
     def _append(self, event: Appended) -> None:
         sent = self._sent[event.value]
-        sent.appended = True
+        sent.appended, sent.appended_at = True, self._at
         if sent.key is not None:
             count = sum(tp.topic == event.partition.topic for tp in self._logs)
             due = (murmur2(sent.key) & 0x7FFF_FFFF) % count
@@ -148,6 +158,8 @@ class ProducerChecker:
     def _failed(self, event: Failed) -> None:
         sent = self._sent[event.value]
         sent.resolved = True
+        if event.timed_out and self._at - max(sent.appended_at, self._healed_at) >= _LATE_SECONDS:
+            self._found("late", f"{_short(event.value)} has failed: {event.why}")
         if sent.places and not event.maybe:
             self._found("ghost", f"{_short(event.value)} is at {_places(sent)}, and has failed: {event.why}")
 

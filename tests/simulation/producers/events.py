@@ -59,12 +59,16 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The producer says that the record is not in the log, or that it may be (``maybe``)."""
+    """The producer says that the record is not in the log, or that it may be (``maybe``).
+
+    ``timed_out``: nothing else is wrong than that its delivery_timeout_ms is over.
+    """
 
     app: str
     value: bytes
     maybe: bool
     why: str
+    timed_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from aiokc.wire.messages.txn import (
 from tests.suite.unused_faults import may_be_unused
 
 from ..worlds.faults import Apply, Nemesis, intercepting
+from ..worlds.wrong_leaders import naming_wrong_leaders
 
 APIS: Final[tuple[type[Request[Any]], ...]] = (ProduceRequest, ProduceRequest, MetadataRequest, InitProducerIdRequest)
 TRANSACTION_APIS: Final[tuple[type[Request[Any]], ...]] = (
@@ -99,6 +100,7 @@ PRODUCE_APPLY: Final[dict[str, Apply]] = {
     "gap": _refusing("a gap in", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     "old epoch": _refusing("an old epoch of", ErrorCode.INVALID_PRODUCER_EPOCH),
     "forgotten producer": _refusing("a forgotten producer of", ErrorCode.UNKNOWN_PRODUCER_ID),
+    "wrong leader": naming_wrong_leaders(ProduceRequest),
     "throttle": intercepting("throttled", lambda random: faults.throttle(random.choice((50, 1_000))), ProduceRequest),
     "transaction coordinator move": _coordinator_move,
     "transaction coordinator error": intercepting(

@@ -11,6 +11,8 @@ from aiokc import Consumer, ConsumerRecords, Producer, TopicPartition, Transacti
 from aiokc.errors import KafkaError
 from aiokc.testing import Cluster
 from aiokc.testing.virtual.loop import BusyLoop, NothingLeft, TooLate, VirtualLoop
+from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.produce import ProduceRequest
 
 from ..checking.checker import Anomaly
 from ..checking.history import Crashed, CutShort, Failure, History
@@ -18,6 +20,7 @@ from ..worlds.determinism import determined
 from ..worlds.faults import Nemesis
 from ..worlds.plan import FAULTS, GROUP_FAULTS, FaultPlan
 from ..worlds.world import quiet
+from ..worlds.wrong_leaders import naming_wrong_leaders, with_wrong_leaders
 from .application import EPOCH
 from .faults import PRODUCE_APPLY, TRANSACTION_APIS
 from .observing import hosts_apart
@@ -73,7 +76,7 @@ def draw(seed: int) -> LoopPlan:
         FaultPlan(random.uniform(0, seconds), random.choice(kinds), random.uniform(0.05, 5.0), random.getrandbits(32))
         for _ in range(random.randint(0, 10))
     ]
-    return LoopPlan(
+    plan = LoopPlan(
         seed=seed,
         seconds=seconds,
         brokers=random.choice((1, 3)),
@@ -84,6 +87,7 @@ def draw(seed: int) -> LoopPlan:
         workers=tuple(_worker(random, f"w{number}", seconds) for number in range(random.randint(1, 3))),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
     )
+    return with_wrong_leaders(plan)
 
 
 def _worker(random: Random, name: str, seconds: float) -> WorkerPlan:
@@ -135,7 +139,7 @@ class LoopWorld:
                 self._hosts,
                 group=True,
                 has_consumer_groups=plan.protocol == "consumer",
-                more=PRODUCE_APPLY,
+                more={**PRODUCE_APPLY, "wrong leader": naming_wrong_leaders(FetchRequest, ProduceRequest)},
             )
             nemesis.frozen = self._frozen
             nemesis.apis = (*nemesis.apis, *TRANSACTION_APIS)

@@ -24,9 +24,10 @@ from aiokc.wire.messages.group import (
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 from tests.suite.unused_faults import may_be_unused
 
-from ..checking.history import Fault, History
+from ..checking.history import HEALED, Fault, History
 from .plan import FaultPlan, SecurityPlan
 from .securing import SECURITY_APPLY, heal_security
+from .wrong_leaders import naming_wrong_leaders
 
 Apply: TypeAlias = Callable[["Nemesis", Random, float], Awaitable[None]]
 
@@ -103,7 +104,7 @@ class Nemesis:
             link.mend()
         for host in sorted(self.frozen):
             self.thaw(host)
-        self.note("healed")
+        self.note(HEALED)
 
     def note(self, what: str) -> None:
         self._history.add(Fault(what))
@@ -247,6 +248,7 @@ _APPLY: Final[dict[str, Apply]] = {
     "disconnect": intercepting("disconnected at", lambda random: faults.disconnect()),
     "half frame": intercepting("half an answer to", lambda random: faults.half_frame()),
     "stale metadata": intercepting("stale", lambda random: faults.stale_leader(), MetadataRequest),
+    "wrong leader": naming_wrong_leaders(FetchRequest),
     "forget fetch sessions": _forget_fetch_sessions,
     "freeze": _freeze,
     "coordinator move": _coordinator_move,
