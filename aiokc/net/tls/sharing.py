@@ -25,10 +25,10 @@ def shared_build(config: SecurityConfig, files: Fingerprint, build: Callable[[Se
     Loading the certificates takes milliseconds and some 10 KiB for each of them: a hundred consumers with the system's
     store had a hundred of it. It raises what ``build`` raises, of which nothing is kept.
     """
-    trust_store = files if _names_trust(config) else _system_store()
-    if trust_store is None:
+    system_store = () if _names_trust(config) else _system_store()
+    if system_store is None:
         return build(config)
-    key = (tuple(map(_plain, (getattr(config, name) for name in _OPTIONS))), files, trust_store, _key_log())
+    key = (tuple(_plain(getattr(config, name)) for name in _OPTIONS), files, system_store, _key_log())
     found = _BUILT.get(key)
     if found is None:
         found = _BUILT[key] = build(config)
@@ -49,6 +49,5 @@ def _key_log() -> str | None:
     return os.environ.get("SSLKEYLOGFILE")
 
 
-def _plain(value: object) -> Hashable:
-    """Return ``value`` so that equal ones mean the same: a path is none of the texts that an option may hold, too."""
-    return ("file", os.fspath(value)) if isinstance(value, os.PathLike) else value
+def _plain(value: Hashable) -> Hashable:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

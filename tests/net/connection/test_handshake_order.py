@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Final
 
@@ -64,6 +65,11 @@ def test_those_that_take_long_delay_the_others_by_a_share_each() -> None:
     assert begins[MOST:] == pytest.approx([SHARE * number for number in range(1, 9)], abs=1e-3)
 
 
+def test_one_that_took_too_long_does_not_count_any_more() -> None:
+    begins = begun([60.0] * MOST + [0.001] * 3)
+    assert begins[MOST:] == pytest.approx([SHARE, SHARE + 0.001, SHARE + 0.002], abs=1e-3)
+
+
 async def test_while_the_loop_is_busy_the_next_one_waits_for_a_few_shares() -> None:
     """Else the answers to many handshakes come together, and one iteration of the loop looks at all of them."""
     loop = asyncio.get_running_loop()
@@ -120,20 +126,24 @@ async def test_each_loop_has_an_order_of_its_own() -> None:
 
 
 @pytest.mark.any_loop
-async def test_connections_over_tls_take_their_turn_and_others_do_not() -> None:
-    order, port = handshake_order(), dead_port()
+async def test_connections_over_tls_take_their_turn_which_costs_them_no_time() -> None:
+    """Nobody answers at the port: it takes no time to hear of that, and less than the turn took."""
+    port, asked = dead_port(), 0
     tls = TlsContexts(ClientConfig(ssl_truststore_certificates=Certificates().ca_pem))
-    asked = 0
 
-    class Counted(HandshakeOrder):
-        def handshake(self) -> Any:
+    class Slow(HandshakeOrder):
+        @asynccontextmanager
+        async def handshake(self) -> AsyncIterator[None]:
             nonlocal asked
             asked += 1
-            return super().handshake()
+            await asyncio.sleep(1.0)
+            async with super().handshake():
+                yield
 
-    order.__class__ = Counted
+    order = handshake_order()
+    order.__class__ = Slow
     for given, turns in (({}, 0), ({"tls": tls}, 1)):
-        with pytest.raises(ConnectionFailed):
-            await connect("broker 1", ("127.0.0.1", port), options(**given), timeout=5)
+        with pytest.raises(ConnectionFailed, match="cannot connect"):
+            await connect("broker 1", ("127.0.0.1", port), options(**given), timeout=0.9)
         assert asked == turns
     tls.close()

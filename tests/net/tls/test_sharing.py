@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import ssl
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,21 @@ def test_another_option_is_another_context(make: Make, tmp_path: Path, other: di
     one, another = make(), make(**given)
     assert one.current() is not another.current()
     assert make().current() is one.current()
+
+
+def test_a_path_is_one_in_each_of_its_types(make: Make, tmp_path: Path) -> None:
+    as_path, as_text = make(), make(ssl_truststore_location=os.fspath(tmp_path / "ca.pem"))
+    assert as_path.current() is as_text.current()
+
+
+def test_a_store_of_the_system_that_is_in_no_file_is_read_by_each_client(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows: nothing would show that it has changed."""
+    nowhere = ssl.get_default_verify_paths()._replace(cafile="", capath="")  # None on Windows, which its type denies
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
+    one, two = make(ssl_truststore_location=None), make(ssl_truststore_location=None)
+    assert one.current() is not two.current()
 
 
 def test_a_client_that_comes_after_the_files_have_changed_reads_them(make: Make, tmp_path: Path) -> None:
