@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from ..errors import AuthenticationFailed, CertificateRefused, ConnectionFailed, KafkaError, UnsupportedVersion
 from .addresses import Address, address_text, resolved
 from .connection import Connection
+from .handshake_order import handshake_order
 from .login.reauthentication import Start, no_owner
 from .options import ConnectionOptions
 
@@ -27,7 +29,7 @@ async def connect(
     has the error of each address. Raises MalformedResponse if the only address does not speak Kafka's protocol.
     Raises AuthenticationFailed or UnsupportedVersion at once: another address of the same broker would answer the same.
     A certificate that is refused may be another one there (CertificateRefused). The time in which the TLS context is
-    built and the credentials are fetched does not count. See ``Connection.open``.
+    built and the credentials are fetched does not count, nor does a wait for other handshakes. See ``Connection.open``.
     """
     loop = asyncio.get_running_loop()
     host = address[0]
@@ -47,19 +49,21 @@ async def connect(
             asked_at = loop.time()
             mechanism = await options.credentials.login(host)
             deadline += loop.time() - asked_at
-        share = (deadline - loop.time()) / (len(found) - index)
         where = name if address_text(*target) in name else f"{name} at {address_text(*target)}"
+        asked_at = loop.time()
         try:
-            return await Connection.open(
-                where,
-                target,
-                options,
-                timeout=share,
-                server_hostname=host,
-                mechanism=mechanism,
-                on_closed=on_closed,
-                start=start,
-            )
+            async with _turn(options):
+                deadline += loop.time() - asked_at
+                return await Connection.open(
+                    where,
+                    target,
+                    options,
+                    timeout=(deadline - loop.time()) / (len(found) - index),
+                    server_hostname=host,
+                    mechanism=mechanism,
+                    on_closed=on_closed,
+                    start=start,
+                )
         except (AuthenticationFailed, UnsupportedVersion) as error:
             if not isinstance(error, CertificateRefused):
                 raise
@@ -70,3 +74,7 @@ async def connect(
     if refused or len(failures) == 1:
         raise (refused or failures)[0]
     raise ConnectionFailed("; ".join(map(str, failures))) from failures[-1]
+
+
+def _turn(options: ConnectionOptions) -> AbstractAsyncContextManager[None]:
+    return nullcontext() if options.tls is None else handshake_order().handshake()

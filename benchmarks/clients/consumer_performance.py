@@ -27,6 +27,9 @@ from ..measuring.stopwatch import Stopwatch, cpu_seconds, max_rss
 from ..measuring.tally import Tally
 
 _MEBIBYTE: Final = 1 << 20
+# How long it waits for the first record, and for each next one. By default it gives up after 10 s, which the start of
+# the JVM, TLS and the join can take on a busy machine.
+_PATIENCE_MS: Final = 60_000
 # data.consumed.in.MB has four decimals.
 _ROUNDING_BYTES: Final = 53
 
@@ -54,7 +57,7 @@ def consume(job: Job, stopwatch: Stopwatch) -> Tally:
     command = java_command(
         "org.apache.kafka.tools.ConsumerPerformance",
         "--bootstrap-server", job.bootstrap, "--topic", job.topic, "--num-records", str(job.records),
-        "--fetch-size", str(MAX_PARTITION_FETCH_BYTES),
+        "--fetch-size", str(MAX_PARTITION_FETCH_BYTES), "--timeout", str(_PATIENCE_MS),
         *(word for one in properties for word in ("--command-property", one)),  # it takes one of them at a time
     )
     # fmt: on

@@ -1,4 +1,7 @@
-"""Publishing a run: its aims and table in README.md, between two markers, its JSON, and its picture."""
+"""Publishing a run: its aims and table in README.md, between two markers, its JSON, and its picture.
+
+A run over TLS only has a section and a file of its own, so that it need not be made together with all else.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ FOLDER: Final = Path(__file__).resolve().parents[1]
 PICTURES: Final = FOLDER.parent / "docs" / "pictures"
 BEGIN: Final = "<!-- results: written by python -m benchmarks --write-readme -->"
 END: Final = "<!-- end of results -->"
+TLS_BEGIN: Final = "<!-- results over TLS: written by python -m benchmarks --cases 1kB-SSL,... --write-readme -->"
+TLS_END: Final = "<!-- end of results over TLS -->"
 LEAST_ROUNDS: Final = 3
 
 
@@ -24,7 +29,8 @@ class Unpublishable(Exception):
 def publish(results: Results, folder: Path = FOLDER, pictures: Path = PICTURES) -> None:
     """Write results.json and results.svg into the folder, and the aims and the table into its README.md.
 
-    ``pictures`` gets the picture twice, for light and for dark pages.
+    ``pictures`` gets the picture twice, for light and for dark pages. If all cases are over TLS, tls_results.json is
+    written instead, the section of these in README.md, and no picture.
 
     Raises Unpublishable if rows failed, or if the run was a quick one or had studies only.
     """
@@ -37,6 +43,11 @@ def publish(results: Results, folder: Path = FOLDER, pictures: Path = PICTURES) 
             f"a quick run, or one of fewer than {LEAST_ROUNDS} rounds, shows that it works, not how fast"
         )
     readme = folder / "README.md"
+    if all(case.secure for case in results.cases):
+        text = replace_section(readme.read_text(), f"{render(results)}\n", TLS_BEGIN, TLS_END)
+        results.write(folder / "tls_results.json")
+        readme.write_text(text)
+        return
     section = f"![Bars: records per second of aiokc and other clients](results.svg)\n\n{render(results)}\n"
     text = replace_section(readme.read_text(), section)
     results.write(folder / "results.json")

@@ -1,4 +1,4 @@
-"""Logins: from nothing to the first record by each way to connect, and a hundred consumers that share one token.
+"""Logins: from nothing to the first record by each way to connect, a hundred consumers at once, and renewed sessions.
 
 It starts a broker of its own, with TLS and SASL.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
+import math
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -23,8 +25,10 @@ from . import StudyFailed, measured
 
 TITLE: Final = (
     "Logins: ms from making a client to its first record, and how late timers of the loop fire meanwhile (p99 / max "
-    "ms); the last row is 100 consumers of one process that start at once, how often they ask for a token, and the "
-    "longest pass of Python's garbage collector, which holds the loop"
+    "ms); then 100 consumers of one process that start at once, how often they ask for a token, and what holds the "
+    "loop: the longest pass of Python's garbage collector, and, before the clock starts, making them all in one step; "
+    "and last, the p99 ms of requests one after the other over sessions of 4 s (KIP-368), away from renewals / within "
+    "250 ms of one"
 )
 
 _TOPIC: Final = "benchmark-logins"
@@ -32,7 +36,11 @@ _RECORDS: Final = 600
 _CROWD: Final = 100
 _USER: Final = "admin"
 _PASSWORD: Final = "benchmark"
+_SESSION_SECONDS: Final = 4.0
+_SESSIONS: Final = 5
+_NEAR_SECONDS: Final = 0.25
 _TOKEN_SECONDS: Final = 0.1  # how long the provider of tokens takes
+_RENEWED: Final = ("SCRAM-SHA-512", "OAUTHBEARER")
 #: The ways to connect: the broker's listener and the SASL mechanism.
 _WAYS: Final = (
     ("PLAINTEXT", ""),
@@ -48,12 +56,16 @@ def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
     """Measure each way with each client. ``bootstrap`` is not used: that broker need have no such listeners."""
     try:
         with SecureKafka(
-            fast=False, passwords={_USER: _PASSWORD}, scram_passwords={_USER: _PASSWORD}, session_seconds=3600
+            fast=False,
+            passwords={_USER: _PASSWORD},
+            scram_passwords={_USER: _PASSWORD},
+            session_seconds=_SESSION_SECONDS,
         ) as kafka:
             load_spread(kafka.bootstrap, _TOPIC, 1, _RECORDS, 100)
             ways = {(listener, mechanism): _job(kafka, listener, mechanism) for listener, mechanism in _WAYS}
             rows = [_row(mechanism or listener, job, rounds) for (listener, mechanism), job in ways.items()]
-            return [*rows, _crowd(ways["SASLTLS", "OAUTHBEARER"], rounds)]
+            rows.append(_crowd(ways["SASLTLS", "OAUTHBEARER"], rounds))
+            return [*rows, *(_renewals(_job(kafka, "SHORT", mechanism), rounds) for mechanism in _RENEWED)]
     except (LocalKafkaError, LoadFailed) as error:
         return [{"way": "all", "aiokc": f"failed: {error}"}]
 
@@ -91,10 +103,21 @@ def _crowd(job: dict[str, str], rounds: int) -> dict[str, str]:
     calls, collector = max(one["calls"] for one in found), max(one["collector"] for one in found)
     return {
         "way": f"{_CROWD} consumers, OAUTHBEARER: {calls:.0f} call{'s' if calls > 1 else ''} for a token, "
-        f"{collector:.0f} ms of the garbage collector",
+        f"{collector:.0f} ms of the garbage collector, made in {median(one['making'] for one in found):.0f} ms",
         "aiokc": f"{median(one['ms'] for one in found):.0f}",
         "aiokc stalls": _stalls(found),
     }
+
+
+def _renewals(job: dict[str, str], rounds: int) -> dict[str, str]:
+    way = f"requests, {job['mechanism']}"
+    try:
+        found = [measured("logins", client="requests", **job) for _ in range(rounds)]
+    except StudyFailed as error:
+        return {"way": way, "aiokc": f"failed: {error}"}
+    away, near = (median(one[name] for one in found) for name in ("away", "near"))
+    renewals = sum(one["renewals"] for one in found)
+    return {"way": f"{way}: {renewals:.0f} renewals", "aiokc": f"{away:.2f} / {near:.2f}"}
 
 
 def _stalls(found: list[dict[str, float]]) -> str:
@@ -198,24 +221,69 @@ async def _confluent(job: dict[str, str]) -> dict[str, float]:
 async def _many(job: dict[str, str]) -> dict[str, float]:
     from aiokc import Consumer, TopicPartition
 
-    provider = _Provider(job["token"])
+    provider, begun = _Provider(job["token"]), time.perf_counter()
+    consumers = [
+        Consumer(auto_offset_reset="earliest", enable_auto_commit=False, **_aiokc_options(job, provider))
+        for _ in range(_CROWD)
+    ]
+    making = time.perf_counter() - begun
     stopwatch, started = LoopStopwatch(), time.perf_counter()
     stopwatch.start()
 
-    async def read_one() -> None:
-        async with Consumer(
-            auto_offset_reset="earliest", enable_auto_commit=False, **_aiokc_options(job, provider)
-        ) as consumer:
+    async def read_one(consumer: Consumer[Any, Any]) -> None:
+        async with consumer:
             consumer.assign([TopicPartition(_TOPIC, 0)])
             await consumer.getone()
 
     passes = _Passes()
     gc.callbacks.append(passes)
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(_CROWD):
-            tasks.create_task(read_one())
+        for consumer in consumers:
+            tasks.create_task(read_one(consumer))
     gc.callbacks.remove(passes)
-    return _figures(stopwatch, started) | {"calls": float(provider.calls), "collector": passes.longest * 1e3}
+    more = {"calls": float(provider.calls), "collector": passes.longest * 1e3, "making": making * 1e3}
+    return _figures(stopwatch, started) | more
+
+
+async def _requests(job: dict[str, str]) -> dict[str, float]:
+    """Ask for the offset of a partition again and again, over one connection whose session is renewed meanwhile."""
+    from aiokc import Consumer, TopicPartition
+
+    renewals = _Renewals()
+    logger = logging.getLogger("aiokc.net")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(renewals)
+    taken: list[tuple[float, float]] = []
+    async with Consumer(**_aiokc_options(job, _Provider(job["token"]))) as client:
+        partitions = [TopicPartition(_TOPIC, 0)]
+        await client.end_offsets(partitions)
+        until = time.perf_counter() + _SESSIONS * _SESSION_SECONDS
+        while (begun := time.perf_counter()) < until:
+            await client.end_offsets(partitions)
+            taken.append((begun, time.perf_counter() - begun))
+            await asyncio.sleep(0.001)
+    near, away = list[float](), list[float]()
+    for begun, seconds in taken:
+        is_near = any(abs(begun - renewal) < _NEAR_SECONDS for renewal in renewals.times)
+        (near if is_near else away).append(seconds)
+    figures = {name: _p99(found) * 1e3 for name, found in (("near", near), ("away", away))}
+    return figures | {"renewals": float(len(renewals.times))}
+
+
+def _p99(seconds: list[float]) -> float:
+    return sorted(seconds)[math.ceil(0.99 * len(seconds)) - 1]
+
+
+class _Renewals(logging.Handler):
+    """Hears when a session is renewed; ``times`` are of time.perf_counter()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "authenticated again" in record.getMessage():
+            self.times.append(time.perf_counter())
 
 
 class _Passes:
@@ -249,7 +317,7 @@ CLIENTS: Final[dict[str, Callable[[dict[str, str]], Awaitable[dict[str, float]]]
 
 async def main(job: dict[str, str]) -> dict[str, float]:
     client = job.pop("client")
-    return await (_many if client == "crowd" else CLIENTS[client])(job)
+    return await {"crowd": _many, "requests": _requests, **CLIENTS}[client](job)
 
 
 if __name__ == "__main__":

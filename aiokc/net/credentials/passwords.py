@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b64encode
+from collections.abc import Hashable
 from typing import Any, Final, Literal, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 from ...config import SecurityConfig
 from ...core.sasl.mechanism import Mechanism
@@ -20,6 +22,10 @@ from .application_code import call, called
 CALL_SECONDS: Final = 30.0
 _NONCE_BYTES: Final = 18
 _NAME: Final = "the credentials provider"
+
+
+# The keys of clients that log in as the same user. They live as long as one of these clients.
+_KEYS: Final[WeakValueDictionary[Hashable, ScramKeys]] = WeakValueDictionary()
 
 
 class _Account(NamedTuple):
@@ -40,7 +46,7 @@ class PasswordLogin:
         self._mechanism = cast(Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], config.sasl_mechanism)
         self._tokenauth = config.sasl_tokenauth
         self._provider = config.sasl_credentials_provider
-        self._keys = ScramKeys()
+        self._keys = _shared_keys(config)
         self._thread = OwnThread("aiokc credentials provider")
         self._account: _Account | None = None
         self._calls: set[asyncio.Task[_Account]] = set()
@@ -120,3 +126,14 @@ def _type_of(result: object) -> str:
     if isinstance(result, tuple | list):
         return f"{type(result).__name__} of ({', '.join(type(item).__name__ for item in result[:5])})"
     return f"one of {type(result).__name__}"
+
+
+def _shared_keys(config: SecurityConfig) -> ScramKeys:
+    """Return the keys that clients of this process with the same account have derived: one pays for all of them.
+
+    An account that a provider gives may change, and nothing says whether two providers give the same.
+    """
+    if config.sasl_credentials_provider is not None:
+        return ScramKeys()
+    account = (config.sasl_mechanism, config.sasl_plain_username, config.sasl_plain_password)
+    return _KEYS.setdefault(account, ScramKeys())

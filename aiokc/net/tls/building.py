@@ -22,7 +22,7 @@ from .stores import Identity, Trust, read_identity, read_trust
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Built:
     """An SSLContext, and what it brings to a handshake."""
 

@@ -17,6 +17,7 @@ from ..own_thread import OwnThread
 from .building import Built, build, given
 from .rotation import Fingerprint, fingerprint
 from .server_name import server_name
+from .sharing import shared_build
 from .stores import watched_paths
 from .tls_errors import tls_failure
 
@@ -33,9 +34,10 @@ _PATIENCE_SECONDS: Final = 2.0
 class TlsContexts:
     """The SSLContext of all connections of a client; what the options say decides, or the application's ssl_context.
 
-    A context is never changed: one whose certificate and key do not fit together would be broken for good. When files
-    have changed, new connections get a new context; living ones keep theirs. Files that can't be used, such as half of
-    a pair, or a file that is being written, leave the old context in place, and are logged once.
+    Clients with equal options and unchanged files have one context (sharing.py). A context is never changed: one whose
+    certificate and key do not fit together would be broken for good. When files have changed, new connections get a new
+    context; living ones keep theirs. Files that can't be used, such as half of a pair, or a file that is being written,
+    leave the old context in place, and are logged once.
     """
 
     def __init__(self, config: SecurityConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -122,11 +124,11 @@ class TlsContexts:
         """Build the context, if there is none, or if the files have changed since they were last read."""
         seen = fingerprint(self._paths)  # before they are read: what changes meanwhile is seen the next time
         if self._built is None:
-            self._built, self._seen = build(self._config), seen
+            self._built, self._seen = shared_build(self._config, seen, build), seen
         elif seen != self._seen:
             self._seen = seen  # what was refused is not tried, and not logged, again until it changes
             try:
-                self._built = build(self._config)
+                self._built = shared_build(self._config, seen, build)
             except Exception as error:  # whatever a half-written file makes libraries raise
                 logger.warning("%s; new connections go on with what was read before", error)
             else:

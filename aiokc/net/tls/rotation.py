@@ -19,7 +19,7 @@ def fingerprint(paths: Iterable[Path]) -> Fingerprint:
 
     Links are followed: Kubernetes replaces a link to the folder in which mounted secrets are.
     """
-    return tuple((str(file), _state(file)) for path in paths for file in _files(path))
+    return tuple((str(file), state(file)) for path in paths for file in _files(path))
 
 
 def _files(path: Path) -> list[Path]:
@@ -31,7 +31,8 @@ def _files(path: Path) -> list[Path]:
         return [path]  # reading the folder will say what is wrong with it
 
 
-def _state(file: Path) -> tuple[int, ...]:
+def state(file: Path) -> tuple[int, ...]:
+    """Return (mtime_ns, size, inode) of what a path leads to, or the number of the error."""
     try:
         about = os.stat(file)
     except OSError as error:

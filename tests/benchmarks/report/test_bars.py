@@ -45,6 +45,13 @@ def test_processor_time_has_to_be_so_small_a_part_of_the_peers() -> None:
     assert said(cheap)[work] == ("1/4.1", True)
 
 
+def test_over_tls_processor_time_may_be_the_peers() -> None:
+    work = "1kB-SSL: aiokc getmany beside confluent consume, CPU s per M records"
+    for mine, wanted in ((1.1, ("1.10x", False)), (0.9, ("0.90x", True))):
+        aiokc, confluent = [measurement(cpu_seconds=mine)], [measurement(cpu_seconds=1.0)]
+        assert said(results(CASES["1kB-SSL"], aiokc=[*aiokc], confluent=[*confluent]))[work] == wanted
+
+
 def test_the_worst_stalls_of_all_reads_are_looked_at() -> None:
     found = said(
         results(

@@ -157,6 +157,37 @@ def test_ten_minutes_with_a_wrong_password_of_a_producer() -> None:
     virtually(story, sasl={"alice": "secret"})
 
 
+def test_ten_minutes_with_a_wrong_password_of_a_client_for_administration() -> None:
+    """It too makes at most 40 attempts, however many calls the application makes; afterwards it goes on."""
+
+    async def story(cluster: Cluster) -> None:
+        asked, loop = asked_of(cluster), asyncio.get_running_loop()
+        async with Client(bootstrap_servers=cluster.bootstrap, **ALICE) as client:
+            assert await client.list_topics()
+            cluster.set_password("alice", "another")
+            for broker in (1, 2, 3):
+                cluster.disconnect(broker)
+            begin, told = loop.time(), list[str]()
+            while loop.time() < begin + 600.0:
+                for outcome in await asyncio.gather(*(client.list_topics() for _ in range(5)), return_exceptions=True):
+                    assert isinstance(outcome, KafkaError)
+                    told.append(str(outcome))
+                await asyncio.sleep(1.0)
+            assert 15 <= logins_since(asked, begin) <= 40
+            assert any("refused user 'alice'" in text for text in told), told
+            cluster.set_password("alice", "secret")
+            for _ in range(60):  # the last refusal is told once more
+                try:
+                    assert await client.list_topics()
+                except AuthenticationFailed:
+                    await asyncio.sleep(1.0)
+                else:
+                    return
+            raise AssertionError("it is never asked again")
+
+    virtually(story, sasl={"alice": "secret"})
+
+
 def test_a_login_that_is_refused_for_a_while_costs_a_member_nothing() -> None:
     """Within its session timeout it stays a member: there is no rebalance, and no record comes twice."""
 

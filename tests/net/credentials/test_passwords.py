@@ -55,6 +55,27 @@ async def test_keys_of_scram_are_derived_once_for_all_connections() -> None:
     assert first._keys is second._keys  # type: ignore[attr-defined]
 
 
+async def test_clients_that_log_in_as_the_same_user_share_the_keys_of_scram() -> None:
+    """A hundred consumers of one process derive them once. A provider's account may be another one each time."""
+
+    async def provider() -> tuple[str, str]:
+        return "alice", "canary"
+
+    alice = {"sasl_plain_username": "alice", "sasl_plain_password": "canary"}
+    clients = [
+        credentials("SCRAM-SHA-256", **alice),
+        credentials("SCRAM-SHA-256", **alice),
+        credentials("SCRAM-SHA-512", **alice),
+        credentials("SCRAM-SHA-256", **alice | {"sasl_plain_password": "another"}),
+        credentials("SCRAM-SHA-256", **alice | {"sasl_plain_username": "bob"}),
+        credentials("SCRAM-SHA-256", sasl_credentials_provider=provider),
+        credentials("SCRAM-SHA-256", sasl_credentials_provider=provider),
+    ]
+    first, *others = [(await client.login())._keys for client in clients]  # type: ignore[attr-defined]
+    assert [keys is first for keys in others] == [True, False, False, False, False, False]
+    assert others[4] is not others[5]
+
+
 async def test_the_provider_is_called_for_each_authentication() -> None:
     users: Iterator[tuple[str, str | Secret]] = iter([("alice", "one"), ("alice", Secret("two")), ("bob", "three")])
 

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pytest
 
 from aiokc.config import SecurityConfig
 from aiokc.errors import ConfigError, ConnectionFailed
 from aiokc.net.tls import contexts as module
+from aiokc.net.tls import sharing
 from aiokc.net.tls.building import Built, build
 from aiokc.net.tls.contexts import TlsContexts
 from aiokc.net.tls.rotation import fingerprint
@@ -58,6 +60,7 @@ class Builds:
 def builds(monkeypatch: pytest.MonkeyPatch) -> Iterator[Builds]:
     found = Builds()
     monkeypatch.setattr(module, "build", found)
+    monkeypatch.setattr(sharing, "_BUILT", WeakValueDictionary())  # no other test's client has a context to share
     yield found
     found.may_go_on.set()
 

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructType
 
 from aiokc import ClientConfig, TopicPartition
+from aiokc.errors import AuthenticationFailed
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire import Response
@@ -85,6 +86,28 @@ def test_all_ranges_of_a_task_on_one_broker_are_one_request(caplog: pytest.LogCa
         assert sorted(asked.fetches) == sorted(led.items())
         assert asked.seen == {"Fetch": 2}, "connections and metadata are there already"
         assert " 2 fetches, " in caplog.messages[-1]
+
+
+def test_a_wrong_password_is_tried_once_by_the_planning_and_once_by_a_task() -> None:
+    """Spark fails the query, or tries the task again a few times: no directory locks the account for that."""
+    with Cluster(topics={"events": 1}, sasl={"alice": "secret"}).in_thread() as cluster:
+        asked, wrong = Asked(cluster), "ScramLoginModule required username='alice' password='wrong';"
+        given = {
+            "kafka.bootstrap.servers": cluster.bootstrap,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": f"org.apache.kafka.common.security.scram.{wrong}",
+            "subscribe": "events",
+        }
+        with pytest.raises(AuthenticationFailed, match="refused user 'alice'"):
+            AiokcDataSource(given).reader(StructType().add("offset", LongType())).partitions()
+        assert asked.seen["SaslHandshake"] == 1
+
+        login = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": "alice", "sasl_plain_password": "wrong"}
+        for attempt in (1, 2):
+            with pytest.raises(AuthenticationFailed, match="refused user 'alice'"):
+                read(options_for(cluster, security_protocol="SASL_PLAINTEXT", **login), all_of(1, 3))
+            assert asked.seen["SaslHandshake"] == 1 + attempt
 
 
 def test_the_line_of_a_task_counts_what_spark_got(caplog: pytest.LogCaptureFixture) -> None:
