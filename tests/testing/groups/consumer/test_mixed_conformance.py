@@ -9,6 +9,7 @@ from aiokc.wire import decode_prefix, encode
 from aiokc.wire.messages.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
 )
 from aiokc.wire.messages.group import SyncGroupRequestAssignment
 
@@ -18,6 +19,7 @@ from .consumer_scene import HELD, described, member_of, topic_is_known
 pytestmark = pytest.mark.every_kafka(since="4.3")
 
 REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
+NOTHING = b"\0\0" + encode(ConsumerProtocolSubscription(topics=[]), 0)
 
 
 @pytest.fixture
@@ -156,6 +158,28 @@ async def test_members_may_have_different_protocols_with_one_in_common(group: Sc
     assert (await one.join(protocols=["range", "roundrobin"])).protocol_name == "range"
     assert (await two.join(protocols=["roundrobin", "range"])).protocol_name == "roundrobin"
     assert (await odd.join(protocols=["sticky"])).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("is_classic", [False, True])
+@pytest.mark.parametrize(("reader", "left"), [("--", [0]), ("zzz", [])], ids=["first", "last"])
+async def test_a_new_member_that_subscribes_to_nothing_while_an_assignment_is_due(
+    group: Scene, reader: str, left: list[int], is_classic: bool
+) -> None:
+    """It counts as a member that subscribes to what the others do: it takes a share, or, if it is first, everything."""
+    reads, leaves = await member_of(group, reader), await member_of(group, "other")
+    await reads.join(server_assignor="range")
+    await leaves.join(server_assignor="range")
+    await leaves.leave()
+    if is_classic:
+        assert (await (await group.actor()).join(metadata=NOTHING)).error_code == 0
+    else:
+        idle = await member_of(group, "idle")
+        assert (await idle.join(subscribed_topic_names=[])).error_code == 0
+    await reads.settle()
+    assert sorted(number for _, number in reads.held) == left
+    await reads.full(subscribed_topic_names=[group.topic, "another"])  # the next epoch puts it right
+    await reads.settle()
+    assert sorted(number for _, number in reads.held) == [0, 1]
 
 
 async def test_a_generation_or_a_protocol_that_is_not_the_members(group: Scene) -> None:
