@@ -5,16 +5,11 @@ from __future__ import annotations
 import pytest
 
 from aiokc.error_codes import ErrorCode
-from aiokc.wire import decode_prefix, encode
-from aiokc.wire.messages.embedded import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolAssignmentTopicPartition,
-    ConsumerProtocolSubscription,
-)
-from aiokc.wire.messages.group import SyncGroupRequestAssignment
+from aiokc.wire import encode
+from aiokc.wire.messages.embedded import ConsumerProtocolSubscription
 
-from ..group_scene import Actor, Scene
-from .consumer_scene import HELD, described, member_of, topic_is_known
+from ..group_scene import Scene
+from .consumer_scene import HELD, classic_group, described, member_of, partitions_of, topic_is_known
 
 pytestmark = pytest.mark.every_kafka(since="4.3")
 
@@ -28,24 +23,8 @@ async def group(scene: Scene) -> Scene:
     return scene
 
 
-def _partitions(assignment: bytes) -> list[int]:
-    found, _ = decode_prefix(ConsumerProtocolAssignment, memoryview(assignment)[2:], 0)
-    return [number for topic in found.assigned_partitions for number in topic.partitions]
-
-
-async def _classic_group(group: Scene, user_data: bytes | None = None) -> Actor:
-    """Return the only member of a stable classic group; it has both partitions."""
-    actor = await group.actor()
-    assert (await actor.join()).error_code == 0
-    topic = ConsumerProtocolAssignmentTopicPartition(topic=group.topic, partitions=[0, 1])
-    message = ConsumerProtocolAssignment(assigned_partitions=[topic], user_data=user_data)
-    assigned = SyncGroupRequestAssignment(member_id=actor.member_id, assignment=b"\0\0" + encode(message, 0))
-    assert (await actor.sync(assignments=[assigned])).error_code == 0
-    return actor
-
-
 async def test_the_first_member_of_the_consumer_protocol_converts_the_group(group: Scene) -> None:
-    classic, new = await _classic_group(group), await member_of(group, "zzz")
+    classic, new = await classic_group(group), await member_of(group, "zzz")
     generation = classic.generation
     joined = await new.join(server_assignor="range")
     assert (joined.error_code, joined.member_epoch, new.held) == (0, generation + 1, frozenset())
@@ -56,7 +35,7 @@ async def test_the_first_member_of_the_consumer_protocol_converts_the_group(grou
     answer = await classic.join()  # an eager member: what it does not name, it has given up
     assert (answer.error_code, answer.generation_id, answer.leader) == (0, generation + 1, "")
     assert (answer.protocol_name, answer.members) == ("range", [])
-    assert _partitions((await classic.sync()).assignment) == [0]
+    assert partitions_of((await classic.sync()).assignment) == [0]
     await new.settle()
     assert new.held == {(group.topic, 1)}
     assert await classic.heartbeat() == 0
@@ -66,17 +45,17 @@ async def test_the_first_member_of_the_consumer_protocol_converts_the_group(grou
 
 async def test_a_cooperative_member_gives_up_under_the_generation_that_it_has(group: Scene) -> None:
     """Its generation is the same over a rejoin that takes something away, and grows once that is acknowledged."""
-    classic, new = await _classic_group(group), await member_of(group, "zzz")
+    classic, new = await classic_group(group), await member_of(group, "zzz")
     generation = classic.generation
     await new.join(server_assignor="range")
     assert await classic.heartbeat() == REBALANCING
     assert (await classic.join(owned=[0, 1])).generation_id == generation
-    assert _partitions((await classic.sync()).assignment) == [0]
+    assert partitions_of((await classic.sync()).assignment) == [0]
     await new.beat(owned=HELD)
     assert new.held == frozenset()
     assert await classic.heartbeat() == REBALANCING
     assert (await classic.join(owned=[0])).generation_id == generation + 1
-    assert _partitions((await classic.sync()).assignment) == [0]
+    assert partitions_of((await classic.sync()).assignment) == [0]
     await new.settle()
     assert new.held == {(group.topic, 1)}
     assert await classic.heartbeat() == 0
@@ -111,7 +90,7 @@ async def test_the_last_member_of_the_consumer_protocol_takes_it_along(group: Sc
     while await classic.heartbeat() != REBALANCING:
         pass
     assert (await classic.join()).error_code == 0
-    assert _partitions((await classic.sync()).assignment) == [1]
+    assert partitions_of((await classic.sync()).assignment) == [1]
     assert await new.leave() == 0
     assert (await group.described()).group_state == "PreparingRebalance"
     assert await classic.heartbeat() == REBALANCING
@@ -130,7 +109,7 @@ async def test_a_classic_member_that_is_behind_when_the_group_becomes_classic_lo
     while await classic.heartbeat() != REBALANCING:
         pass
     assert (await classic.join()).error_code == 0
-    assert _partitions((await classic.sync()).assignment) == [1]
+    assert partitions_of((await classic.sync()).assignment) == [1]
     assert await classic.heartbeat() == 0
     await other.join(server_assignor="range")  # the group goes on by two epochs, and the classic member has not joined
     assert await other.leave() == 0
@@ -144,7 +123,7 @@ async def test_a_classic_member_that_is_behind_when_the_group_becomes_classic_lo
 
 
 async def test_a_group_with_an_assignor_of_its_own_stays_classic(group: Scene) -> None:
-    await _classic_group(group, b"mine")
+    await classic_group(group, b"mine")
     new = await member_of(group, "new")
     answer = await new.join()
     assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
