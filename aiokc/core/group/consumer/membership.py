@@ -201,6 +201,7 @@ class ConsumerMembership(MemberState):
             self._asked_to_join = False
             self._enter(State.JOINING)
         else:
+            self._heartbeats.forget_refusals()  # another subscription is another attempt
             self._enter(State.UNSUBSCRIBED)
         return []
 
@@ -313,6 +314,7 @@ class ConsumerMembership(MemberState):
         held = self._holdings.partitions
         farewell = self._goodbye(f"it failed: {event.error}") if self.in_group else []
         self._forget_membership(f"it failed: {event.error}")
+        self._heartbeats.refused(now)
         self._enter(State.FATAL)
         lost = [Lost(self._step, held, self._why_outside)] if held else []
         return [*lost, *farewell, Fail(event.error)]

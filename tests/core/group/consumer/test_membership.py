@@ -523,6 +523,23 @@ def test_a_refusal_is_raised_once_and_tried_again_by_a_poll() -> None:
     assert only(MemberHeartbeat, member.feed(Polled())).joins
 
 
+def test_a_member_that_is_refused_again_and_again_asks_more_and_more_seldom() -> None:
+    member = Member()
+    member.feed(Subscribed(TOPICS))
+    error = broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'g'")
+    waits = []
+    for _ in range(8):
+        member.feed(Fatal(member.beat, error))
+        assert member.feed(Polled()) == []
+        waits.append(member.machine.deadline - member.now)
+        assert only(MemberHeartbeat, member.wait(waits[-1])).joins
+    assert waits == sorted(waits)
+    assert waits[-1] > 5 * waits[0]
+    member.feed(Fatal(member.beat, error))
+    member.feed(Subscribed(frozenset()))
+    assert only(MemberHeartbeat, member.feed(Subscribed(TOPICS))).joins, "another subscription is another attempt"
+
+
 def test_a_fenced_instance_is_never_joined_again_by_itself() -> None:
     """Two consumers of one instance would throw each other out for ever."""
     member = Member("i").stable(0)
