@@ -650,3 +650,15 @@ def test_a_member_that_comes_back_to_its_pattern_asks_what_it_was_given() -> Non
     member.feed(Subscribed(frozenset(), "e.*"))
     member.wait(INTERVAL)
     assert any(sent.contents.is_full for sent in member.sent[-2:])
+
+
+def test_a_member_that_subscribes_to_others_settles_until_the_coordinator_has_no_more_to_give_for_that() -> None:
+    member = Member().stable(0)
+    settling = [member.machine.is_settling]
+    member.feed(Subscribed(frozenset({"other"})))
+    settling.append(member.machine.is_settling)  # what it holds is of the former subscription
+    effects = member.answer(2, ())
+    assert only(Assign, member.revoked(effects)).added == ()
+    settling.append(member.machine.is_settling)  # the coordinator does not know yet that it has given up anything
+    member.answer(2)
+    assert [*settling, member.machine.is_settling] == [False, True, True, False]

@@ -113,10 +113,9 @@ class Steps:
             return "heartbeat", self._noted(await actor.heartbeat())
         if action < 0.9:
             return "commit", await actor.commit()
-        answer = await actor.leave()
-        code = answer.members[0].error_code
+        (left,) = (await actor.leave()).members
         self._forget()
-        return "leave", code
+        return "leave", left.error_code
 
     async def _classic_join(self, actor: Actor, names: list[str]) -> object:
         owned = [ConsumerProtocolSubscriptionTopicPartition(topic=self.scene.topic, partitions=self.held_by_classic)]
