@@ -250,7 +250,8 @@ class Consumer(Introspection, Generic[K, V]):
 
         Returns at once if that is so already; after assign() it always is. An empty assignment is one, too: the set is
         empty where the group has more members than partitions, or where none of the topics exists. So is the first one
-        with a SubscriptionPattern, which the coordinator matches later. A member whose compiled pattern matches no
+        with a SubscriptionPattern, which the coordinator matches later, and, with the consumer protocol, that of a
+        member for which others have still to give up partitions. A member whose compiled pattern matches no
         topic waits outside the group, and so does this call. The next rebalance may come at any time: the listener is
         told of it.
 

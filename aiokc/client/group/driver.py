@@ -63,9 +63,10 @@ class _UnderWay:
 class MembershipDriver:
     """Runs the machine of one group protocol: its clock, its requests, the changes of the assignment, the watchdog.
 
-    An error that only the application can repair is put into ``error``, and ``failed`` is called. The error stays
-    there until another attempt has led to an assignment. ``moved`` is notified of every event. ``asked_to_join`` is set
-    when the first JoinGroup has gone out, or at once if nothing is subscribed to.
+    An error that only the application can repair is put into ``error``, and ``look_again`` is called; so it is when the
+    member has come to its assignment. The error stays there until another attempt has led to an assignment. ``moved``
+    is notified of every event. ``asked_to_join`` is set when the first JoinGroup has gone out, or at once if nothing is
+    subscribed to.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class MembershipDriver:
         metadata: Metadata,
         subscription: Subscription,
         changes: Reconciler,
-        failed: Callable[[], None],
+        look_again: Callable[[], None],
     ) -> None:
         self._request_timeout = request_timeout = config.request_timeout_ms / 1e3
         self.machine = protocol.machine
@@ -99,7 +100,7 @@ class MembershipDriver:
         metadata.changed.followed_by(self._sooner)
         self._subscription = subscription
         self._changes = changes
-        self._failed = failed
+        self._look_again = look_again
         self._tasks: TaskGroup | None = None
         self._under_way: _UnderWay | None = None
         self._goodbyes = 0  # LeaveGroups under way
@@ -185,6 +186,7 @@ class MembershipDriver:
         # Between retract() and watch() the watchdog thread sends nothing. What it has heard while the loop was blocked
         # is older than anything that the loop finds out now, so the machine gets it first.
         now = asyncio.get_running_loop().time()
+        was_settling = self.machine.is_settling
         effects: list[Effect] = []
         for event in (*self._watchdog.retract(), *events):
             self.counters.heard(event, now)
@@ -208,6 +210,8 @@ class MembershipDriver:
             self.error = None
             self.retry_report.is_over()
         self._protocol.moved()
+        if was_settling and not self.machine.is_settling:
+            self._look_again()
         if self.machine.deadline < self._wakes_at:  # most events only put the deadline off
             self._sooner.notify()
         self.moved.notify()
@@ -238,7 +242,7 @@ class MembershipDriver:
                 self._end_exchange()
                 self.error = effect.error
                 logger.error("group %r: %s", self._group_id, effect.error)
-                self._failed()
+                self._look_again()
 
     def _begin(self, exchange: Exchange, tasks: TaskGroup) -> None:
         """End the exchange under way, because its answer would be stale, and begin ``exchange``."""

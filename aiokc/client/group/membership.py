@@ -124,7 +124,7 @@ class GroupMembership:
             metadata=metadata,
             subscription=subscription,
             changes=self._changes,
-            failed=changed.notify,
+            look_again=changed.notify,
         )
         self.offsets.on_stale = lambda: self._driver.feed(Enforced("the coordinator has a newer epoch of this member"))
         self.moved = self._driver.moved

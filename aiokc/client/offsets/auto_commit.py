@@ -15,6 +15,7 @@ from uuid import UUID
 from ...core.backoff import Backoff
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.state import Subscription
+from ...error_codes import ErrorCode
 from ...errors import BrokerError, KafkaError, RebalanceInProgress
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
@@ -84,7 +85,7 @@ class AutoCommit:
                 await self._wake.wait(pause)
             self._hurried = False
             error = await self._flush(self._timeout)
-            if error is not None and error.retriable:
+            if error is not None and _passes(error):
                 pause = min(self._backoff.next(), self._interval)
             else:
                 pause = self._interval
@@ -100,7 +101,7 @@ class AutoCommit:
         began = loop.time()
         gone: frozenset[str] = _NO_TOPICS
         while (error := await self._flush(began + timeout - loop.time(), but_not=gone)) is not None:
-            patience = timeout if error.retriable else _ASSIGNING if isinstance(error, RebalanceInProgress) else 0.0
+            patience = timeout if _passes(error) else _ASSIGNING if isinstance(error, RebalanceInProgress) else 0.0
             left = began + min(patience, timeout) - loop.time()
             if left <= 0:
                 return
@@ -148,3 +149,8 @@ class AutoCommit:
         """Other members may commit for ``partitions`` from here on: forget what was stored for them."""
         for tp in partitions:
             self._stored.pop(tp, None)
+
+
+def _passes(error: KafkaError) -> bool:
+    """Whether the next attempt may succeed. One that came with a stale epoch may: it is sent in the newest one then."""
+    return error.retriable or (isinstance(error, BrokerError) and error.code == ErrorCode.STALE_MEMBER_EPOCH)

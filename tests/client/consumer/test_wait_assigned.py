@@ -13,15 +13,18 @@ from aiokc import Consumer, RebalanceListener, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, ConcurrentCall, ConsumerClosed, RequestTimedOut, UsageError
 from aiokc.testing import Cluster
-from aiokc.testing.faults import drop
+from aiokc.testing.faults import delay, drop
 from aiokc.wire.messages.discovery import MetadataRequest
-from aiokc.wire.messages.group import JoinGroupRequest
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, JoinGroupRequest
 from tests.suite.unused_faults import may_be_unused
 
 from ..virtually import virtually
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 BOTH = frozenset({ZERO, ONE})
+READERS = pytest.mark.parametrize(
+    "options", [{}, {"group_protocol": "consumer"}, {"group_id": None}], ids=["classic", "consumer", "no group"]
+)
 GROUPS = pytest.mark.parametrize("group_id", ["g", None])
 PROTOCOLS = pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 
@@ -45,14 +48,14 @@ class Slow(RebalanceListener):
 # What it returns
 
 
-@GROUPS
+@READERS
 @pytest.mark.parametrize("reset", ["latest", "none"])
-def test_after_it_the_application_may_seek(group_id: str | None, reset: str) -> None:
+def test_after_it_the_application_may_seek(options: dict[str, Any], reset: str) -> None:
     """Also where there is no offset to start from: the seek supplies one."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"0", b"1", b"2", partition=0)
-        async with consumer_of(cluster, "t", group_id=group_id, auto_offset_reset=reset) as consumer:
+        async with consumer_of(cluster, "t", **options, auto_offset_reset=reset) as consumer:
             assigned = await consumer.wait_assigned()
             assert assigned == consumer.assignment() == BOTH
             for partition in assigned:
@@ -64,40 +67,40 @@ def test_after_it_the_application_may_seek(group_id: str | None, reset: str) -> 
     virtually(story)
 
 
-@GROUPS
-def test_it_returns_when_the_listener_is_done(group_id: str | None) -> None:
+@READERS
+def test_it_returns_when_the_listener_is_done(options: dict[str, Any]) -> None:
     async def story(cluster: Cluster) -> None:
         listener = Slow()
-        async with consumer_of(cluster, "t", group_id=group_id, listener=listener) as consumer:
+        async with consumer_of(cluster, "t", **options, listener=listener) as consumer:
             assert await consumer.wait_assigned() == BOTH
             assert listener.done
 
     virtually(story)
 
 
-@GROUPS
-def test_partitions_assigned_by_hand_are_there_at_once(group_id: str | None) -> None:
+@READERS
+def test_partitions_assigned_by_hand_are_there_at_once(options: dict[str, Any]) -> None:
     async def story(cluster: Cluster) -> None:
-        async with consumer_of(cluster, group_id=group_id) as consumer:
+        async with consumer_of(cluster, **options) as consumer:
             consumer.assign([ONE])
             assert await consumer.wait_assigned(timeout_ms=0) == {ONE}
 
     virtually(story)
 
 
-@GROUPS
-def test_a_pattern_has_what_matches_it(group_id: str | None) -> None:
+@READERS
+def test_a_pattern_has_what_matches_it(options: dict[str, Any]) -> None:
     async def story(cluster: Cluster) -> None:
-        async with consumer_of(cluster, re.compile("t|u"), group_id=group_id) as consumer:
+        async with consumer_of(cluster, re.compile("t|u"), **options) as consumer:
             assert await consumer.wait_assigned() == {*BOTH, TopicPartition("u", 0)}
 
     virtually(story, topics={"t": 2, "u": 1, "v": 1})
 
 
-@GROUPS
-def test_another_subscription_is_waited_for_anew(group_id: str | None) -> None:
+@READERS
+def test_another_subscription_is_waited_for_anew(options: dict[str, Any]) -> None:
     async def story(cluster: Cluster) -> None:
-        async with consumer_of(cluster, "t", group_id=group_id) as consumer:
+        async with consumer_of(cluster, "t", **options) as consumer:
             await consumer.wait_assigned()
             consumer.subscribe(["u"])
             assert await consumer.wait_assigned() == {TopicPartition("u", 0)}
@@ -109,6 +112,36 @@ def test_another_subscription_is_waited_for_anew(group_id: str | None) -> None:
             assert await consumer.wait_assigned() == {TopicPartition("u", 0)}
 
     virtually(story, topics={"t": 2, "u": 1})
+
+
+@READERS
+def test_another_subscription_for_which_there_is_nothing_has_the_empty_set(options: dict[str, Any]) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, "t", allow_auto_create_topics=False, **options) as consumer:
+            assert await consumer.wait_assigned() == BOTH
+            consumer.subscribe(["missing"])
+            began = asyncio.get_running_loop().time()
+            assert await consumer.wait_assigned(timeout_ms=10_000) == frozenset()
+            assert asyncio.get_running_loop().time() < began + 2.0
+
+    virtually(story)
+
+
+def test_it_hears_from_a_slow_coordinator_that_there_is_nothing_more_to_come() -> None:
+    """With the consumer protocol that is an answer which changes nothing."""
+
+    async def story(cluster: Cluster) -> None:
+        options = {"group_protocol": "consumer", "allow_auto_create_topics": False}
+        async with consumer_of(cluster, "t", **options) as consumer:
+            assert await consumer.wait_assigned() == BOTH
+            await asyncio.sleep(10.0)
+            cluster.intercept(ConsumerGroupHeartbeatRequest, delay(1.0))
+            consumer.subscribe(["missing"])
+            began = asyncio.get_running_loop().time()
+            assert await consumer.wait_assigned(timeout_ms=10_000) == frozenset()
+            assert asyncio.get_running_loop().time() == pytest.approx(began + 2.0, abs=0.2)
+
+    virtually(story)
 
 
 @PROTOCOLS
@@ -133,11 +166,10 @@ def test_a_member_beyond_the_number_of_partitions_has_the_empty_set(assignor: st
     virtually(story)
 
 
-@GROUPS
-def test_a_topic_that_does_not_exist_has_no_partitions(group_id: str | None) -> None:
+@READERS
+def test_a_topic_that_does_not_exist_has_no_partitions(options: dict[str, Any]) -> None:
     async def story(cluster: Cluster) -> None:
-        options = {"allow_auto_create_topics": False}
-        async with consumer_of(cluster, "missing", group_id=group_id, **options) as consumer:
+        async with consumer_of(cluster, "missing", allow_auto_create_topics=False, **options) as consumer:
             assert await consumer.wait_assigned(timeout_ms=10_000) == frozenset()
             cluster.create_topic("missing", 1)
             await consumer.getmany(timeout_ms=5_000)

@@ -280,7 +280,7 @@ async def test_committed_waits_for_a_stable_answer(cluster: Cluster, code: Error
         assert refusal.hits == 2
         cluster.intercept(OffsetFetchRequest, code)
         with pytest.raises(RequestTimedOut, match=f"{code.name}|no coordinator"):
-            await reader.committed(ZERO, timeout_ms=50)
+            await reader.committed(ZERO, timeout_ms=250)
 
 
 @pytest.mark.parametrize(

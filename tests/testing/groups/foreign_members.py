@@ -24,7 +24,7 @@ with warnings.catch_warnings():  # it reads its schemas in a way that Python 3.1
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
 
-_SECONDS: Final = 30.0
+_SECONDS: Final = 90.0  # a Java member on a busy machine needs half a minute to start and join
 _POLL_MS: Final = 100
 _SESSION_MS: Final = 6_000
 _HEARTBEAT_MS: Final = 100

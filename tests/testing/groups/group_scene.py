@@ -72,7 +72,8 @@ class Actor:
         return self.scene.background(self.client.receive())
 
     def join_request(self, **changes: Any) -> JoinGroupRequest:
-        metadata = subscription(self.scene.topic, owned=changes.pop("owned", None))
+        subscribed = subscription(self.scene.topic, owned=changes.pop("owned", None))
+        metadata = changes.pop("metadata", subscribed)
         names = changes.pop("protocols", ["range", "roundrobin"])
         options: dict[str, Any] = {
             "group_id": self.scene.group,

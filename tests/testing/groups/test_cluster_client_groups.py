@@ -85,7 +85,7 @@ class Group:
             self.leave(name)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "kind",
     [

@@ -41,6 +41,7 @@ class Heartbeats:
         self._sent_at = -math.inf
         self._next = -math.inf
         self._not_before = -math.inf
+        self._refused_until = -math.inf  # then another membership may begin
         self._another = False  # at once, behind the one that is under way
         self._settles_until = -math.inf
 
@@ -92,7 +93,7 @@ class Heartbeats:
             self.within(self._settling_step, now)
         self.unanswered = None
         self._not_before = -math.inf
-        self._backoff.reset()
+        self.forget_refusals()
 
     def failed(self, now: float) -> None:
         """No answer will come, or one that asks for patience: try again after a backoff."""
@@ -100,15 +101,28 @@ class Heartbeats:
         self._next = -math.inf
         self._not_before = now + self._backoff.next()
 
+    def refused(self, now: float) -> None:
+        """The coordinator refuses the member. The next membership begins after a backoff, which grows.
+
+        An application that takes the error for a passing one, and polls again at once, would ask without a pause.
+        """
+        self.unanswered = None
+        self._refused_until = now + self._backoff.next()
+
+    def forget_refusals(self) -> None:
+        """The next membership begins at once."""
+        self._refused_until = -math.inf
+        self._backoff.reset()
+
     def end(self) -> None:
         """The membership is over: an answer to the heartbeat that is under way would be stale."""
         self.unanswered = None
 
     def begin(self) -> None:
-        """A new membership begins: its first heartbeat goes out at once."""
+        """A new membership begins: its first heartbeat goes out at once, unless the one before was refused."""
         self.unanswered = None
-        self._settles_until = -math.inf
-        self._next = self._not_before = -math.inf
+        self._settles_until = self._next = -math.inf
+        self._not_before = self._refused_until
 
     def wait(self) -> None:
         """Send nothing until ``begin``."""

@@ -55,6 +55,7 @@ class MemberState:
         self._why_outside = "it has not joined its group yet"
         self._may_try_again = False
         self._asked_to_join = False
+        self._resubscribed = False  # and the coordinator may still have something to take, or to give, for that
         self._is_in_doubt = False  # the coordinator may know this member, though it has no epoch
         self._leave_group: bool | None = None
         self._going: Partitions = ()
@@ -116,7 +117,8 @@ class MemberState:
 
     @property
     def is_settling(self) -> bool:
-        return self._intent.is_membership and self.state in State.JOINING | State.RECONCILING | State.FENCED
+        outside = self.state in State.JOINING | State.RECONCILING | State.FENCED
+        return self._intent.is_membership and (outside or (self._resubscribed and self.in_group))
 
     def commit_token(self) -> MemberToken:
         if self.in_group:

@@ -151,6 +151,7 @@ class ConsumerMembership(MemberState):
             self._told.doubt_owned()
         self._intent.topics, self._intent.pattern = event.topics, event.pattern
         wants_nothing = not self._intent.is_subscribed
+        self._resubscribed = self._resubscribed or not self._told.knows(self._interests)
         if self.state is State.UNSUBSCRIBED:
             return self._go_on(now)
         if self.state is State.JOINING and was_subscribed and wants_nothing:
@@ -201,6 +202,7 @@ class ConsumerMembership(MemberState):
             self._asked_to_join = False
             self._enter(State.JOINING)
         else:
+            self._heartbeats.forget_refusals()  # another subscription is another attempt
             self._enter(State.UNSUBSCRIBED)
         return []
 
@@ -234,8 +236,12 @@ class ConsumerMembership(MemberState):
         if is_first:
             self._heartbeats.joined(now)
             self._enter(State.STABLE)
+            self._resubscribed = False
         behind = self.state is State.STABLE and (is_first or self._holdings.is_behind)
-        return [*(self._reconcile() if behind else []), *self._complaints(event, unnamed & self._holdings.unnamed)]
+        steps = self._reconcile() if behind else []
+        if self.state is State.STABLE and not self._has_news:  # it knows all of the member, and had no more to give
+            self._resubscribed = False
+        return [*steps, *self._complaints(event, unnamed & self._holdings.unnamed)]
 
     @property
     def _is_of_another_pattern(self) -> bool:
@@ -313,6 +319,7 @@ class ConsumerMembership(MemberState):
         held = self._holdings.partitions
         farewell = self._goodbye(f"it failed: {event.error}") if self.in_group else []
         self._forget_membership(f"it failed: {event.error}")
+        self._heartbeats.refused(now)
         self._enter(State.FATAL)
         lost = [Lost(self._step, held, self._why_outside)] if held else []
         return [*lost, *farewell, Fail(event.error)]

@@ -1,4 +1,8 @@
-"""The coordinator's assignors: uniform and range. Each gives every member its partitions, as one plan for the group."""
+"""The coordinator's assignors: uniform and range. Each gives every member its partitions, as one plan for the group.
+
+Where the coordinator says that all members are ``alike``, an assignor asks one of them alone what it subscribes to, as
+Kafka's do: range the first one of its order, uniform any one (here the first by its id).
+"""
 
 from __future__ import annotations
 
@@ -24,11 +28,12 @@ class Candidate:
 
 #: The partitions of each member, by member id.
 Targets: TypeAlias = Mapping[str, frozenset[TopicIdPartition]]
-#: Gets the members, and the number of partitions of each topic that one of them subscribes to.
-Assignor: TypeAlias = Callable[[list[Candidate], Mapping[UUID, int]], Targets]
+#: Gets the members (one at least), the number of partitions of each topic that one of them subscribes to, and whether
+#: the coordinator takes all of them to subscribe to the same topics.
+Assignor: TypeAlias = Callable[[list[Candidate], Mapping[UUID, int], bool], Targets]
 
 
-def assign_range(members: list[Candidate], sizes: Mapping[UUID, int]) -> Targets:
+def assign_range(members: list[Candidate], sizes: Mapping[UUID, int], alike: bool) -> Targets:
     """Give each topic's partitions to its subscribers in blocks, in the order of their ids, static members first.
 
     It does not look at the assignment before: a newcomer with a low id shifts the blocks of all others.
@@ -36,7 +41,9 @@ def assign_range(members: list[Candidate], sizes: Mapping[UUID, int]) -> Targets
     ordered = sorted(members, key=lambda one: (one.instance_id is None, one.instance_id or one.member_id))
     found: dict[str, set[TopicIdPartition]] = {one.member_id: set() for one in members}
     for topic, size in sizes.items():
-        subscribers = [one.member_id for one in ordered if topic in one.topics]
+        subscribers = [one.member_id for one in ordered if topic in (ordered[0] if alike else one).topics]
+        if not subscribers:
+            continue
         least, extra = divmod(size, len(subscribers))
         start = 0
         for number, member_id in enumerate(subscribers):
@@ -46,16 +53,16 @@ def assign_range(members: list[Candidate], sizes: Mapping[UUID, int]) -> Targets
     return {member_id: frozenset(partitions) for member_id, partitions in found.items()}
 
 
-def assign_uniform(members: list[Candidate], sizes: Mapping[UUID, int]) -> Targets:
+def assign_uniform(members: list[Candidate], sizes: Mapping[UUID, int], alike: bool) -> Targets:
     """Balance the number of partitions of each member, and move as few as possible.
 
-    Where all members subscribe to the same topics, the numbers differ by one at most. Otherwise it moves partitions
-    from the member with the most to one with fewer, in at most 16 passes over all partitions.
+    Where all members are alike, the numbers differ by one at most. Otherwise it moves partitions from the member with
+    the most to one with fewer, in at most 16 passes over all partitions.
     """
     ordered = sorted(members, key=lambda one: one.member_id)
     partitions = [(topic, partition) for topic, size in sorted(sizes.items()) for partition in range(size)]
-    if len({one.topics for one in ordered}) <= 1:
-        return _equal_shares(ordered, partitions)
+    if alike:
+        return _equal_shares(ordered, [tp for tp in partitions if tp[0] in ordered[0].topics])
     return _balanced(ordered, partitions)
 
 

@@ -77,6 +77,7 @@ class ClassicMembers:
                 return refused_join(member_id, ErrorCode.MEMBER_ID_REQUIRED)
         elif instance_id is not None:
             instance = group.check_instance(member_id, instance_id)
+        is_new = instance is None and member_id not in group.members
         protocols = {one.name: bytes(one.metadata) for one in request.protocols}
         subscription = subscription_of(protocols, self._topics)
         replaces = instance is not None and not request.member_id
@@ -91,7 +92,7 @@ class ClassicMembers:
         member.client_id, member.client_host = call.client_id, call.client_host
         member.rack_id = subscription.rack_id or member.rack_id
         member.names, member.regex, member.assignor = subscription.topics, None, None
-        self._reassign(group, member, subscription.owned, changed=changed)
+        self._reassign(group, member, subscription.owned, is_new=is_new, changed=changed)
         self._memberships.renew_session(group, member)
         self._memberships.wait(group, member, "sync")
         answer = JoinGroupResponse(
@@ -108,13 +109,20 @@ class ClassicMembers:
         return answer
 
     def _reassign(
-        self, group: ConsumerGroup, member: ConsumerMember, owned: frozenset[tuple[UUID, int]], *, changed: bool
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        owned: frozenset[tuple[UUID, int]],
+        *,
+        changed: bool,
+        is_new: bool = False,
     ) -> None:
+        epoch = group.epoch
         if changed:
             self._memberships.subscriptions_changed(group)
         else:
             self._memberships.notice_topics(group)
-        self._memberships.assign_if_due(group)
+        self._memberships.assign_if_due(group, member if is_new and group.epoch == epoch else None)
         self._memberships.reconcile(group, member, owned, subscription_changed=changed)
         self._memberships.stop_waiting(group, member, "join")
 

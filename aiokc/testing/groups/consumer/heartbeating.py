@@ -107,7 +107,7 @@ class Heartbeating:
             why = f"The consumer group has reached its maximum capacity of {len(group.members)} members."
             raise Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, why)
         owned = _owned(request)
-        is_new = request.member_id not in group.members
+        is_new, epoch = request.member_id not in group.members, group.epoch
         member = self._member(group, request, owned)
         before = member.holding
         changed = self._update(group, member, call)
@@ -116,7 +116,7 @@ class Heartbeating:
         else:
             self._memberships.notice_topics(group)
         self._memberships.resolve_patterns(group, call.may_describe)
-        self._memberships.assign_if_due(group, member if is_new and not changed else None)
+        self._memberships.assign_if_due(group, member if is_new and group.epoch == epoch else None)
         self._memberships.reconcile(group, member, owned, subscription_changed=changed)
         self._memberships.renew_session(group, member)
         is_news = member.holding.assigned.keys() != before.assigned.keys()

@@ -40,32 +40,31 @@ class Memberships:
         group.metadata = group.topics(self._topics)
         group.epoch += 1
 
-    def assign_if_due(self, group: ConsumerGroup, idle_newcomer: ConsumerMember | None = None) -> None:
+    def assign_if_due(self, group: ConsumerGroup, uncounted: ConsumerMember | None = None) -> None:
         """Compute the assignment of the group's epoch, unless the last one is younger than the assignment interval.
 
-        Kafka asks whether all members subscribe to the same before it counts an ``idle_newcomer``: a new member that
-        subscribes to nothing. If the others do, it gets a share as they do, which it can't take. The next assignment
-        puts that right.
+        ``uncounted``: a new member that did not raise the epoch, since it subscribes to nothing. Kafka has asked
+        before whether all members subscribe to the same topics, and takes the answer for right: so the new one gets a
+        share, which it can't take, or comes first in the assignor's order, and then all others get nothing. The next
+        epoch puts that right.
         """
         interval = self._configs.of(group.group_id).group_consumer_assignment_interval_ms / 1000
         if group.epoch <= group.assignment_epoch or self._timers.now - group.assigned_at < interval:
             return
         known = group.topics(self._topics)
-        topics = {
-            one.member_id: frozenset(known[name][0] for name in group.topics_of(one) if name in known)
-            for one in group.members.values()
-        }
-        if idle_newcomer is not None:
-            others = {topics[one.member_id] for one in group.members.values() if one is not idle_newcomer}
-            if len(others) == 1:
-                (topics[idle_newcomer.member_id],) = others
         members = [
-            Candidate(one.member_id, one.instance_id, topics[one.member_id], one.target)
+            Candidate(
+                one.member_id,
+                one.instance_id,
+                frozenset(known[name][0] for name in group.topics_of(one) if name in known),
+                one.target,
+            )
             for one in group.members.values()
         ]
         if members:
+            alike = len({group.topics_of(one) for one in group.members.values() if one is not uncounted}) <= 1
             assignor = ASSIGNORS[group.assignor(self._configs.of(group.group_id).group_consumer_assignors[0])]
-            targets = assignor(members, dict(known.values()))
+            targets = assignor(members, dict(known.values()), alike)
             for one in group.members.values():
                 one.target = targets[one.member_id]
         group.assignment_epoch, group.assigned_at = group.epoch, self._timers.now

@@ -102,6 +102,59 @@ def test_a_feature_that_is_switched_off_makes_the_members_classic_without_a_lost
     virtually(story)
 
 
+@pytest.mark.parametrize("release", ["2.8", "4.4"])
+def test_a_declined_join_is_one_request_at_most_and_no_wait(release: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.finalize_feature("group.version", 0)
+        asked = asked_of(cluster)
+        cluster.append("t", b"one")
+        async with consumer_of(cluster, **AUTO) as auto:
+            assert await read(auto, 1) == [b"one"]
+        async with consumer_of(cluster, group_protocol="classic", group_id="other") as classic:
+            assert await read(classic, 1) == [b"one"]
+        declined = [when for when, _ in asked.of(ConsumerGroupHeartbeatRequest)]
+        joined = [when for when, sent in asked.of(JoinGroupRequest) if sent.group_id == "g"]
+        assert len(declined) == (release == "4.4"), "2.8 does not have the API: nothing is sent"
+        assert all(joined[0] - when < 0.01 for when in declined)
+
+    virtually(story, as_version=release)
+
+
+def test_what_one_consumer_was_told_decides_for_no_later_one() -> None:
+    """Every coordinator takes a classic member, so no answer would correct a choice that was remembered too long."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.finalize_feature("group.version", 0)
+        async with consumer_of(cluster, **AUTO) as first:
+            await shared(first)
+            assert first.health().group_protocol == "classic"
+            cluster.finalize_feature("group.version", 1)
+            async with consumer_of(cluster, **AUTO) as second:
+                await shared(first, second)
+                assert first.assignment() | second.assignment() == BOTH
+                assert second.health().group_protocol == "consumer"
+                assert first.health().group_protocol == "classic", "until it is started again"
+        cluster.finalize_feature("group.version", 0)
+        async with consumer_of(cluster, **AUTO, group_id="other") as third:
+            await shared(third)
+            assert third.health().group_protocol == "classic"
+
+    virtually(story)
+
+
+def test_a_group_that_stays_classic_decides_for_no_other_group() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, group_protocol="classic") as old, consumer_of(cluster, **AUTO) as new:
+            await shared(old)
+            await shared(old, new)
+            assert new.health().group_protocol == "classic"
+            async with consumer_of(cluster, **AUTO, group_id="other") as other:
+                await shared(other)
+                assert other.health().group_protocol == "consumer"
+
+    virtually(story, group_consumer_migration_policy="disabled")
+
+
 def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again_one_member_after_the_other() -> None:
     async def story(cluster: Cluster) -> None:
         async with consumer_of(cluster, group_protocol="classic") as old:

@@ -121,6 +121,25 @@ def test_a_commit_before_a_revocation_goes_through_though_the_epoch_has_moved_on
     virtually(story, as_version="4.2")
 
 
+@pytest.mark.parametrize("release", ["4.2", "4.4"])
+def test_a_commit_before_a_revocation_that_is_refused_as_stale_is_sent_again_until_it_is_stored(release: str) -> None:
+    """Brokers before 4.3 refuse each one that a new epoch overtakes; nobody is to read these records again for that."""
+
+    async def story(cluster: Cluster) -> None:
+        for partition in (0, 1):
+            cluster.append("t", b"%d" % partition, partition=partition)
+        async with consumer_of(cluster, client_id="a", enable_auto_commit=True) as one:
+            await read(one, 2)
+            stale = cluster.intercept(OffsetCommitRequest, ErrorCode.STALE_MEMBER_EPOCH, times=3)
+            async with consumer_of(cluster, client_id="b") as two:
+                await shared(one, two)
+                assert stale.hits == 3
+                assert await two.getmany(timeout_ms=5_000) == {}
+            assert cluster.committed("g") == {T0: 1, T1: 1}
+
+    virtually(story, as_version=release)
+
+
 def _two_topics(cluster: Cluster) -> None:
     for topic in ("t", "u"):
         for partition in (0, 1):

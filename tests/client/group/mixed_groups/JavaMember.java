@@ -8,6 +8,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.Collectors;
 
 import org.apache.kafka.clients.consumer.CommitFailedException;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
@@ -20,6 +21,8 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  * "committed" or "refused". It leaves the group when its standard input ends.
  */
 public class JavaMember {
+    private static boolean hasAny = false;  // records that it has returned, and not committed
+
     public static void main(String[] arguments) throws Exception {
         Properties options = new Properties();
         for (String argument : List.of(arguments).subList(1, arguments.length)) {
@@ -40,16 +43,24 @@ public class JavaMember {
         KafkaConsumer<String, String> consumer =
             new KafkaConsumer<>(options, new StringDeserializer(), new StringDeserializer());
         try (consumer) {
-            consumer.subscribe(List.of(arguments[0]));
+            consumer.subscribe(List.of(arguments[0]), new ConsumerRebalanceListener() {
+                @Override
+                public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+                    commit(consumer);  // a commit that was refused because of this rebalance
+                }
+
+                @Override
+                public void onPartitionsAssigned(Collection<TopicPartition> partitions) { }
+            });
             Set<String> told = null;
             while (!leaving.get()) {
                 StringBuilder got = new StringBuilder("got");
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(50))) {
                     got.append(' ').append(record.value());
                 }
-                boolean gotAny = got.length() > 3;
-                if (gotAny) {
+                if (got.length() > 3) {
                     System.out.println(got);
+                    hasAny = true;
                 }
                 Set<String> held = names(consumer.assignment());
                 if (!held.equals(told)) {
@@ -57,17 +68,25 @@ public class JavaMember {
                     told = held;
                 }
                 System.out.flush();
-                try {
-                    consumer.commitSync();
-                    if (gotAny) {
-                        System.out.println("committed");
-                        System.out.flush();
-                    }
-                } catch (CommitFailedException | RebalanceInProgressException moved) {
-                    System.out.println("refused");  // the member that has the partitions now reads these again
-                }
+                commit(consumer);
             }
         }
+    }
+
+    private static void commit(KafkaConsumer<String, String> consumer) {
+        try {
+            consumer.commitSync();
+            if (hasAny) {
+                System.out.println("committed");
+                hasAny = false;
+            }
+        } catch (RebalanceInProgressException again) {
+            // It has all its partitions still: the next commit, before any is revoked, has these records, too.
+        } catch (CommitFailedException lost) {
+            System.out.println("refused");  // the member that has the partitions now reads these again
+            hasAny = false;
+        }
+        System.out.flush();
     }
 
     private static Set<String> names(Collection<TopicPartition> partitions) {

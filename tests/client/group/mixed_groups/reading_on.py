@@ -20,6 +20,7 @@ from tests.testing.groups.foreign_members import CONSUMER_PROTOCOL
 
 PARTITIONS: Final = 12
 _WITHIN: Final = 90.0
+_SESSION_MS: Final = 30_000  # of classic members, none of which is killed: no busy machine may end one
 _ROOT: Final = Path(__file__).parents[4]
 _JAVA_MEMBER: Final = Path(__file__).with_name("JavaMember.java")
 _JAVA_ASSIGNORS: Final = {"range": "RangeAssignor", "cooperative-sticky": "CooperativeStickyAssignor"}
@@ -55,6 +56,10 @@ class Account:
     @property
     def repeated(self) -> set[str]:
         return {value for value, times in self.got.items() if times > 1}
+
+    def told_twice(self) -> dict[str, list[str]]:
+        """The records that were handed out more than once, each with what happened between."""
+        return {value: self.of(value) for value in sorted(self.repeated)}
 
     def of(self, value: str) -> list[str]:
         """What members said of a record, and each line that they said between."""
@@ -93,7 +98,7 @@ class Program:
         match what:
             case "got":
                 self._account.got.update(words)
-                self._in_hand = [*words]
+                self._in_hand += words
             case "committed":
                 self._in_hand = []
             case "refused":
@@ -214,7 +219,7 @@ class ReadingGroup:
         if strategy == CONSUMER_PROTOCOL:
             options["group_protocol"] = "consumer"
         else:
-            options |= {"heartbeat_interval_ms": 200, "session_timeout_ms": 6_000}
+            options |= {"heartbeat_interval_ms": 200, "session_timeout_ms": _SESSION_MS}
             options["partition_assignment_strategy"] = [strategy] if kind == "aiokc" else strategy
         module = "tests.client.group.mixed_groups.member_programs"
         return [sys.executable, "-m", module, kind, self._topic, json.dumps(options)]
@@ -231,7 +236,7 @@ class ReadingGroup:
             options = {**options, "group.protocol": "consumer"}
         else:
             assignor = f"org.apache.kafka.clients.consumer.{_JAVA_ASSIGNORS[strategy]}"
-            timing = {"heartbeat.interval.ms": "200", "session.timeout.ms": "6000"}
+            timing = {"heartbeat.interval.ms": "200", "session.timeout.ms": str(_SESSION_MS)}
             options = {**options, **timing, "partition.assignment.strategy": assignor}
         command = [java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", str(libs() / "*")]
         return [*command, str(_JAVA_MEMBER), self._topic, *(f"{option}={value}" for option, value in options.items())]

@@ -13,7 +13,7 @@ from tests.testing.groups.foreign_members import CONSUMER_PROTOCOL, ConfluentMem
 from .mixed_group import PARTITIONS, Member, MixedGroup
 from .mixed_members import JavaMember, OurMember
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 #: Java's consumer comes with a Kafka.
 JAVA = pytest.param(JavaMember, marks=pytest.mark.kafka)
 

@@ -12,7 +12,7 @@ from tests.testing.groups.foreign_members import AiokafkaMember, ConfluentMember
 from .mixed_group import PARTITIONS, Member, MixedGroup
 from .mixed_members import JavaMember, OurMember
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.every_kafka]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400), pytest.mark.every_kafka]
 
 
 @pytest.fixture

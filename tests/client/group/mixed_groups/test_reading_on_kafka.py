@@ -42,7 +42,7 @@ def test_a_group_moves_to_the_protocol_and_back_and_reads_each_record_once(
             group.leaves(name)
             group.joins(name, kind, strategy)
     group.stops_writing()
-    assert group.account.repeated == set()
+    assert group.account.told_twice() == {}
 
 
 @pytest.mark.long
@@ -55,7 +55,7 @@ def test_all_clients_move_one_after_the_other(group: ReadingGroup) -> None:
             group.leaves(kind)
             group.joins(kind, kind, strategy)
     group.stops_writing()
-    assert group.account.repeated == set()
+    assert group.account.told_twice() == {}
 
 
 @pytest.mark.long

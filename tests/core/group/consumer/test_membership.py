@@ -523,6 +523,23 @@ def test_a_refusal_is_raised_once_and_tried_again_by_a_poll() -> None:
     assert only(MemberHeartbeat, member.feed(Polled())).joins
 
 
+def test_a_member_that_is_refused_again_and_again_asks_more_and_more_seldom() -> None:
+    member = Member()
+    member.feed(Subscribed(TOPICS))
+    error = broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'g'")
+    waits = []
+    for _ in range(8):
+        member.feed(Fatal(member.beat, error))
+        assert member.feed(Polled()) == []
+        waits.append(member.machine.deadline - member.now)
+        assert only(MemberHeartbeat, member.wait(waits[-1])).joins
+    assert waits == sorted(waits)
+    assert waits[-1] > 5 * waits[0]
+    member.feed(Fatal(member.beat, error))
+    member.feed(Subscribed(frozenset()))
+    assert only(MemberHeartbeat, member.feed(Subscribed(TOPICS))).joins, "another subscription is another attempt"
+
+
 def test_a_fenced_instance_is_never_joined_again_by_itself() -> None:
     """Two consumers of one instance would throw each other out for ever."""
     member = Member("i").stable(0)
@@ -633,3 +650,15 @@ def test_a_member_that_comes_back_to_its_pattern_asks_what_it_was_given() -> Non
     member.feed(Subscribed(frozenset(), "e.*"))
     member.wait(INTERVAL)
     assert any(sent.contents.is_full for sent in member.sent[-2:])
+
+
+def test_a_member_that_subscribes_to_others_settles_until_the_coordinator_has_no_more_to_give_for_that() -> None:
+    member = Member().stable(0)
+    settling = [member.machine.is_settling]
+    member.feed(Subscribed(frozenset({"other"})))
+    settling.append(member.machine.is_settling)  # what it holds is of the former subscription
+    effects = member.answer(2, ())
+    assert only(Assign, member.revoked(effects)).added == ()
+    settling.append(member.machine.is_settling)  # the coordinator does not know yet that it has given up anything
+    member.answer(2)
+    assert [*settling, member.machine.is_settling] == [False, True, True, False]

@@ -6,10 +6,16 @@ from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
+from aiokc.wire import decode_prefix, encode
+from aiokc.wire.messages.embedded import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+)
 from aiokc.wire.messages.group import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
+    SyncGroupRequestAssignment,
 )
 from aiokc.wire.messages.group_description import ConsumerGroupDescribeRequest, DescribedConsumerGroup
 from aiokc.wire.messages.offsets import (
@@ -22,7 +28,7 @@ from aiokc.wire.messages.offsets import (
 )
 
 from ...wire_client import WireClient
-from ..group_scene import Scene
+from ..group_scene import Actor, Scene
 
 #: "As it is": what the member holds.
 HELD: Final = object()
@@ -167,3 +173,23 @@ async def topic_is_known(scene: Scene) -> None:
     while not probe.held:
         await probe.full()
     await probe.leave()
+
+
+# Classic members
+
+
+def partitions_of(assignment: bytes) -> list[int]:
+    """Return the partitions in the assignment of a classic member."""
+    found, _ = decode_prefix(ConsumerProtocolAssignment, memoryview(assignment)[2:], 0)
+    return [number for topic in found.assigned_partitions for number in topic.partitions]
+
+
+async def classic_group(scene: Scene, user_data: bytes | None = None) -> Actor:
+    """Return the only member of a stable classic group; it has both partitions."""
+    actor = await scene.actor()
+    assert (await actor.join()).error_code == 0
+    topic = ConsumerProtocolAssignmentTopicPartition(topic=scene.topic, partitions=[0, 1])
+    message = ConsumerProtocolAssignment(assigned_partitions=[topic], user_data=user_data)
+    assigned = SyncGroupRequestAssignment(member_id=actor.member_id, assignment=b"\0\0" + encode(message, 0))
+    assert (await actor.sync(assignments=[assigned])).error_code == 0
+    return actor

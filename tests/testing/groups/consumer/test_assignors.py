@@ -33,7 +33,7 @@ def test_each_partition_has_one_owner_that_subscribes_to_it(name: str, alike: bo
     for _ in range(300):
         members = _members(random, before, alike=alike)
         sizes = {topic: random.randint(1, 7) for topic in sorted({topic for one in members for topic in one.topics})}
-        before = ASSIGNORS[name](members, sizes)
+        before = ASSIGNORS[name](members, sizes, alike)
         owned = [tp for one in members for tp in before[one.member_id]]
         assert sorted(owned) == [(topic, number) for topic, size in sizes.items() for number in range(size)]
         assert all(tp[0] in one.topics for one in members for tp in before[one.member_id])
@@ -45,8 +45,8 @@ def test_each_partition_has_one_owner_that_subscribes_to_it(name: str, alike: bo
 def test_uniform_moves_no_more_than_it_must() -> None:
     sizes = {TOPICS[0]: 12}
     topics = frozenset(sizes)
-    two = assign_uniform([Candidate(name, None, topics, frozenset()) for name in "bc"], sizes)
-    three = assign_uniform([Candidate(name, None, topics, two.get(name, frozenset())) for name in "abc"], sizes)
+    two = assign_uniform([Candidate(name, None, topics, frozenset()) for name in "bc"], sizes, True)
+    three = assign_uniform([Candidate(name, None, topics, two.get(name, frozenset())) for name in "abc"], sizes, True)
     assert {name: len(share) for name, share in three.items()} == {"a": 4, "b": 4, "c": 4}
     assert three["b"] < two["b"]
     assert three["c"] < two["c"]
@@ -58,7 +58,7 @@ def test_uniform_evens_out_what_different_subscriptions_allow() -> None:
         Candidate("a", None, frozenset({first}), frozenset()),
         Candidate("b", None, frozenset({first, second}), frozenset((first, number) for number in range(4))),
     ]
-    found = assign_uniform(members, {first: 4, second: 4})
+    found = assign_uniform(members, {first: 4, second: 4}, False)
     assert found == {
         "a": frozenset((first, number) for number in range(4)),
         "b": frozenset((second, number) for number in range(4)),
@@ -70,5 +70,20 @@ def test_range_gives_blocks_to_static_members_first() -> None:
     members = [
         Candidate(name, instance, frozenset({topic}), frozenset()) for name, instance in (("a", None), ("z", "i"))
     ]
-    found = assign_range(members, {topic: 3})
+    found = assign_range(members, {topic: 3}, True)
     assert found == {"z": frozenset({(topic, 0), (topic, 1)}), "a": frozenset({(topic, 2)})}
+
+
+@pytest.mark.parametrize("name", [*ASSIGNORS])
+def test_of_members_that_are_taken_to_be_alike_the_first_one_speaks_for_all(name: str) -> None:
+    """Kafka does so, too, where one that subscribes to nothing joins while an assignment is due."""
+    topic = TOPICS[0]
+
+    def found(*idle: str) -> dict[str, int]:
+        members = [
+            Candidate(one, None, frozenset() if one in idle else frozenset({topic}), frozenset()) for one in ("a", "b")
+        ]
+        return {one: len(share) for one, share in ASSIGNORS[name](members, {topic: 4}, True).items()}
+
+    assert found("b") == {"a": 2, "b": 2}
+    assert found("a") == {"a": 0, "b": 0}

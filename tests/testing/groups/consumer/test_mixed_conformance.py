@@ -5,19 +5,16 @@ from __future__ import annotations
 import pytest
 
 from aiokc.error_codes import ErrorCode
-from aiokc.wire import decode_prefix, encode
-from aiokc.wire.messages.embedded import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolAssignmentTopicPartition,
-)
-from aiokc.wire.messages.group import SyncGroupRequestAssignment
+from aiokc.wire import encode
+from aiokc.wire.messages.embedded import ConsumerProtocolSubscription
 
-from ..group_scene import Actor, Scene
-from .consumer_scene import HELD, described, member_of, topic_is_known
+from ..group_scene import Scene
+from .consumer_scene import HELD, classic_group, described, member_of, partitions_of, topic_is_known
 
 pytestmark = pytest.mark.every_kafka(since="4.3")
 
 REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
+NOTHING = b"\0\0" + encode(ConsumerProtocolSubscription(topics=[]), 0)
 
 
 @pytest.fixture
@@ -26,24 +23,8 @@ async def group(scene: Scene) -> Scene:
     return scene
 
 
-def _partitions(assignment: bytes) -> list[int]:
-    found, _ = decode_prefix(ConsumerProtocolAssignment, memoryview(assignment)[2:], 0)
-    return [number for topic in found.assigned_partitions for number in topic.partitions]
-
-
-async def _classic_group(group: Scene, user_data: bytes | None = None) -> Actor:
-    """Return the only member of a stable classic group; it has both partitions."""
-    actor = await group.actor()
-    assert (await actor.join()).error_code == 0
-    topic = ConsumerProtocolAssignmentTopicPartition(topic=group.topic, partitions=[0, 1])
-    message = ConsumerProtocolAssignment(assigned_partitions=[topic], user_data=user_data)
-    assigned = SyncGroupRequestAssignment(member_id=actor.member_id, assignment=b"\0\0" + encode(message, 0))
-    assert (await actor.sync(assignments=[assigned])).error_code == 0
-    return actor
-
-
 async def test_the_first_member_of_the_consumer_protocol_converts_the_group(group: Scene) -> None:
-    classic, new = await _classic_group(group), await member_of(group, "zzz")
+    classic, new = await classic_group(group), await member_of(group, "zzz")
     generation = classic.generation
     joined = await new.join(server_assignor="range")
     assert (joined.error_code, joined.member_epoch, new.held) == (0, generation + 1, frozenset())
@@ -54,7 +35,7 @@ async def test_the_first_member_of_the_consumer_protocol_converts_the_group(grou
     answer = await classic.join()  # an eager member: what it does not name, it has given up
     assert (answer.error_code, answer.generation_id, answer.leader) == (0, generation + 1, "")
     assert (answer.protocol_name, answer.members) == ("range", [])
-    assert _partitions((await classic.sync()).assignment) == [0]
+    assert partitions_of((await classic.sync()).assignment) == [0]
     await new.settle()
     assert new.held == {(group.topic, 1)}
     assert await classic.heartbeat() == 0
@@ -64,17 +45,17 @@ async def test_the_first_member_of_the_consumer_protocol_converts_the_group(grou
 
 async def test_a_cooperative_member_gives_up_under_the_generation_that_it_has(group: Scene) -> None:
     """Its generation is the same over a rejoin that takes something away, and grows once that is acknowledged."""
-    classic, new = await _classic_group(group), await member_of(group, "zzz")
+    classic, new = await classic_group(group), await member_of(group, "zzz")
     generation = classic.generation
     await new.join(server_assignor="range")
     assert await classic.heartbeat() == REBALANCING
     assert (await classic.join(owned=[0, 1])).generation_id == generation
-    assert _partitions((await classic.sync()).assignment) == [0]
+    assert partitions_of((await classic.sync()).assignment) == [0]
     await new.beat(owned=HELD)
     assert new.held == frozenset()
     assert await classic.heartbeat() == REBALANCING
     assert (await classic.join(owned=[0])).generation_id == generation + 1
-    assert _partitions((await classic.sync()).assignment) == [0]
+    assert partitions_of((await classic.sync()).assignment) == [0]
     await new.settle()
     assert new.held == {(group.topic, 1)}
     assert await classic.heartbeat() == 0
@@ -109,7 +90,7 @@ async def test_the_last_member_of_the_consumer_protocol_takes_it_along(group: Sc
     while await classic.heartbeat() != REBALANCING:
         pass
     assert (await classic.join()).error_code == 0
-    assert _partitions((await classic.sync()).assignment) == [1]
+    assert partitions_of((await classic.sync()).assignment) == [1]
     assert await new.leave() == 0
     assert (await group.described()).group_state == "PreparingRebalance"
     assert await classic.heartbeat() == REBALANCING
@@ -128,7 +109,7 @@ async def test_a_classic_member_that_is_behind_when_the_group_becomes_classic_lo
     while await classic.heartbeat() != REBALANCING:
         pass
     assert (await classic.join()).error_code == 0
-    assert _partitions((await classic.sync()).assignment) == [1]
+    assert partitions_of((await classic.sync()).assignment) == [1]
     assert await classic.heartbeat() == 0
     await other.join(server_assignor="range")  # the group goes on by two epochs, and the classic member has not joined
     assert await other.leave() == 0
@@ -142,7 +123,7 @@ async def test_a_classic_member_that_is_behind_when_the_group_becomes_classic_lo
 
 
 async def test_a_group_with_an_assignor_of_its_own_stays_classic(group: Scene) -> None:
-    await _classic_group(group, b"mine")
+    await classic_group(group, b"mine")
     new = await member_of(group, "new")
     answer = await new.join()
     assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -156,6 +137,28 @@ async def test_members_may_have_different_protocols_with_one_in_common(group: Sc
     assert (await one.join(protocols=["range", "roundrobin"])).protocol_name == "range"
     assert (await two.join(protocols=["roundrobin", "range"])).protocol_name == "roundrobin"
     assert (await odd.join(protocols=["sticky"])).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("is_classic", [False, True])
+@pytest.mark.parametrize(("reader", "left"), [("--", [0]), ("zzz", [])], ids=["first", "last"])
+async def test_a_new_member_that_subscribes_to_nothing_while_an_assignment_is_due(
+    group: Scene, reader: str, left: list[int], is_classic: bool
+) -> None:
+    """It counts as a member that subscribes to what the others do: it takes a share, or, if it is first, everything."""
+    reads, leaves = await member_of(group, reader), await member_of(group, "other")
+    await reads.join(server_assignor="range")
+    await leaves.join(server_assignor="range")
+    await leaves.leave()
+    if is_classic:
+        assert (await (await group.actor()).join(metadata=NOTHING)).error_code == 0
+    else:
+        idle = await member_of(group, "idle")
+        assert (await idle.join(subscribed_topic_names=[])).error_code == 0
+    await reads.settle()
+    assert sorted(number for _, number in reads.held) == left
+    await reads.full(subscribed_topic_names=[group.topic, "another"])  # the next epoch puts it right
+    await reads.settle()
+    assert sorted(number for _, number in reads.held) == [0, 1]
 
 
 async def test_a_generation_or_a_protocol_that_is_not_the_members(group: Scene) -> None:

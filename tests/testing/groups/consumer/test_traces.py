@@ -17,8 +17,10 @@ from .consumer_scene import HELD, Member, member_of, topic_is_known
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
 STEPS = 60
-#: In 20 and 50, a member that subscribes to nothing joins while the group's assignment is out of date.
-QUICK = (*range(8), 20, 50)
+#: In these, a member that subscribes to nothing joins while the group's assignment is out of date: after all others in
+#: the order of the assignor, and before one of them.
+LAST, FIRST = (20, 50), (194, 205, 213, 238, 286, 313, 330, 384, 386, 410, 426, 454, 466, 480)
+QUICK = (*range(8), *LAST, 384, 480)
 
 
 def _said(member: Member, answer: Any) -> object:
@@ -77,7 +79,8 @@ async def _trace(scene: Scene, seed: int) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=() if seed in QUICK else pytest.mark.long) for seed in range(100)]
+    "seed",
+    [pytest.param(seed, marks=() if seed in QUICK else pytest.mark.long) for seed in (*range(100), *FIRST)],
 )
 async def test_a_trace(running_cluster: Cluster, kafka: LocalKafka, seed: int) -> None:
     group = f"trace-{seed}-{uuid.uuid4().hex[:6]}"

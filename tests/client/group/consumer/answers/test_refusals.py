@@ -12,7 +12,8 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError
 from aiokc.testing import Acl, Cluster
 from aiokc.testing.faults import drop
-from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire import Request
+from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
 from aiokc.wire.messages.offsets import OffsetFetchRequest
 
@@ -95,6 +96,33 @@ def test_a_group_that_may_not_be_read_is_raised_once_for_each_call() -> None:
             assert consumer.health().error is None
 
     virtually(story, **NO_SUPER_USERS)
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "auto"])
+@pytest.mark.parametrize("api", [FindCoordinatorRequest, ConsumerGroupHeartbeatRequest])
+def test_an_application_that_does_not_give_up_asks_in_growing_intervals(api: type[Request[Any]], protocol: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"one")
+        refusal = cluster.intercept(api, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        asked, loop = asked_of(cluster), asyncio.get_running_loop()
+        async with consumer_of(cluster, group_protocol=protocol) as consumer:
+            start = loop.time()
+            while loop.time() < start + 30.0:
+                with pytest.raises(AuthorizationFailed):
+                    await consumer.getmany()
+            counts = asked.requests_per_second(start)
+            assert max(counts) < 20
+            assert sum(counts[5:]) < 2 * len(counts)
+            refused = loop.time()
+            consumer.unsubscribe()
+            consumer.subscribe(["t"])
+            with pytest.raises(AuthorizationFailed):
+                await consumer.getmany(timeout_ms=30_000)
+            assert loop.time() < refused + 0.1, "another subscription is another attempt"
+            refusal.cancel()
+            assert await read(consumer, 1) == [b"one"]
+
+    virtually(story)
 
 
 def test_a_topic_that_may_not_be_described_holds_up_the_join_until_it_may() -> None:
