@@ -13,6 +13,11 @@
 /* Short keys and values are copied in whole pieces of so many bytes, without a call. */
 #define PIECE 32
 #define MOST_IN_PIECES (4 * PIECE)
+/* Frames and batches are larger than the processor's own caches, so each line of theirs comes from afar: it is asked for
+ * while the rows before it are written, so many bytes ahead. Long values are left to memcpy. */
+#define AHEAD 2048
+#define LINE 64
+#define MOST_AHEAD 4096
 /* The numbers of a record before its key are no longer than this, if none is of more than four bytes. */
 #define NUMBERS (1 + 4 * 4)
 
@@ -77,6 +82,20 @@ static inline void close_texts(Builder *self, int column, const Texts *texts, in
 
 static inline int has_text_room(const Texts *texts, int64_t size) {
     return size + PIECE <= texts->room - texts->size;
+}
+
+/* Ask for what is read and written in a while: as many lines as ``size`` bytes are long, so that all are asked for. */
+static inline void ask_ahead(const uint8_t *from, const uint8_t *to, int64_t size) {
+#if defined(__GNUC__)
+    /* The addresses may lie behind the buffers: to ask for those does nothing. */
+    uintptr_t source = (uintptr_t)from + AHEAD, target = (uintptr_t)to + AHEAD;
+    for (int64_t done = 0; size <= MOST_AHEAD && done < size; done += LINE) {
+        __builtin_prefetch((const void *)(source + (uintptr_t)done));
+        __builtin_prefetch((const void *)(target + (uintptr_t)done), 1);
+    }
+#else
+    (void)from, (void)to, (void)size;
+#endif
 }
 
 /* Append a text of ``size`` bytes; ``is_null``: there is none. ``has_more``: PIECE bytes may be read behind its end. */
@@ -205,6 +224,8 @@ static inline int64_t append_plain(Builder *self, const Origin *origin, const He
         }
         if (offsets != NULL)
             offsets[count] = head->base_offset + record.delta;
+        if (values.ends != NULL)
+            ask_ahead(data + record.end, values.bytes + values.size, record.value_size);
         int has_more = cursor->size - record.end >= PIECE;
         put_text(&keys, data + record.key, record.key_size, has_more, record.key_is_null);
         put_text(&values, data + record.value, record.value_size, has_more, record.value_is_null);
