@@ -38,7 +38,12 @@ def consume(job: Job, stopwatch: Stopwatch) -> Tally:
 
 
 def drain(
-    connection: socket.socket, topic: str, offsets: dict[int, int], records: int, buffer: bytearray
+    connection: socket.socket,
+    topic: str,
+    offsets: dict[int, int],
+    records: int,
+    buffer: bytearray,
+    partition_bytes: int = MAX_PARTITION_FETCH_BYTES,
 ) -> Iterator[int]:
     """Fetch from ``offsets`` on, which move, until there were so many records; yield how many each answer brought.
 
@@ -46,7 +51,7 @@ def drain(
     """
     missing = records
     while missing > 0:
-        connection.sendall(_request(topic, offsets))
+        connection.sendall(_request(topic, offsets, partition_bytes))
         frame = _receive(connection, memoryview(buffer))
         _, start = read_response_header(frame, FetchRequest, _VERSION)
         response = decode(FetchResponse, frame[start:], _VERSION)
@@ -59,9 +64,9 @@ def drain(
         yield arrived
 
 
-def _request(topic: str, offsets: dict[int, int]) -> bytes:
+def _request(topic: str, offsets: dict[int, int], partition_bytes: int) -> bytes:
     partitions = [
-        FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=MAX_PARTITION_FETCH_BYTES)
+        FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=partition_bytes)
         for number, offset in offsets.items()
     ]
     request = FetchRequest(

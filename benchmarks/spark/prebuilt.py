@@ -29,8 +29,10 @@ from ..clients.bare_socket import drain
 
 _BATCH_BYTES: Final = 4 << 20
 _ROW_BYTES: Final = 60
-#: An answer is no longer: it has one partition's max_partition_fetch_bytes, or one batch.
-_ANSWER_BYTES: Final = 2 << 20
+#: How much of its partition a task drains with one Fetch: as much as aiokc's tasks fetch. An answer is no longer than
+#: the second number: it ends with a whole batch, and has a header.
+_FETCH_BYTES: Final = 4 << 20
+_ANSWER_BYTES: Final = 5 << 20
 
 
 @cache
@@ -81,18 +83,24 @@ class _Shape:
             gc.freeze()
 
 
+@cache
+def _room() -> bytearray:
+    """The memory for answers. A worker of Spark's has one task at a time."""
+    return bytearray(_ANSWER_BYTES)
+
+
 def drained(bootstrap: str, topic: str, partition: int, records: int) -> Iterator[int]:
     """Fetch a partition's first records in a thread, and drop them; yield how many each answer brought.
 
     Raises what the thread raises.
     """
     host, _, port = bootstrap.rpartition(":")
-    answers = SimpleQueue[int | None]()
+    answers: SimpleQueue[int | None] = SimpleQueue()
 
     def fetch() -> None:
         try:
             with socket.create_connection((host, int(port))) as connection:
-                for count in drain(connection, topic, {partition: 0}, records, bytearray(_ANSWER_BYTES)):
+                for count in drain(connection, topic, {partition: 0}, records, _room(), _FETCH_BYTES):
                     answers.put(count)
         finally:
             answers.put(None)
