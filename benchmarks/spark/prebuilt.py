@@ -25,8 +25,6 @@ from pyspark.sql.types import StructType
 
 from spark_source.schema import kafka_schema
 
-from ..clients.bare_socket import drain
-
 _BATCH_BYTES: Final = 4 << 20
 _ROW_BYTES: Final = 60
 #: How much of its partition a task drains with one Fetch: as much as aiokc's tasks fetch. An answer is no longer than
@@ -94,6 +92,8 @@ def drained(bootstrap: str, topic: str, partition: int, records: int) -> Iterato
 
     Raises what the thread raises.
     """
+    from ..clients.bare_socket import drain  # not above: the plain ceiling has no need to import a part of aiokc
+
     host, _, port = bootstrap.rpartition(":")
     answers: SimpleQueue[int | None] = SimpleQueue()
 
