@@ -13,19 +13,47 @@
 /* Short keys and values are copied in whole pieces of so many bytes, without a call. */
 #define PIECE 32
 #define MOST_IN_PIECES (4 * PIECE)
+/* Frames and batches are larger than the processor's own caches, so each line of theirs comes from afar: it is asked for
+ * while the rows before it are written, so many bytes ahead. Long values are left to memcpy. */
+#define AHEAD 2048
+#define LINE 64
+#define MOST_AHEAD 4096
 /* The numbers of a record before its key are no longer than this, if none is of more than four bytes. */
 #define NUMBERS (1 + 4 * 4)
 
-/* A column of keys or values. */
+/* A column of keys or values. The bits of its rows are written once for many rows, up to the next null: ``written`` rows
+ * have theirs. */
 typedef struct {
     uint8_t *bits;
     int32_t *ends;
     uint8_t *bytes;
     int64_t row;
+    int64_t written;
     int64_t size;
     int64_t room;
     int64_t nulls;
 } Texts;
+
+/* Set the bits of rows that are not null, from ``row`` on. Those behind the last one in its byte become zero: see
+ * set_bit. */
+static inline void set_valid(uint8_t *bits, int64_t row, int64_t end) {
+    if (row == end)
+        return;
+    int64_t first = row >> 3, last = (end - 1) >> 3;
+    uint8_t before = (uint8_t)((1 << (row & 7)) - 1);
+    uint8_t kept = before ? (uint8_t)(bits[first] & before) : 0; /* no byte that was not written yet is read */
+    memset(bits + first, 0xFF, (size_t)(last - first + 1));
+    bits[last] = (uint8_t)(0xFF >> (7 - ((end - 1) & 7)));
+    bits[first] = (uint8_t)((bits[first] & ~before) | kept);
+}
+
+static inline void set_null(Texts *texts) {
+    set_valid(texts->bits, texts->written, texts->row);
+    if ((texts->row & 7) == 0)
+        texts->bits[texts->row >> 3] = 0;
+    texts->written = texts->row + 1;
+    texts->nulls++;
+}
 
 static inline Texts open_texts(const Builder *self, int column) {
     Node *node = self->columns[column];
@@ -36,6 +64,7 @@ static inline Texts open_texts(const Builder *self, int column) {
                    .ends = (int32_t *)(buffers[DATA].data + buffers[DATA].size),
                    .bytes = buffers[CONTENT].data,
                    .row = node->length,
+                   .written = node->length,
                    .size = buffers[CONTENT].size,
                    .room = Py_MIN(buffers[CONTENT].room, self->most)};
 }
@@ -44,6 +73,7 @@ static inline void close_texts(Builder *self, int column, const Texts *texts, in
     Node *node = self->columns[column];
     if (node == NULL)
         return;
+    set_valid(texts->bits, texts->written, texts->row);
     node->length += rows;
     node->nulls += texts->nulls;
     node->buffers[DATA].size += rows * (int64_t)sizeof(int32_t);
@@ -54,15 +84,29 @@ static inline int has_text_room(const Texts *texts, int64_t size) {
     return size + PIECE <= texts->room - texts->size;
 }
 
-/* Append a text of ``size`` bytes; ``is_null``: there is none. ``behind``: so many bytes may be read behind its end. */
-static inline void put_text(Texts *texts, const uint8_t *from, int64_t size, int64_t behind, int is_null) {
+/* Ask for what is read and written in a while: as many lines as ``size`` bytes are long, so that all are asked for. */
+static inline void ask_ahead(const uint8_t *from, const uint8_t *to, int64_t size) {
+#if defined(__GNUC__)
+    /* The addresses may lie behind the buffers: to ask for those does nothing. */
+    uintptr_t source = (uintptr_t)from + AHEAD, target = (uintptr_t)to + AHEAD;
+    for (int64_t done = 0; size <= MOST_AHEAD && done < size; done += LINE) {
+        __builtin_prefetch((const void *)(source + (uintptr_t)done));
+        __builtin_prefetch((const void *)(target + (uintptr_t)done), 1);
+    }
+#else
+    (void)from, (void)to, (void)size;
+#endif
+}
+
+/* Append a text of ``size`` bytes; ``is_null``: there is none. ``has_more``: PIECE bytes may be read behind its end. */
+static inline void put_text(Texts *texts, const uint8_t *from, int64_t size, int has_more, int is_null) {
     if (texts->ends == NULL)
         return;
-    uint8_t *bits = texts->bits + (texts->row >> 3), *to = texts->bytes + texts->size;
-    int bit = (int)(texts->row++ & 7);
-    *bits = (uint8_t)((bit ? *bits : 0) | !is_null << bit);
-    texts->nulls += is_null;
-    if (size <= MOST_IN_PIECES && behind >= PIECE) {
+    uint8_t *to = texts->bytes + texts->size;
+    if (is_null)
+        set_null(texts);
+    texts->row++;
+    if (has_more && size <= MOST_IN_PIECES) {
         for (int64_t done = 0; done < size; done += PIECE)
             memcpy(to + done, from + done, PIECE);
     } else {
@@ -97,7 +141,13 @@ static inline void put_no_headers(Node *list, int64_t rows) {
 
 /* Read a number of at most four bytes. The caller knows that so many are there. */
 static inline int read_short(const uint8_t *data, int64_t *at, uint64_t *number) {
-    uint64_t sum = data[*at] & 0x7F;
+    uint64_t sum = data[*at];
+    if (sum < 0x80) { /* as most are */
+        (*at)++;
+        *number = sum;
+        return 1;
+    }
+    sum &= 0x7F;
     for (int shift = 7; data[(*at)++] & 0x80; shift += 7) {
         if (shift > 21)
             return 0;
@@ -174,10 +224,11 @@ static inline int64_t append_plain(Builder *self, const Origin *origin, const He
         }
         if (offsets != NULL)
             offsets[count] = head->base_offset + record.delta;
-        put_text(&keys, data + record.key, record.key_size, cursor->size - record.key - record.key_size,
-                 record.key_is_null);
-        put_text(&values, data + record.value, record.value_size, cursor->size - record.value - record.value_size,
-                 record.value_is_null);
+        if (values.ends != NULL)
+            ask_ahead(data + record.end, values.bytes + values.size, record.value_size);
+        int has_more = cursor->size - record.end >= PIECE;
+        put_text(&keys, data + record.key, record.key_size, has_more, record.key_is_null);
+        put_text(&values, data + record.value, record.value_size, has_more, record.value_is_null);
         size += row_bytes + (keys.ends != NULL ? record.key_size : 0) + (values.ends != NULL ? record.value_size : 0);
         here.position = record.end;
         here.previous_delta = record.delta;

@@ -87,6 +87,15 @@ CLIENTS: Final = {
         Client("franz-go", "franz-go PollFetches", "franz_go", "", None, "yes (always)"),
         Client("socket", "bare socket, bytes dropped", "bare_socket", "", None, "no", _ALL_TAKEN & _UNCOMPRESSED),
         Client("aiokc-columns", "aiokc read_columns", "aiokc_columns", "aiokc", "asyncio", _AIOKC_CRC, _UNCOMPRESSED),
+        Client(
+            "aiokc-getmany-columns",
+            "aiokc getmany_columns",
+            "aiokc_getmany_columns",
+            "aiokc",
+            "asyncio",
+            _AIOKC_CRC,
+            _ALL_TAKEN & _UNCOMPRESSED,
+        ),
         Client("aiokc-iterator", "aiokc async for", "aiokc_iterator", "aiokc", "asyncio", _AIOKC_CRC, _ONE),
         Client(
             "aiokafka-iterator",

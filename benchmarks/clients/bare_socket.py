@@ -27,28 +27,46 @@ _HEADER_SIZE: Final = 61
 def consume(job: Job, stopwatch: Stopwatch) -> Tally:
     host, _, port = job.bootstrap.rpartition(":")
     offsets = dict.fromkeys(range(job.partitions), 0)
-    records = 0
     buffer = bytearray(FETCH_MAX_BYTES + (1 << 20))
     with socket.create_connection((host, int(port))) as connection:
         stopwatch.start()
-        while records < job.records:
-            connection.sendall(_request(job.topic, offsets))
-            frame = _receive(connection, memoryview(buffer))
-            _, start = read_response_header(frame, FetchRequest, _VERSION)
-            response = decode(FetchResponse, frame[start:], _VERSION)
-            for data in response.responses[0].partitions:
-                for next_offset, count in _batches(data.records or memoryview(b"")):
-                    offsets[data.partition_index] = next_offset
-                    records += count
+        records = sum(drain(connection, job.topic, offsets, job.records, buffer))
         stopwatch.stop()
     # It reads no record, so it only knows what the offsets say.
     offset_sum = sum(end * (end - 1) // 2 for end in offsets.values())
     return Tally(records, 0, offset_sum, data_bytes_error=1 << 62)
 
 
-def _request(topic: str, offsets: dict[int, int]) -> bytes:
+def drain(
+    connection: socket.socket,
+    topic: str,
+    offsets: dict[int, int],
+    records: int,
+    buffer: bytearray,
+    partition_bytes: int = MAX_PARTITION_FETCH_BYTES,
+) -> Iterator[int]:
+    """Fetch from ``offsets`` on, which move, until there were so many records; yield how many each answer brought.
+
+    Each answer is received into ``buffer``, in the place of the one before. Raises ValueError if one is longer.
+    """
+    missing = records
+    while missing > 0:
+        connection.sendall(_request(topic, offsets, partition_bytes))
+        frame = _receive(connection, memoryview(buffer))
+        _, start = read_response_header(frame, FetchRequest, _VERSION)
+        response = decode(FetchResponse, frame[start:], _VERSION)
+        arrived = 0
+        for data in response.responses[0].partitions:
+            for next_offset, count in _batches(data.records or memoryview(b"")):
+                offsets[data.partition_index] = next_offset
+                arrived += count
+        missing -= arrived
+        yield arrived
+
+
+def _request(topic: str, offsets: dict[int, int], partition_bytes: int) -> bytes:
     partitions = [
-        FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=MAX_PARTITION_FETCH_BYTES)
+        FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=partition_bytes)
         for number, offset in offsets.items()
     ]
     request = FetchRequest(
@@ -65,7 +83,10 @@ def _request(topic: str, offsets: dict[int, int]) -> bytes:
 def _receive(connection: socket.socket, buffer: memoryview) -> memoryview:
     frame = buffer[: _LENGTH.size]
     _fill(connection, frame)
-    frame = buffer[: _LENGTH.unpack(frame)[0]]
+    (length,) = _LENGTH.unpack(frame)
+    if length > len(buffer):
+        raise ValueError(f"an answer of {length} bytes does not fit into {len(buffer)}")
+    frame = buffer[:length]
     _fill(connection, frame)
     return frame
 

@@ -70,6 +70,8 @@ BARS: Final = (
     Bar("1kB-none", "aiokc-columns", "aiokc", 1 / 2, "CPU s per M records"),
     Bar("100B-none", "aiokc-columns", "socket", 0.7),
     Bar("1kB-none", "aiokc-columns", "socket", 0.7),
+    Bar("100B-none", "aiokc-getmany-columns", "socket", 0.7),
+    Bar("1kB-none", "aiokc-getmany-columns", "socket", 0.7),
     Bar("100B-none", "aiokc-iterator", "aiokafka-iterator", 5),
     Bar("100B-few", "aiokc-pure", "aiokafka-pure", 1),
     Bar("1kB-SSL", "aiokc", "confluent", 1, "CPU s per M records"),

@@ -24,7 +24,7 @@ from ..clients import CLIENTS
 from ..environment import environment
 from ..load import LoadFailed, load
 from ..report.readme import FOLDER, replace_section
-from .cases import PARTITIONS, READS, SLOTS, topics
+from .cases import PARTITIONS, READS, SLOTS, SOURCES, topics
 from .lacks import LEAST_ROUNDS, LEAST_TRIGGER_ROUNDS, lacks
 from .measure import Found, Job
 from .table import render
@@ -84,6 +84,7 @@ def run(options: argparse.Namespace) -> Results:
                 triggers=options.triggers,
                 trigger_rounds=options.trigger_rounds,
                 idle=options.idle if slots == max(options.slots) else 0,
+                sources=options.sources,
             )
             try:
                 found += _session(job)
@@ -183,6 +184,7 @@ def _parser() -> argparse.ArgumentParser:
         help="task slots, a session for each (default: 1,2)",
     )
     add("--topics", type=names, default=list(topics(0)), metavar="A,B", help=f"of {', '.join(topics(0))}")
+    add("--sources", type=names, default=list(SOURCES), metavar="A,B", help=f"of reads: of {', '.join(SOURCES)}")
     add("--queries", type=names, default=["batch", "availableNow"], metavar="A,B", help="batch, availableNow")
     add("--partitions", type=numbers, default=list(PARTITIONS), metavar="N,M", help="of micro-batches (default: all)")
     add("--triggers", type=int, default=10, help="micro-batches per round (default: %(default)s)")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ..cases import Case
 
-#: The sources: Spark's own, aiokc's, and one that hands Spark record batches made in advance (Spark's ceiling).
-SOURCES: Final = ("kafka", "aiokc", "prebuilt")
+#: The sources: Spark's own, aiokc's, one that hands Spark record batches made in advance (Spark's ceiling), and the
+#: same while it fetches and drops the bytes of the topic (the ceiling of what reads from a broker on this machine).
+SOURCES: Final[Sequence[str]] = ("kafka", "aiokc", "prebuilt", "drained")
+#: The aim for aiokc's streams: rows/s as a share of each ceiling's.
+CEILING_BAR: Final = 0.9
 ALL: Final = "all"
 TWO: Final = "value, offset"
 #: Numbers of task slots; each has a session of its own.

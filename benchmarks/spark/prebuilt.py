@@ -2,13 +2,20 @@
 
 ``format("prebuilt")`` has the columns of a Kafka source. Options: ``tasks``, ``rows`` of all tasks together,
 ``value.size``. As a stream it has its rows once, or, with ``always=true``, again in each micro-batch.
+
+With ``drain=host:port`` and ``topic``, each task fetches the bytes of one partition meanwhile, and drops them. It
+yields no more rows than it has fetched. So the broker and the kernel's copy have their share of the processors, as
+with any source.
 """
 
 from __future__ import annotations
 
 import gc
+import socket
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from queue import SimpleQueue
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +27,10 @@ from spark_source.schema import kafka_schema
 
 _BATCH_BYTES: Final = 4 << 20
 _ROW_BYTES: Final = 60
+#: How much of its partition a task drains with one Fetch: as much as aiokc's tasks fetch. An answer is no longer than
+#: the second number: it ends with a whole batch, and has a header.
+_FETCH_BYTES: Final = 4 << 20
+_ANSWER_BYTES: Final = 5 << 20
 
 
 @cache
@@ -46,20 +57,58 @@ class _Shape:
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.tasks, self.rows = int(options["tasks"]), int(options["rows"])
         self.value_size, self.columns = int(options["value.size"]), tuple(schema.fieldNames())
+        self.bootstrap, self.topic = options.get("drain", ""), options.get("topic", "")
 
     def partitions(self, batches: int = 1) -> Sequence[InputPartition]:
-        return [InputPartition(batches * len(range(number, self.rows, self.tasks))) for number in range(self.tasks)]
+        rows = [batches * len(range(number, self.rows, self.tasks)) for number in range(self.tasks)]
+        return [InputPartition(each) for each in enumerate(rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        left, at_once = partition.value, _BATCH_BYTES // (self.value_size + _ROW_BYTES)
+        number, left = partition.value
+        at_once = _BATCH_BYTES // (self.value_size + _ROW_BYTES)
         full = record_batch(self.columns, at_once, self.value_size)
+        arriving = drained(self.bootstrap, self.topic, number, left) if self.bootstrap else iter([left])
+        arrived = 0
         while left:
+            while arrived < min(left, at_once):
+                arrived += next(arriving)
             yield full if left >= at_once else full.slice(0, left)
+            arrived -= min(left, at_once)
             left -= min(left, at_once)
         if _Shape.unsettled_reads:  # as aiokc's tasks do: PySpark's worker collects garbage after each one
             _Shape.unsettled_reads -= 1
             gc.collect()
             gc.freeze()
+
+
+@cache
+def _room() -> bytearray:
+    """The memory for answers. A worker of Spark's has one task at a time."""
+    return bytearray(_ANSWER_BYTES)
+
+
+def drained(bootstrap: str, topic: str, partition: int, records: int) -> Iterator[int]:
+    """Fetch a partition's first records in a thread, and drop them; yield how many each answer brought.
+
+    Raises what the thread raises.
+    """
+    from ..clients.bare_socket import drain  # not above: the plain ceiling has no need to import a part of aiokc
+
+    host, _, port = bootstrap.rpartition(":")
+    answers: SimpleQueue[int | None] = SimpleQueue()
+
+    def fetch() -> None:
+        try:
+            with socket.create_connection((host, int(port))) as connection:
+                for count in drain(connection, topic, {partition: 0}, records, _room(), _FETCH_BYTES):
+                    answers.put(count)
+        finally:
+            answers.put(None)
+
+    with ThreadPoolExecutor(1) as thread:
+        fetching = thread.submit(fetch)
+        yield from iter(answers.get, None)
+        fetching.result()
 
 
 class PrebuiltReader(_Shape, DataSourceReader):

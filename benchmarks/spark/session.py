@@ -1,4 +1,4 @@
-"""The Spark session that is measured, and how it loads each of the three sources."""
+"""The Spark session that is measured, and how it loads each of the sources."""
 
 from __future__ import annotations
 
@@ -46,14 +46,16 @@ def start(slots: int, folder: Path) -> SparkSession:
 
 def options(source: str, bootstrap: str, case: Case) -> dict[str, str]:
     """Return the options with which this source reads the topic from its first record on."""
-    if source == "prebuilt":
-        return {"tasks": str(PARTITIONS), "rows": str(case.records), "value.size": str(case.value_size)}
+    if source in ("prebuilt", "drained"):
+        shape = {"tasks": str(PARTITIONS), "rows": str(case.records), "value.size": str(case.value_size)}
+        return shape if source == "prebuilt" else {**shape, "drain": bootstrap, "topic": case.topic}
     return {"kafka.bootstrap.servers": bootstrap, "subscribe": case.topic, "startingOffsets": "earliest"}
 
 
 def load(spark: SparkSession, source: str, given: dict[str, str], columns: str, *, stream: bool) -> DataFrame:
     """Return these columns; Spark's own source takes no schema, so its columns are selected after the load."""
-    reader = (spark.readStream if stream else spark.read).format(source).options(**given)
+    name = "prebuilt" if source == "drained" else source
+    reader = (spark.readStream if stream else spark.read).format(name).options(**given)
     if columns != TWO:
         return reader.load()
     if source == "kafka":

@@ -8,10 +8,12 @@ from typing import Final
 
 from ..cases import Case
 from ..report.table import render_rate
-from .cases import LATENCY_BARS, PARTITIONS, READS, SOURCES, VARIANTS
+from .cases import CEILING_BAR, LATENCY_BARS, PARTITIONS, READS, SOURCES, STREAM, VARIANTS, Read
 from .measure import IDLE, Found
 
 _NOTHING: Final = "-"
+_TITLES: Final = {"kafka": "built-in", "aiokc": "aiokc", "prebuilt": "ceiling", "drained": "drained ceiling"}
+_CEILINGS: Final = ("prebuilt", "drained")
 
 
 def render(found: Sequence[Found], topics: Mapping[str, Case]) -> str:
@@ -21,34 +23,51 @@ def render(found: Sequence[Found], topics: Mapping[str, Case]) -> str:
 
 
 def reads(found: Sequence[Found], topics: Mapping[str, Case]) -> str:
-    """Rows per second of each read."""
+    """Rows per second of each read, by the sources that were measured."""
+    sources = [source for source in SOURCES if source in {each.who for each in found}]
     lines = []
     for slots in sorted({each.slots for each in found}):
         for read in READS:
             rates, cpu = {}, {}
-            for source in SOURCES:
+            for source in sources:
                 rounds = [each for each in found if (each.what, each.slots, each.who) == (read.name, slots, source)]
                 if rounds:
                     rates[source] = [each.rows / each.seconds for each in rounds]
                     cpu[source] = median(each.cpu / each.rows for each in rounds) * 1e6
             if not rates:
                 continue
-            times = median(rates["aiokc"]) / median(rates["kafka"])
+            medians = {source: median(of_source) for source, of_source in rates.items()}
             bytes_per_row = topics[read.topic].data_bytes / topics[read.topic].records
             lines.append(
                 [
                     f"{read.topic}, {read.query}",
                     str(slots),
                     read.columns,
-                    *[_spread(rates[source]) for source in SOURCES],
-                    f"{median(rates['aiokc']) * bytes_per_row / 1e6:.0f}",
-                    " / ".join(f"{cpu[source]:.2f}" for source in SOURCES),
-                    f"{times:.2f}x",
-                    f"{read.bar:g}x: {'reached' if times >= read.bar else 'missed'}",
+                    *[_spread(rates[source]) if source in rates else _NOTHING for source in sources],
+                    f"{medians['aiokc'] * bytes_per_row / 1e6:.0f}" if "aiokc" in medians else _NOTHING,
+                    " / ".join(f"{cpu[source]:.2f}" if source in cpu else _NOTHING for source in sources),
+                    *_beside_built_in(read, medians),
+                    *[_of_ceiling(read, medians, ceiling) for ceiling in _CEILINGS if ceiling in sources],
                 ]
             )
-    titles = ["read", "slots", "columns", "built-in rows/s", "aiokc rows/s", "ceiling rows/s", "aiokc MB/s"]
-    return _table([*titles, "CPU s per M rows", "aiokc / built-in", "bar"], lines, left=3)
+    titles = ["read", "slots", "columns", *[f"{_TITLES[source]} rows/s" for source in sources], "aiokc MB/s"]
+    ratios = ["aiokc / built-in", "bar", *[f"aiokc / {_TITLES[one]}" for one in _CEILINGS if one in sources]]
+    return _table([*titles, "CPU s per M rows", *ratios], lines, left=3)
+
+
+def _beside_built_in(read: Read, medians: Mapping[str, float]) -> tuple[str, str]:
+    if not {"aiokc", "kafka"} <= medians.keys():
+        return _NOTHING, _NOTHING
+    times = medians["aiokc"] / medians["kafka"]
+    return f"{times:.2f}x", f"{read.bar:g}x: {'reached' if times >= read.bar else 'missed'}"
+
+
+def _of_ceiling(read: Read, medians: Mapping[str, float], ceiling: str) -> str:
+    if not {"aiokc", ceiling} <= medians.keys():
+        return _NOTHING
+    share = medians["aiokc"] / medians[ceiling]
+    verdict = f" ({CEILING_BAR:g}x: {'reached' if share >= CEILING_BAR else 'missed'})" if read.query == STREAM else ""
+    return f"{share:.2f}x{verdict}"
 
 
 def latencies(found: Sequence[Found]) -> str:

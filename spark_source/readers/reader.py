@@ -2,27 +2,30 @@
 
 Spark makes two of each. One is pickled and sent to the executors, where Spark only calls read(). The other plans, in
 the driver's process. So a reader connects only when it has to, and finds files and makes tokens only then.
+
+The two of a stream are made in two processes that Spark starts for each query, one after the other. To import the
+client takes longer than all else that the first one does. So a reader imports it only when it is called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ..cluster.commit_back import CommitBack
-from ..cluster.driver import DriverCluster
 from ..options.source_options import SourceOptions
-from ..planning.batch_plan import batch_ranges
-from ..planning.stream_plan import StreamPlan
 from ..planning.task_plan import Task, tasks
 from ..schema import columns_of
-from ..worker import read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ..cluster.commit_back import CommitBack
+    from ..cluster.driver import DriverCluster
+    from ..planning.stream_plan import StreamPlan
 
 
 class AiokcBatchReader(DataSourceReader):
@@ -32,6 +35,8 @@ class AiokcBatchReader(DataSourceReader):
         self._options, self._columns = options, columns_of(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
+        from ..planning.batch_plan import batch_ranges
+
         with _cluster(self._options) as cluster:
             ranges, from_earliest = batch_ranges(self._options, cluster)
         return _input_partitions(tasks(ranges, self._options, from_earliest=from_earliest))
@@ -48,9 +53,22 @@ class StreamReader(DataSourceStreamReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._columns = options, columns_of(schema)
-        self._cluster = _cluster(options)
-        self._plan = StreamPlan(options, self._cluster)
-        self._commit_back = CommitBack(options, self._cluster)
+
+    @cached_property
+    def _cluster(self) -> DriverCluster:
+        return _cluster(self._options)
+
+    @cached_property
+    def _plan(self) -> StreamPlan:
+        from ..planning.stream_plan import StreamPlan
+
+        return StreamPlan(self._options, self._cluster)
+
+    @cached_property
+    def _commit_back(self) -> CommitBack:
+        from ..cluster.commit_back import CommitBack
+
+        return CommitBack(self._options, self._cluster)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names here and below)
         start = self._plan.initial()
@@ -69,10 +87,13 @@ class StreamReader(DataSourceStreamReader):
         return _read(self._options, self._columns, partition)
 
     def stop(self) -> None:
-        self._cluster.close()
+        if "_cluster" in self.__dict__:  # else nothing was ever asked
+            self._cluster.close()
 
 
 def _cluster(options: SourceOptions) -> DriverCluster:
+    from ..cluster.driver import DriverCluster
+
     return DriverCluster(
         options.client,
         security=options.security,
@@ -88,4 +109,6 @@ def _input_partitions(planned: Sequence[Task]) -> list[InputPartition]:
 def _read(options: SourceOptions, columns: Sequence[str], partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     if partition is None or partition.value is None:  # no partitions: None before Spark 4.2, value None since
         return iter(())
+    from ..worker import read_task
+
     return read_task(options, columns, partition.value)

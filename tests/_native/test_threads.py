@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from aiokc.records import COLUMNS, BatchHeader, Codec, NewRecord, encode_batch, split_batches
+from aiokc.records import COLUMNS, NOT_BEGUN, BatchHeader, Codec, NewRecord, encode_batch, split_batches
 from aiokc.records.batch import HEADER
 from aiokc.records.compression import decompress_into
 from aiokc.types import RawRecord
@@ -64,6 +64,16 @@ def threads_that_change_often() -> Any:
 @pytest.mark.skipif(not FREE_THREADED, reason="needs a free-threaded Python")
 def test_the_gil_stays_off() -> None:
     assert not sys._is_gil_enabled()  # type: ignore[attr-defined, unused-ignore]
+
+
+def test_only_with_the_gil_does_a_loop_write_records_anew() -> None:
+    """Without it, a reference count does not tell who else refers to an object: all records are made, in a list."""
+    taken, *_ = _native.take_run(memoryview(encode_batch(some(100))), 0, NOT_BEGUN, "events", 3, 0, 1 << 30, False)
+
+    records = {id(record) for record in taken}
+
+    assert (type(taken) is list) == FREE_THREADED
+    assert len(records) == (100 if FREE_THREADED else 2)
 
 
 def test_headers_are_built_once_for_all_threads() -> None:

@@ -32,6 +32,7 @@ def test_clients_that_name_their_cases_read_no_others() -> None:
         *("100B-none", "100B-none-value"),
         *("1kB-none", "1kB-none-value"),
     }
+    assert {case for case, client in turns if client == "aiokc-getmany-columns"} == {"100B-none", "1kB-none"}
     assert {case for case, client in turns if client == "kafka-python"} == {"100B-none"}
     assert {case for case, client in turns if client == "aiokc"} == CASES.keys() - {"100B-few"}
 
