@@ -243,6 +243,20 @@ class RecordAccumulator:
         self._look_at = min(look_at, self._expires_at)
         return ready._replace(look_at=self._look_at)
 
+    def leader_at_rest(self, queue: PartitionQueue, cluster: Cluster, now: float) -> int | None:
+        """Return where the only batch there is goes now, without linger, if ``ready`` would do nothing but say that."""
+        session, tp, first = self.session, queue.tp, queue.waiting[0]
+        topic = cluster.topics.get(tp.topic)
+        info = None if topic is None else topic.partitions.get(tp.partition)
+        if topic is None or info is None or info.leader is None or info.leader not in cluster.brokers:
+            return None
+        if topic.topic_id is not queue.topic_id and topic.topic_id != queue.topic_id:
+            return None
+        is_well = session.doom is None and not (queue.lost_sequence or queue.unresolved or self.finished)
+        if not is_well or now >= self._expires_at or first.attempts or first.closing or not session.may_drain(tp):
+            return None
+        return info.leader if first.is_numbered or self._has_identity(queue) else None
+
     def _fail_given_up(self, queue: PartitionQueue) -> None:
         """The partition has begun anew without some batches: sent again, they might be stored twice."""
         given_up, queue.given_up = queue.given_up, []
@@ -342,7 +356,7 @@ class RecordAccumulator:
             return
         if self.options.codec:
             self.ratios.closed(batch.tp.topic, batch.closed.payload_size, batch.closed.size - BATCH_OVERHEAD)
-        self.used += batch.closed.size - batch.closed.payload_size - BATCH_OVERHEAD
+        self.memory.used += batch.closed.size - batch.closed.payload_size - BATCH_OVERHEAD
         batch.memory = batch.closed.size
 
     # Flushing and ending

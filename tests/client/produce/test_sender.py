@@ -73,9 +73,9 @@ def test_a_topic_whose_id_is_not_known_is_sent_to_by_its_name() -> None:
             (channel,) = sender._channels.values()
             queue = sender.accumulator.queue(TopicPartition("t", 0))
             assert channel.connection is not None
-            assert sender._version(channel.connection, [queue]) == 13
+            assert sender._version(channel, channel.connection, [queue]) == 13
             queue.topic_id = None
-            assert sender._version(channel.connection, [queue]) == 12
+            assert sender._version(channel, channel.connection, [queue]) == 12
 
     virtually(story, brokers=1)
 
