@@ -331,8 +331,8 @@ class Connection:
     @property
     def can_write(self) -> bool:
         """Whether a request may be written this moment."""
-        now = self._loop.time()
-        return self.usable and self.muted_until <= now < self.admits_until and self._transport.can_write
+        is_usable = not (self._retiring or self._gone.done()) and self._transport.can_write
+        return is_usable and self.muted_until <= self._loop.time() < self.admits_until
 
     async def until_writable(self, deadline: float) -> None:
         """Wait until ``can_write``. Raises ConnectionFailed, and RequestTimedOut at the deadline."""

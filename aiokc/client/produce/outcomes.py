@@ -57,8 +57,10 @@ class Outcomes:
 
     def _release(self, tp: TopicPartition) -> None:
         earliest = self._accumulator.queue(tp).first_number
-        held = sorted(self._held.pop(tp), key=lambda batch: batch.number)
-        later = [batch for batch in held if earliest is not None and batch.number > earliest]
+        held = self._held.pop(tp)
+        if len(held) > 1:
+            held.sort(key=lambda batch: batch.number)
+        later = [] if earliest is None else [batch for batch in held if batch.number > earliest]
         for batch in held[: len(held) - len(later)]:
             self._callbacks.add(_calls(batch, batch.callbacks))
             batch.callbacks = []

@@ -205,7 +205,7 @@ class Appending:
             acknowledged = partial(self._acknowledged, headers)
             delivery.when_done(Told(acknowledged, timestamp, observes=False))
         if on_done is not None:
-            delivery.when_done(Told(on_done, timestamp))
+            batch.call_when_done(count - 1, Told(on_done, timestamp))
         self.look()  # last: the record may have its outcome by this
         return delivery
 

@@ -87,7 +87,8 @@ class RecordAccumulator:
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
         """Return the batches of a partition: always the same object."""
-        return self.queues[tp]
+        found = self.queues.known.get(tp)
+        return self.queues[tp] if found is None else found
 
     def forget(self, topic: str, partitions: int) -> None:
         """Let go of a topic that nothing was sent to for long, as far as its partitions are at rest.
@@ -108,7 +109,7 @@ class RecordAccumulator:
 
     def has_room(self, size: int) -> bool:
         """Whether a record of ``size`` bytes at most may be appended within buffer_memory."""
-        return self.memory.used + self.cost(size) <= self.options.buffer_memory
+        return self.memory.used + size + BATCH_COST + BATCH_OVERHEAD <= self.options.buffer_memory
 
     @staticmethod
     def cost(size: int) -> int:

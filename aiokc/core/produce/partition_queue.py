@@ -78,6 +78,8 @@ class PartitionQueue:
     @property
     def first_number(self) -> Number | None:
         """The number of the first of its batches that has no outcome; None: there is none."""
+        if not self.in_flight:
+            return self.waiting[0].number if self.waiting else None
         numbers = [batch.number for batch in self.in_flight if batch.outcome is None]
         if self.waiting:
             numbers.append(self.waiting[0].number)

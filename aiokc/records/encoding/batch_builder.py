@@ -61,10 +61,6 @@ class OpenBatch(RecordAppender):
         self._codec, self._level, self._transactional = codec, level, transactional
         return self
 
-    @property
-    def is_compressed(self) -> bool:
-        return self._codec != Codec.NONE
-
     def close(self) -> ClosedBatch:
         """Compress the records and return the batch that can be sent. Nothing can be appended any more.
 
