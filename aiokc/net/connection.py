@@ -346,9 +346,9 @@ class Connection:
         self._transport.write_parts(parts)
         return Written(type(request), version, waiter)
 
-    def write_lone(self, lone: LoneBatch, records: bytearray, deadline: float) -> Written[ProduceResponse]:
+    def write_lone(self, lone: LoneBatch, records: bytearray, now: float, timeout: float) -> Written[ProduceResponse]:
         """Do as ``write`` with a Produce request of one batch."""
-        waiter = Waiter(Reply(loop=self._loop), self._loop.time(), deadline, at_once=True)
+        waiter = Waiter(Reply(loop=self._loop), now, now + timeout, True)
         parts = self._pipeline.send_lone(lone, records, waiter)
         self._watch(waiter)
         self._transport.write_parts(parts)

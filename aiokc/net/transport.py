@@ -84,7 +84,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     # Called by the connection
 
-    def write(self, frame: bytes) -> None:
+    def write(self, frame: bytes | bytearray | memoryview) -> None:
         """Send a whole frame in one call: no cancellation can leave half a frame on the wire."""
         assert self._transport is not None
         if self._unsent or len(frame) > _AT_ONCE_BYTES:
@@ -95,7 +95,9 @@ class FrameTransport(asyncio.BufferedProtocol):
     def write_parts(self, parts: Parts) -> None:
         """Do as ``write`` with a frame in pieces. No piece may change until it is sent, or the connection has ended."""
         assert self._transport is not None
-        if self._unsent or sum(map(len, parts)) > _AT_ONCE_BYTES:
+        if len(parts) == 1:
+            self.write(parts[0])
+        elif self._unsent or sum(map(len, parts)) > _AT_ONCE_BYTES:
             self._write_in_slices(parts)
         else:
             self._transport.writelines(parts)

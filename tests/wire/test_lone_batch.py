@@ -1,4 +1,4 @@
-"""LoneBatch: the requests that it makes, and the answers that it understands, are those of the codec of all messages."""
+"""LoneBatch: its requests, and the answers that it understands, are those of the codec of all messages."""
 
 from __future__ import annotations
 

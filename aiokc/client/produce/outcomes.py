@@ -35,7 +35,8 @@ class Outcomes:
         """
         waiting: list[HandedOver[None]] = []
         for batch in batches:
-            waiting += batch.waiting
+            if batch.waiting:
+                waiting += batch.waiting
             if batch.callbacks:
                 self._held.setdefault(batch.tp, []).append(batch)
             if isinstance(batch.outcome, Failure):
@@ -43,6 +44,9 @@ class Outcomes:
         if self._held:
             for tp in list(self._held):
                 self._release(tp)
+        if not waiting:
+            self._callbacks.begin(at_once=at_once)
+            return
         left = iter(waiting)
         try:
             if at_once:

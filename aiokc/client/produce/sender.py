@@ -91,7 +91,7 @@ class Sender:
         self._answers = Answers(accumulator, metadata, told=self._answered, complain=self._complain)
         self._tasks: TaskGroup | None = None  # while it runs
         self._looking = False
-        self._acks = config.required_acks
+        self._acks, self._patience = config.required_acks, config.request_timeout_ms / 1e3
         self._sends_at_once = config.linger_ms == 0 and self._acks != 0
         self._channels: dict[int, NodeChannel] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
@@ -345,24 +345,26 @@ class Sender:
         if not batches:
             return False
         now = asyncio.get_running_loop().time()
-        for batch in batches:
-            self.accumulator.counters.sent(batch, now)
-        ids = {batch.tp.topic: batch.topic_id for batch in batches if batch.topic_id is not None}
-        asked = Asked(batches, ids, version)
+        if len(batches) == 1:
+            ids = {} if batches[0].topic_id is None else {batches[0].tp.topic: batches[0].topic_id}
+        else:
+            ids = {batch.tp.topic: batch.topic_id for batch in batches if batch.topic_id is not None}
+        asked, lone = Asked(batches, ids, version), None
         if self._acks == 0:
             connection.write_unanswered(produce_request(asked, **self._said()), version)
+        elif len(batches) == 1:
+            lone = self._lone_batch(asked)
+            sent = connection.write_lone(lone, batches[0].frame(), now, self._patience)
+        else:
+            sent = connection.write(produce_request(asked, **self._said()), version, now + self._patience)
+        for batch in batches:  # behind the writing: meanwhile the broker is at work
+            self.accumulator.counters.sent(batch, now)
+        if self._acks == 0:
             for batch in batches:
                 written(self.accumulator, batch)
             self._told()
-            return True
-        deadline = now + self._config.request_timeout_ms / 1e3
-        if len(batches) == 1:
-            lone = self._lone_batch(asked)
-            sent = connection.write_lone(lone, batches[0].frame(), deadline)
-            self._answers.expect(channel, asked, connection, sent, tasks, lone)
         else:
-            sent = connection.write(produce_request(asked, **self._said()), version, deadline)
-            self._answers.expect(channel, asked, connection, sent, tasks)
+            self._answers.expect(channel, asked, connection, sent, tasks, lone)
         return True
 
     def _said(self) -> _Said:

@@ -199,14 +199,15 @@ class Appending:
         if count == 1:
             accumulator.session.appended(queue.tp)
         route.appenders[queue.tp.partition] = batch.open
-        self.quick.appended(route, batch)
         delivery = Delivery(batch, count - 1, timestamp)
         if self.interceptors is not None:
             acknowledged = partial(self._acknowledged, headers)
             delivery.when_done(Told(acknowledged, timestamp, observes=False))
         if on_done is not None:
             batch.call_when_done(count - 1, Told(on_done, timestamp))
-        self.look()  # last: the record may have its outcome by this
+        if accumulator.news:
+            self._sender.appended()  # the record may have its outcome by this
+        self.quick.appended(route, batch)
         return delivery
 
     def _checked_size(self, record: ProducerRecord[Any, Any], key: bytes | None, value: bytes | None) -> int:

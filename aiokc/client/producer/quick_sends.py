@@ -96,8 +96,8 @@ class QuickSends:
         return delivery
 
     def appended(self, route: TopicRoute, batch: ProducerBatch) -> None:
-        """A record was appended the ordinary way, and the next ones may be put behind it."""
-        if self._keys is None or batch.open is None or not self._waiters.is_idle:
+        """A record was appended by Python, and the next ones may be put behind it, if its batch is still open."""
+        if self._keys is None or not self._waiters.is_idle:
             return
         if route.quick is None:
             count = len(route.queues)
@@ -105,7 +105,8 @@ class QuickSends:
                 Delivery, self._clock, self._memory, count, self._keys, self._largest
             )
             self.loop = asyncio.get_running_loop()
-        route.quick.put(batch.tp.partition, batch, batch.open)
+        if batch.open is not None:
+            route.quick.put(batch.tp.partition, batch, batch.open)
         route.quick.sticky = _NO_PARTITION if route.sticky.partition is None else route.sticky.partition
         self.topics[route.topic] = route
 

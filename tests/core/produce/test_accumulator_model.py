@@ -126,7 +126,7 @@ class Producing(RuleBasedStateMachine):
         ready = self.accumulator.ready(cluster, self.now, hurry=hurry)
         if at_rest is not None and hurry:
             assert ready.nodes == {at_rest: [lone]}
-            assert not (ready.renumbered or ready.without_leader or self.accumulator.finished)
+            assert (ready.renumbered, ready.without_leader, self.accumulator.finished) == ([], [], [])
         for node, queues in ready.nodes.items():
             self.drain(node, queues, cluster)
 
