@@ -81,6 +81,7 @@ class RecordAccumulator:
         self._number = 0
         self._expires_at = inf  # no batch does before
         self._look_at = inf  # when the sender looks again at the latest
+        self._seen: Cluster | None = None  # what ``ready`` was asked about last
         self._transactional = session.transactional_id is not None
 
     # Appending
@@ -212,13 +213,15 @@ class RecordAccumulator:
         session, options = self.session, self.options
         ready = Ready({}, inf, [], [])
         self.to_compress.turn_begins()
-        look_at = oldest = inf
+        look_at = inf
         hurry = hurry or session.hurries
+        changed, self._seen = cluster is not self._seen, cluster
         for queue in self.queues.active:
+            if not (queue.waiting or changed):  # thousands of partitions may have nothing but batches in flight
+                continue
             topic = cluster.topics.get(queue.tp.topic)
             if topic is not None and topic.topic_id is not queue.topic_id:
                 self._learn_topic_id(queue, topic.topic_id)
-            oldest = min(oldest, queue.oldest)
             renumbered = queue.renumbered
             may_go_on = queue.resolve(session)
             if queue.renumbered > renumbered:
@@ -240,7 +243,8 @@ class RecordAccumulator:
                 continue  # the session wakes the sender
             else:
                 ready.nodes.setdefault(leader.leader, []).append(queue)
-        self._expires_at = oldest + options.delivery_timeout
+        if self.queues.is_empty:
+            self._expires_at = inf
         self._look_at = min(look_at, self._expires_at)
         return ready._replace(look_at=self._look_at)
 
@@ -391,6 +395,8 @@ class RecordAccumulator:
                 else:
                     queue.waiting.remove(batch)
                     self.fail(queue, batch, failure)
+        oldest = min((queue.oldest for queue in self.queues.active), default=inf)
+        self._expires_at = oldest + self.options.delivery_timeout
 
     def fail_waiting(self, failure: Failure, queues: Iterable[PartitionQueue] | None = None) -> None:
         """Every batch that is not in flight gets ``failure`` as its outcome: those of all partitions, or of these."""
