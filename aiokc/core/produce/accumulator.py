@@ -27,6 +27,9 @@ from .session import ProducerSession
 
 #: What a batch costs beside its bytes: the objects that describe it.
 BATCH_COST: Final = 1024
+#: So many batches go into one request at most: to take them, to encode them, and to take in their answer takes about a
+#: millisecond each time.
+MOST_BATCHES: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +300,8 @@ class RecordAccumulator:
     def drain(self, node_id: int, queues: Iterable[PartitionQueue], cluster: Cluster) -> list[ProducerBatch]:
         """Take the first batch of each of these ready partitions for one request to its leader.
 
-        It ends where the request would be longer than max_request_size, but a first batch goes whatever its size.
+        It ends with MOST_BATCHES, or where the request would be longer than max_request_size; but a first batch goes
+        whatever its size.
         Partitions that are served come last the next time, so none waits for ever behind others (scenario 29).
         """
         taken: list[ProducerBatch] = []
@@ -308,7 +312,7 @@ class RecordAccumulator:
                 continue
             if not self._close(queue, batch):
                 continue
-            if taken and size + batch.size > self.options.max_request_size:
+            if taken and (len(taken) == MOST_BATCHES or size + batch.size > self.options.max_request_size):
                 break
             if not queue.number(batch, self.session):
                 continue
