@@ -58,7 +58,7 @@ def test_its_requests_are_those_of_the_codec(
     for correlation_id, client_id, size in sent:
         records = bytearray(b"r" * size)
         frame = b"".join(lone.parts(correlation_id, client_id, records))
-        wanted = request(version, topic, index, transactional_id, records)
+        wanted = request(version, topic, index, transactional_id, bytes(records))
         assert frame == encode_request(wanted, version=version, correlation_id=correlation_id, client_id=client_id)
 
 
