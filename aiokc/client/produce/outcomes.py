@@ -35,8 +35,7 @@ class Outcomes:
         """
         waiting: list[HandedOver[None]] = []
         for batch in batches:
-            if batch.waiting:
-                waiting += batch.waiting
+            waiting += batch.waiting
             if batch.callbacks:
                 self._held.setdefault(batch.tp, []).append(batch)
             if isinstance(batch.outcome, Failure):
