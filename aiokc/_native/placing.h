@@ -104,12 +104,17 @@ static inline int64_t bound_of(const NewRecord *record) {
     return bound;
 }
 
+/* Whether neither the caller nor a key has chosen the partition of a record. */
+static inline int is_sticky(const Places *places, PyObject *given, const Placed *placed) {
+    return given == Py_None && (placed->record.key.size < 0 || places->keys == KEYS_CHOOSE_NOTHING);
+}
+
 /* Choose the partition: the given one, that of the key, or the sticky one. False: Python has to. */
 static inline int choose_partition(const Places *places, PyObject *given, Placed *placed) {
     const Content *key = &placed->record.key;
     if (given != Py_None) {
         placed->partition = (Py_ssize_t)within(given, places->count - 1);
-    } else if (key->size < 0 || places->keys == KEYS_CHOOSE_NOTHING) {
+    } else if (is_sticky(places, given, placed)) {
         placed->partition = places->sticky;
     } else if (places->keys == KEYS_CHOOSE_BY_MURMUR2 && places->count > 0) {
         placed->partition = (Py_ssize_t)((murmur2(key->bytes, key->size) & 0x7FFFFFFF) % (uint64_t)places->count);

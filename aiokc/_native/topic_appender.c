@@ -1,8 +1,9 @@
 /* TopicAppender: appends single records of one topic, each to the open batch of its partition, and returns deliveries.
  *
- * It does what a send that need not wait does most often, and returns None for every other record (placing.h): then
- * Python does all of it, which also puts the batches here that it has begun. A batch that was sealed or sent refuses
- * records by itself, so nobody has to take it out again.
+ * It does what a send that need not wait does most often. Where a record needs nothing but another batch, it returns the
+ * partition, and Python begins that batch. For every other record (placing.h) it returns None: then Python does all of
+ * it. Python also puts the batches here that it has begun. A batch that was sealed or sent refuses records by itself, so
+ * nobody has to take it out again.
  *
  * RecordPlace is the part of a Delivery that says which record it is about.
  */
@@ -214,10 +215,12 @@ static PyObject *topic_append(TopicAppender *self, PyObject *const *args, Py_ssi
     PyObject *batch = NULL;
     Appended where;
     int appended = read_arguments(self, args, &placed);
+    if (appended == 0)
+        Py_RETURN_NONE;
     if (appended == 1)
         appended = append_placed(self, &placed, &batch, &where);
     if (appended == 0)
-        Py_RETURN_NONE;
+        return PyLong_FromSsize_t(is_sticky(&self->places, args[2], &placed) ? -1 : placed.partition);
     if (appended < 0)
         return NULL;
     PyObject *index = PyLong_FromLongLong(where.index);
@@ -248,8 +251,9 @@ static PyObject *topic_put(TopicAppender *self, PyObject *args) {
 
 static PyMethodDef topic_methods[] = {
     {"append", (PyCFunction)(void (*)(void))topic_append, METH_FASTCALL,
-     PyDoc_STR("append(value, key, partition, timestamp_ms, headers) -> Delivery | None\n\n"
-               "Append a record. None: it was not appended, since it needs more than a place in an open batch.")},
+     PyDoc_STR("append(value, key, partition, timestamp_ms, headers) -> Delivery | int | None\n\n"
+               "Append a record. An int: it was not appended, since it needs another batch, of this partition; -1: of the\n"
+               "one that the sticky choice falls on. None: it was not appended, since it needs more than that.")},
     {"put", (PyCFunction)topic_put, METH_VARARGS,
      PyDoc_STR("put(partition, batch, appender)\n\nThe batch that the records of a partition go to now.")},
     {0},

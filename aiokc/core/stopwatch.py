@@ -21,7 +21,8 @@ class Stopwatch:
         self.count += 1
         self.total += seconds
         self.last = seconds
-        self.longest = max(self.longest, seconds)
+        if seconds > self.longest:
+            self.longest = seconds
 
     def snapshot(self) -> Latency:
         last = None if self.last is None else self.last * 1e3

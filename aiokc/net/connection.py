@@ -9,15 +9,17 @@ from typing import Any, Final, TypeVar
 
 from ..core.connection.denials import denies
 from ..core.connection.handshake import Greeting, handshake
-from ..core.connection.in_flight import Exchange, InFlightRequests
+from ..core.connection.in_flight import InFlightRequests
 from ..core.connection.traffic import NodeTraffic
 from ..core.sasl.mechanism import Mechanism
 from ..core.versions import AnyRequest, VersionRange, api_name
-from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
+from ..errors import ConnectionFailed, KafkaError, RequestTimedOut, fresh
 from ..wire import Request, Response
+from ..wire.lone_batch import LoneBatch
+from ..wire.messages.produce import ProduceRequest, ProduceResponse
 from .addresses import Address
 from .login.dialogue import carry_out
-from .login.endings import SessionEnded, is_refusal, why_it_ended, why_not_connected
+from .login.endings import SessionEnded, failure_of, is_refusal, why_it_ended, why_not_connected
 from .login.reauthentication import SaslSession, Start, no_owner
 from .options import SOFTWARE, ConnectionOptions, Route
 from .reply import Reply, Waiter, Written, body_of, decoded, decoded_at_once
@@ -329,8 +331,8 @@ class Connection:
     @property
     def can_write(self) -> bool:
         """Whether a request may be written this moment."""
-        now = self._loop.time()
-        return self.usable and self.muted_until <= now < self.admits_until and self._transport.can_write
+        is_usable = not (self._retiring or self._gone.done()) and self._transport.can_write
+        return is_usable and self.muted_until <= self._loop.time() < self.admits_until
 
     async def until_writable(self, deadline: float) -> None:
         """Wait until ``can_write``. Raises ConnectionFailed, and RequestTimedOut at the deadline."""
@@ -343,6 +345,14 @@ class Connection:
         self._watch(waiter)
         self._transport.write_parts(parts)
         return Written(type(request), version, waiter)
+
+    def write_lone(self, lone: LoneBatch, records: bytearray, now: float, timeout: float) -> Written[ProduceResponse]:
+        """Do as ``write`` with a Produce request of one batch."""
+        waiter = Waiter(Reply(loop=self._loop), now, now + timeout, True)
+        parts = self._pipeline.send_lone(lone, records, waiter)
+        self._watch(waiter)
+        self._transport.write_parts(parts)
+        return Written(ProduceRequest, lone.version, waiter)
 
     def write_unanswered(self, request: Request[Any], version: int) -> None:
         """Write a request that the broker does not answer (Produce with acks=0): ``can_write`` is true."""
@@ -474,25 +484,15 @@ class Connection:
         self._in_turn = None
         self.error = error
         closed = error or ConnectionFailed(f"{self.name}: the connection was closed here")
+        now = self._loop.time()
         for exchange in self._pipeline.poison(closed):
             if not exchange.waiter.reply.done():
-                exchange.waiter.reply.set_exception(self._failure(exchange, closed))
+                exchange.waiter.reply.set_exception(failure_of(exchange, closed, now - exchange.waiter.sent_at))
         self._transport.abort()
         if self._session is not None:
             self._session.close()
         if self._on_closed is not None:
             self._on_closed(self)
-
-    def _failure(self, exchange: Exchange[Waiter], error: KafkaError) -> KafkaError:
-        """Return the exception for one waiting request. Each gets its own: raising one writes a traceback into it."""
-        elapsed = self._loop.time() - exchange.waiter.sent_at
-        if isinstance(error, AuthenticationFailed):
-            return fresh(error)
-        kinds = (MalformedResponse, SessionEnded)
-        kind = next((kind for kind in kinds if isinstance(error, kind)), ConnectionFailed)
-        failure = kind(f"{error}, while {exchange} was in flight (for {elapsed:.3g} s)")
-        failure.__cause__ = error.__cause__ or error
-        return failure
 
     def _close_if_spent(self) -> None:
         if self._retiring and self.in_flight == 0:

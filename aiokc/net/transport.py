@@ -40,8 +40,10 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._can_write = asyncio.Event()
-        self._can_write.set()
+        #: Whether a frame may be written this moment.
+        self.can_write = True
+        self._writable = asyncio.Event()  # set while ``can_write``
+        self._writable.set()
         self._is_paused = False  # the peer does not read what was handed to the loop's transport
         self._unsent: deque[memoryview] = deque()  # slices of frames that were not handed to it yet
         self._closed = asyncio.Event()
@@ -70,7 +72,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_paused = True
-        self._can_write.clear()
+        self._may_write(False)
 
     def resume_writing(self) -> None:
         self._is_paused = False
@@ -82,7 +84,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     # Called by the connection
 
-    def write(self, frame: bytes) -> None:
+    def write(self, frame: bytes | bytearray | memoryview) -> None:
         """Send a whole frame in one call: no cancellation can leave half a frame on the wire."""
         assert self._transport is not None
         if self._unsent or len(frame) > _AT_ONCE_BYTES:
@@ -93,7 +95,9 @@ class FrameTransport(asyncio.BufferedProtocol):
     def write_parts(self, parts: Parts) -> None:
         """Do as ``write`` with a frame in pieces. No piece may change until it is sent, or the connection has ended."""
         assert self._transport is not None
-        if self._unsent or sum(map(len, parts)) > _AT_ONCE_BYTES:
+        if len(parts) == 1:
+            self.write(parts[0])
+        elif self._unsent or sum(map(len, parts)) > _AT_ONCE_BYTES:
             self._write_in_slices(parts)
         else:
             self._transport.writelines(parts)
@@ -103,7 +107,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         for part in parts:
             view = memoryview(part)
             self._unsent += (view[start : start + _SLICE_BYTES] for start in range(0, len(part), _SLICE_BYTES))
-        self._can_write.clear()
+        self._may_write(False)
         if not goes_on and not self._is_paused:
             self._hand_on()
 
@@ -119,11 +123,14 @@ class FrameTransport(asyncio.BufferedProtocol):
         if self._unsent:
             asyncio.get_running_loop().call_later(0, self._hand_on)  # behind what sockets and timers bring
         else:
-            self._can_write.set()
+            self._may_write(True)
 
-    @property
-    def can_write(self) -> bool:
-        return self._can_write.is_set()
+    def _may_write(self, may: bool) -> None:
+        self.can_write = may
+        if may:
+            self._writable.set()
+        else:
+            self._writable.clear()
 
     @property
     def is_inside_frame(self) -> bool:
@@ -132,7 +139,7 @@ class FrameTransport(asyncio.BufferedProtocol):
 
     async def writable(self) -> None:
         """Return when the peer has read enough of what was sent, or when the connection has ended."""
-        await self._can_write.wait()
+        await self._writable.wait()
 
     async def wait_closed(self) -> None:
         """Return when the socket is closed."""
@@ -148,7 +155,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._ended = True
         self._is_paused = False
         self._unsent.clear()
-        self._can_write.set()
+        self._may_write(True)
         if self._transport is not None:
             self._transport.abort()
         self._on_lost(error)

@@ -178,7 +178,7 @@ def read_response_header(frame: memoryview, request: type[Request[Any]], version
 
 def has_flexible_response_header(message: type[Message], version: int) -> bool:
     """Whether the response's header has tagged fields. Never for ApiVersions: the client knows no version yet."""
-    return message.is_flexible_in(version) and message.api_key != _API_VERSIONS
+    return version >= message.flexible_from and message.api_key != _API_VERSIONS
 
 
 def skip_tags(buffer: memoryview, at: int) -> int:

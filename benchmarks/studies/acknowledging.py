@@ -8,10 +8,15 @@ import math
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from statistics import median
 from typing import Any, Final
+
+from aiokc.records.encoding.encode import NewRecord, encode_batch
+from aiokc.wire import encode_request
+from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from ..clients.franz_go import prepare
 from ..load import LoadFailed, create_topic, delete_topic
@@ -27,6 +32,7 @@ TITLE: Final = (
 )
 
 CLIENTS: Final = {
+    "bare": "bare asyncio connection, requests ready before, not idempotent, answers not read",
     "aiokc": "aiokc send_soon",
     "aiokafka": "aiokafka send",
     "confluent": "confluent produce",
@@ -34,6 +40,7 @@ CLIENTS: Final = {
     "java": "Java ProducerPerformance (whole ms; CPU with the JVM's start)",
     "franz-go": "franz-go Produce",
 }
+_BARE_VERSION: Final = 12  # the last one that names topics
 _RATE: Final = 1_000
 _WARM_UP: Final = 1_000
 _COUNTED: Final = 5_000
@@ -111,6 +118,65 @@ async def _aiokc(job: ProduceJob, latencies: Latencies) -> None:
         await producer.flush()
 
 
+class _BareConnection(asyncio.Protocol):
+    """Writes requests, and calls back as their answers come: what no client on asyncio can be quicker than."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._received = b""
+        self._due: deque[Callable[[], None]] = deque()
+        self._idle = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= 4:
+            length = 4 + int.from_bytes(self._received[:4], "big")
+            if len(self._received) < length:
+                break
+            self._received = self._received[length:]
+            self._due.popleft()()
+        if not self._due:
+            self._idle.set()
+
+    def write(self, request: bytes, done: Callable[[], None]) -> None:
+        assert self._transport is not None
+        self._due.append(done)
+        self._idle.clear()
+        self._transport.write(request)
+
+    async def close(self) -> None:
+        """Wait for the answers that are due, and end the connection."""
+        assert self._transport is not None
+        await self._idle.wait()
+        self._transport.close()
+
+
+def _bare_request(job: ProduceJob, value: bytes) -> bytes:
+    """Return the request for one record, in a version that names topics."""
+    batch = encode_batch([NewRecord(value, timestamp=int(time.time() * 1000))])
+    partition = PartitionProduceData(index=0, records=memoryview(batch))
+    topic = TopicProduceData(name=job.topic, partition_data=[partition])
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+    return encode_request(request, version=_BARE_VERSION, correlation_id=0, client_id="bare")
+
+
+async def _bare(job: ProduceJob, latencies: Latencies) -> None:
+    """There is one broker, which leads the topic's one partition."""
+    host, port = job.bootstrap.rsplit(":", 1)
+    requests = iter([_bare_request(job, value) for value in job.values()])
+    _, connection = await asyncio.get_running_loop().create_connection(_BareConnection, host, int(port))
+
+    async def send(_value: bytes, done: Callable[[], None]) -> None:
+        connection.write(next(requests), done)
+
+    await _paced(job, send, latencies)
+    await connection.close()
+
+
 async def _aiokafka(job: ProduceJob, latencies: Latencies) -> None:
     async with aiokafka_producer(job, linger_ms=0) as producer:
         await producer.partitions_for(job.topic)
@@ -186,7 +252,9 @@ def main(given: dict[str, Any]) -> dict[str, float]:
         _confluent(job, latencies)
     else:
         asyncio.run(
-            {"aiokc": _aiokc, "aiokafka": _aiokafka, "confluent-aio": _confluent_aio}[job.client](job, latencies)
+            {"bare": _bare, "aiokc": _aiokc, "aiokafka": _aiokafka, "confluent-aio": _confluent_aio}[job.client](
+                job, latencies
+            )
         )
     return latencies.figures()
 

@@ -9,20 +9,22 @@ from collections.abc import Callable, Collection
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from anyio.abc import TaskGroup
 
 from ...core.backoff import Backoff
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.requests import Asked, read_response
-from ...core.produce.settling import settle, unanswered
+from ...core.produce.settling import PartitionAnswer, settle, unanswered
 from ...core.produce.verdicts import Verdict
 from ...core.stopwatch import RequestCounter
+from ...error_codes import ErrorCode
 from ...errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ...net.connection import Connection
 from ...net.reply import Reply, Written
 from ...types import TopicPartition
+from ...wire.lone_batch import LoneBatch, StoredAt
 from ...wire.messages.produce import ProduceResponse
 from ..cluster.metadata import Metadata
 
@@ -33,16 +35,25 @@ _LOST: Final = (ConnectionFailed, RequestTimedOut, MalformedResponse, Authentica
 
 @dataclass(slots=True)
 class InFlight:
-    """A Produce request that was written, and that the broker has to answer."""
+    """A Produce request that was written, and that the broker has to answer. ``lone``: it was made of that."""
 
     asked: Asked
     connection: Connection
     written: Written[ProduceResponse]
+    lone: LoneBatch | None
 
     @property
     def has_ended(self) -> bool:
         """Whether the answer has come, or will not come any more."""
         return self.written.waiter.reply.done()
+
+
+class Agreed(NamedTuple):
+    """The version of Produce on a connection, where the lowest and the highest one that may be used are these."""
+
+    connection: Connection
+    wanted: tuple[int, int]
+    version: int
 
 
 class NodeChannel:
@@ -59,6 +70,7 @@ class NodeChannel:
         self.counter = counter
         self.connection: Connection | None = None
         self.in_flight: deque[InFlight] = deque()
+        self.agreed: Agreed | None = None
         self.preparing = False
         self.reading = False
         self.error: KafkaError | None = None
@@ -101,9 +113,10 @@ class Answers:
         connection: Connection,
         written: Written[ProduceResponse],
         tasks: TaskGroup,
+        lone: LoneBatch | None = None,
     ) -> None:
-        """A request was written: its answer is due behind those of all before it."""
-        channel.in_flight.append(InFlight(asked, connection, written))
+        """A request was written: its answer is due behind those of all before it. ``lone``: it was made of that."""
+        channel.in_flight.append(InFlight(asked, connection, written, lone))
         written.waiter.reply.add_done_callback(partial(self._came, channel, tasks), context=self._context)
 
     def _came(self, channel: NodeChannel, tasks: TaskGroup, reply: Reply) -> None:
@@ -119,6 +132,9 @@ class Answers:
         while not channel.reading and channel.in_flight and channel.in_flight[0].has_ended:
             one = channel.in_flight[0]
             try:
+                if one.lone is not None and (stored := one.lone.stored_at(one.written.waiter.reply.result())):
+                    self._stored(channel, one, stored)
+                    continue
                 response = one.connection.answer_at_once(one.written)
             except _LOST as error:
                 self._lost(channel, one, error)
@@ -153,10 +169,22 @@ class Answers:
         self._metadata.request_update()
         self._told()
 
-    def _answered(self, channel: NodeChannel, one: InFlight, response: ProduceResponse) -> None:
+    def _stored(self, channel: NodeChannel, one: InFlight, stored: StoredAt) -> None:
+        """Do as ``_answered``, for a request with one batch, where the answer says that it is stored."""
+        now = self._heard(channel, one)
+        answer = PartitionAnswer(ErrorCode.NONE, stored.base_offset, stored.append_time)
+        settle(self._accumulator, one.asked.batches[0], answer, now)
+        self._told()
+
+    @staticmethod
+    def _heard(channel: NodeChannel, one: InFlight) -> float:
         channel.in_flight.popleft()
         now = channel.heard_at = asyncio.get_running_loop().time()
         channel.counter.answered.add(now - one.written.waiter.sent_at)
+        return now
+
+    def _answered(self, channel: NodeChannel, one: InFlight, response: ProduceResponse) -> None:
+        now = self._heard(channel, one)
         answered = read_response(one.asked, response)
         moved: Collection[TopicPartition] = ()
         if answered.leaders:

@@ -38,6 +38,8 @@ class Compressing:
 
     def start(self, tasks: TaskGroup) -> None:
         """Begin with what the accumulator has collected."""
+        if self._accumulator.to_compress.is_empty:
+            return
         for some in _groups(self._accumulator.to_compress.take()):
             tasks.start_soon(self._compress, some)
 

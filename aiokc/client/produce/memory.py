@@ -32,7 +32,7 @@ class MemoryWaiters:
 
     def has_room(self, size: int) -> bool:
         """Whether a record of this size may be appended now."""
-        return self.is_idle and self._accumulator.has_room(size)
+        return not (self._waiting or self._granted) and self._accumulator.has_room(size)
 
     async def wait(self, size: int, timeout: float) -> bool:
         """Wait until a record of this size may be appended, which is to be done at once; False: not within this time.

@@ -43,6 +43,9 @@ class Outcomes:
         if self._held:
             for tp in list(self._held):
                 self._release(tp)
+        if not waiting:
+            self._callbacks.begin(at_once=at_once)
+            return
         left = iter(waiting)
         try:
             if at_once:
@@ -57,8 +60,10 @@ class Outcomes:
 
     def _release(self, tp: TopicPartition) -> None:
         earliest = self._accumulator.queue(tp).first_number
-        held = sorted(self._held.pop(tp), key=lambda batch: batch.number)
-        later = [batch for batch in held if earliest is not None and batch.number > earliest]
+        held = self._held.pop(tp)
+        if len(held) > 1:
+            held.sort(key=lambda batch: batch.number)
+        later = [] if earliest is None else [batch for batch in held if batch.number > earliest]
         for batch in held[: len(held) - len(later)]:
             self._callbacks.add(_calls(batch, batch.callbacks))
             batch.callbacks = []

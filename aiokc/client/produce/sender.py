@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from math import inf
 from random import Random
-from typing import Final, Protocol
+from typing import Final, Protocol, TypedDict
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,7 +18,7 @@ from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.batch import FlushMark, ProducerBatch
 from ...core.produce.failure import Cause, Failure, Harm
 from ...core.produce.partition_queue import PartitionQueue
-from ...core.produce.requests import IDS_FROM, Asked, produce_request
+from ...core.produce.requests import IDS_FROM, Asked, lone_batch, produce_request
 from ...core.produce.settling import written
 from ...core.rate_limit import RateLimit, and_more
 from ...core.stopwatch import RequestCounter
@@ -28,18 +28,26 @@ from ...errors import KafkaError, UnsupportedVersion
 from ...net.connection import Connection
 from ...net.pool import Pool, Purpose
 from ...records import Codec
+from ...wire.lone_batch import LoneBatch
 from ...wire.messages.discovery import MetadataRequest
 from ...wire.messages.produce import ProduceRequest
+from ...wire.primitives import NO_UUID
 from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
 from ..cluster.metadata import Metadata
-from .answers import Answers, NodeChannel, raised
+from .answers import Agreed, Answers, NodeChannel, raised
 from .compressing import Compressing
 
 logger = logging.getLogger("aiokc.produce")
 
 _COMPLAINT_SECONDS: Final = 30.0
 _ZSTD_FROM: Final = 7  # KIP-110
+
+
+class _Said(TypedDict):
+    acks: int
+    timeout_ms: int
+    transactional_id: str | None
 
 
 class Tell(Protocol):
@@ -83,7 +91,8 @@ class Sender:
         self._answers = Answers(accumulator, metadata, told=self._answered, complain=self._complain)
         self._tasks: TaskGroup | None = None  # while it runs
         self._looking = False
-        self._sends_at_once = config.linger_ms == 0 and config.required_acks != 0
+        self._acks, self._patience = config.required_acks, config.request_timeout_ms / 1e3
+        self._sends_at_once = config.linger_ms == 0 and self._acks != 0
         self._channels: dict[int, NodeChannel] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._search_pauses = retry_backoff(config, random)
@@ -205,20 +214,35 @@ class Sender:
         Else the sender's task does it, in the loop's next iteration: by then other records may have come to go with it.
         """
         queue = self.accumulator.queues.lone if self._sends_at_once and not self._looking else None
-        if queue is not None and self._tasks is not None and self._takes_at_once(queue):
+        if queue is not None and self._tasks is not None:
             try:
-                self._look(self._tasks)
+                self._send_at_once(queue, self._tasks)
             except Exception as error:  # no fault of whose record this is
                 self._tasks.start_soon(raised, error)
             if not queue.waiting:
                 return
         self.wake.notify()
 
-    def _takes_at_once(self, queue: PartitionQueue) -> bool:
-        """Whether the leader of a partition can be written to this moment."""
-        leader = self._metadata.cluster.leader(queue.tp)
-        channel = None if leader is None else self._channels.get(leader.node_id)
-        return channel is not None and channel.usable is not None and not channel.preparing
+    def _send_at_once(self, queue: PartitionQueue, tasks: TaskGroup) -> None:
+        """Write the only batch there is, if its leader can be written to this moment, and all is well.
+
+        Else the sender's task looks at everything. What it wakes for by itself stays as it is.
+        """
+        accumulator, now = self.accumulator, asyncio.get_running_loop().time()
+        node_id = accumulator.leader_at_rest(queue, self._metadata.cluster, now)
+        channel = None if node_id is None else self._channels.get(node_id)
+        connection = None if channel is None or channel.preparing or self._is_full(channel) else channel.usable
+        if channel is None or connection is None:
+            return
+        self._looking = True
+        try:
+            accumulator.to_compress.turn_begins()
+            accumulator.news = not self._write(channel, connection, [queue], tasks)
+            self._compressing.start(tasks)
+            if accumulator.finished:  # what could not be compressed
+                self._told()
+        finally:
+            self._looking = False
 
     def _look(self, tasks: TaskGroup) -> tuple[float, bool]:
         """Send what is ready, for a time slice; return when to look again, and whether more is ready."""
@@ -305,51 +329,79 @@ class Sender:
                 channel.preparing = True
                 tasks.start_soon(self._prepare, channel)
             return False  # that task, or an answer, wakes the sender
+        return self._write(channel, connection, queues, tasks)
+
+    def _write(
+        self, channel: NodeChannel, connection: Connection, queues: list[PartitionQueue], tasks: TaskGroup
+    ) -> bool:
         channel.refused_since = None
-        session = self.accumulator.session
         try:
-            version = self._version(connection, queues)
+            version = self._version(channel, connection, queues)
         except UnsupportedVersion as error:
             self.accumulator.fail_waiting(Failure(Cause.BROKEN, harm=Harm.TRANSACTION, error=error), queues)
             self._told()
             return True
-        batches = self.accumulator.drain(node_id, queues, self._metadata.cluster)
+        batches = self.accumulator.drain(channel.node_id, queues, self._metadata.cluster)
         if not batches:
             return False
         now = asyncio.get_running_loop().time()
-        for batch in batches:
+        if len(batches) == 1:
+            ids = {} if batches[0].topic_id is None else {batches[0].tp.topic: batches[0].topic_id}
+        else:
+            ids = {batch.tp.topic: batch.topic_id for batch in batches if batch.topic_id is not None}
+        asked, lone = Asked(batches, ids, version), None
+        if self._acks == 0:
+            connection.write_unanswered(produce_request(asked, **self._said()), version)
+        elif len(batches) == 1:
+            lone = self._lone_batch(asked)
+            sent = connection.write_lone(lone, batches[0].frame(), now, self._patience)
+        else:
+            sent = connection.write(produce_request(asked, **self._said()), version, now + self._patience)
+        for batch in batches:  # behind the writing: meanwhile the broker is at work
             self.accumulator.counters.sent(batch, now)
-        ids = {batch.tp.topic: batch.topic_id for batch in batches if batch.topic_id is not None}
-        asked = Asked(batches, ids, version)
-        timeout_ms = self._config.request_timeout_ms
-        request = produce_request(
-            asked,
-            acks=self._config.required_acks,
-            timeout_ms=timeout_ms,
-            transactional_id=session.transactional_id,
-        )
-        if self._config.required_acks == 0:
-            connection.write_unanswered(request, version)
+        if self._acks == 0:
             for batch in batches:
                 written(self.accumulator, batch)
             self._told()
-            return True
-        sent = connection.write(request, version, now + timeout_ms / 1e3)
-        self._answers.expect(channel, asked, connection, sent, tasks)
+        else:
+            self._answers.expect(channel, asked, connection, sent, tasks, lone)
         return True
 
-    def _version(self, connection: Connection, queues: list[PartitionQueue]) -> int:
+    def _said(self) -> _Said:
+        """What each Produce request says, whatever its batches are."""
+        session = self.accumulator.session
+        return {
+            "acks": self._acks,
+            "timeout_ms": self._config.request_timeout_ms,
+            "transactional_id": session.transactional_id,
+        }
+
+    def _lone_batch(self, asked: Asked) -> LoneBatch:
+        """Return what the request for this one batch is made of: it is kept for those that follow."""
+        (batch,) = asked.batches
+        queue, version = self.accumulator.queue(batch.tp), asked.version
+        topic_id = batch.topic_id if version >= IDS_FROM else NO_UUID
+        lone = queue.lone_batch
+        if lone is None or lone.version != version or lone.topic_id is not topic_id:
+            lone = queue.lone_batch = lone_batch(asked, **self._said())
+        return lone
+
+    def _version(self, channel: NodeChannel, connection: Connection, queues: list[PartitionQueue]) -> int:
         """Return the version for these partitions' batches. Raises UnsupportedVersion where the broker has none."""
         lowest, highest = self.accumulator.session.versions
-        if any(queue.topic_id is None for queue in queues):
-            highest = min(highest, IDS_FROM - 1)
-        version = connection.usable_version(ProduceRequest, highest)
-        lowest = max(lowest, self._least_version)
-        if version < lowest:
+        for queue in queues:
+            if queue.topic_id is None:
+                highest = min(highest, IDS_FROM - 1)
+        agreed = channel.agreed
+        if agreed is not None and agreed.connection is connection and agreed.wanted == (lowest, highest):
+            return agreed.version
+        version, least = connection.usable_version(ProduceRequest, highest), max(lowest, self._least_version)
+        if version < least:
             raise UnsupportedVersion(
-                f"{connection.name} offers {api_name(ProduceRequest)} up to v{version}, and v{lowest} is needed for "
+                f"{connection.name} offers {api_name(ProduceRequest)} up to v{version}, and v{least} is needed for "
                 "this producer's transaction or its compression_type"
             )
+        channel.agreed = Agreed(connection, (lowest, highest), version)
         return version
 
     async def _prepare(self, channel: NodeChannel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -60,7 +61,7 @@ class Appending:
         self._sender = sender
         self._trouble = trouble
         keys = routes.keys_mode if self.takes_bytes else None
-        self.quick = QuickSends(config, accumulator.memory, memory, clock, keys=keys)
+        self.quick = QuickSends(config, accumulator.memory, memory, clock, self.append_plain, keys=keys)
 
     @property
     def takes_bytes(self) -> bool:
@@ -116,7 +117,7 @@ class Appending:
                 raise self._buffer_full(record)
             self.check()
             route = self.routes.again(route)
-        return self._append(route, partition, record, key, value, size, None)
+        return self._append(route, partition, key, value, record.headers, record.timestamp_ms, size, None)
 
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
         """Append a record now. Raises MetadataMissing and BufferFull in the place of waiting."""
@@ -149,37 +150,64 @@ class Appending:
         if not self.memory.has_room(size):
             self._sender.hurry()
             raise self._buffer_full(record)
-        return self._append(route, partition, record, key, value, size, on_done)
+        return self._append(route, partition, key, value, record.headers, record.timestamp_ms, size, on_done)
+
+    def append_plain(
+        self,
+        route: TopicRoute,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeadersToSend,
+        timestamp_ms: int | None,
+        on_done: OnDelivered | None,
+    ) -> Delivery | None:
+        """Append a record that QuickSends has found fit to be sent as it is, and that no open batch has room for.
+
+        None: nothing was appended, since there is no memory.
+        """
+        size = record_bound(key, value, headers)
+        if not self.memory.has_room(size):
+            return None
+        self.accumulator.session.check_append()
+        try:
+            return self._append(route, partition, key, value, headers, timestamp_ms, size, on_done)
+        except Exception as error:
+            self.accumulator.session.refused(error)
+            raise
 
     def _append(
         self,
         route: TopicRoute,
         partition: int | None,
-        record: ProducerRecord[Any, Any],
         key: bytes | None,
         value: bytes | None,
+        headers: HeadersToSend,
+        timestamp_ms: int | None,
         size: int,
         on_done: OnDelivered | None,
     ) -> Delivery:
         accumulator = self.accumulator
         queue = self.routes.stick(route, size) if partition is None else route.queues[partition]
-        timestamp = int(self.clock() * 1000) if record.timestamp_ms is None else record.timestamp_ms
-        now = self.now()
-        batch = accumulator.append(queue, timestamp, key, value, record.headers, now)
+        timestamp = int(self.clock() * 1000) if timestamp_ms is None else timestamp_ms
+        now = asyncio.get_running_loop().time()
+        batch = accumulator.append(queue, timestamp, key, value, headers, now)
         route.used_at = now
         if partition is None:
             self.routes.stuck(route, queue)
-        if batch.count == 1:
+        count = batch.count
+        if count == 1:
             accumulator.session.appended(queue.tp)
         route.appenders[queue.tp.partition] = batch.open
-        self.quick.appended(route, batch)
-        delivery = Delivery(batch, batch.count - 1, timestamp)
+        delivery = Delivery(batch, count - 1, timestamp)
         if self.interceptors is not None:
-            acknowledged = partial(self._acknowledged, record.headers)
+            acknowledged = partial(self._acknowledged, headers)
             delivery.when_done(Told(acknowledged, timestamp, observes=False))
         if on_done is not None:
-            delivery.when_done(Told(on_done, timestamp))
-        self.look()  # last: the record may have its outcome by this
+            batch.call_when_done(count - 1, Told(on_done, timestamp))
+        if accumulator.news:
+            self._sender.appended()  # the record may have its outcome by this
+        self.quick.appended(route, batch)
         return delivery
 
     def _checked_size(self, record: ProducerRecord[Any, Any], key: bytes | None, value: bytes | None) -> int:

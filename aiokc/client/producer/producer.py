@@ -123,7 +123,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         if self._turns.is_over():
             await let_others_run()  # before anything is appended: it may be cancelled
         if timeout_ms is None:
-            delivery: Delivery | None = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
+            delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
             if delivery is not None:
                 return delivery
         record = checked_record(topic, value, key, partition, timestamp_ms, headers)
@@ -144,6 +144,10 @@ class Producer(TransactionCalls, Generic[K, V]):
 
         A call that is cancelled may have appended its record, which is sent then.
         """
+        if timeout_ms is None:
+            delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
+            if delivery is not None:
+                return await delivery
         record = checked_record(topic, value, key, partition, timestamp_ms, headers)
         return await (await self._runtime.appending.send(record, timeout=self._seconds(timeout_ms)))
 
@@ -163,13 +167,11 @@ class Producer(TransactionCalls, Generic[K, V]):
         ``on_done(metadata, error)`` is called in the event loop once it is known what became of the record: in order of
         the sends to a partition, and never inside of this call. ``error`` None: it is stored.
         """
-        delivery: Delivery | None = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
-        if delivery is None:
-            record = checked_record(topic, value, key, partition, timestamp_ms, headers)
-            return self._runtime.appending.send_soon(record, on_done)
-        if on_done is not None:
-            delivery.call_when_done(on_done)
-        return delivery
+        delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers, on_done)
+        if delivery is not None:
+            return delivery
+        record = checked_record(topic, value, key, partition, timestamp_ms, headers)
+        return self._runtime.appending.send_soon(record, on_done)
 
     async def send_many(
         self,

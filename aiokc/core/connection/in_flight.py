@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 
 from ...errors import KafkaError, MalformedResponse, fresh
 from ...wire import Parts, encode_request, encode_request_in_parts, read_response_header
+from ...wire.lone_batch import LoneBatch
+from ...wire.messages.produce import ProduceRequest
 from ...wire.messages.sasl import SaslAuthenticateRequest
 from ..sasl.mechanism import HiddenBytes
 from ..versions import AnyRequest, VersionRange, api_name, usable_version
@@ -74,7 +76,7 @@ class InFlightRequests(Generic[W]):
         frame = encode_request(request, version=version, correlation_id=self._next_id, client_id=self._client_id)
         if isinstance(request, SaslAuthenticateRequest):
             frame = HiddenBytes(frame)
-        return self._enter(request, version, waiter), frame
+        return self._enter(type(request), version, waiter), frame
 
     def send_in_parts(self, request: AnyRequest, version: int, waiter: W | None) -> Parts:
         """Do as ``send``, with a frame in pieces. ``waiter`` None: the broker does not answer the request (acks=0)."""
@@ -86,11 +88,19 @@ class InFlightRequests(Generic[W]):
         if waiter is None:
             self._next_id = (self._next_id + 1) & 0x7FFFFFFF
         else:
-            self._enter(request, version, waiter)
+            self._enter(type(request), version, waiter)
         return parts
 
-    def _enter(self, request: AnyRequest, version: int, waiter: W) -> Exchange[W]:
-        exchange = Exchange(self._next_id, type(request), version, waiter)
+    def send_lone(self, lone: LoneBatch, records: bytearray, waiter: W) -> Parts:
+        """Do as ``send_in_parts`` with a Produce request of one batch."""
+        if self.error is not None:
+            raise fresh(self.error)
+        parts = lone.parts(self._next_id, self._client_id, records)
+        self._enter(ProduceRequest, lone.version, waiter)
+        return parts
+
+    def _enter(self, request_type: type[AnyRequest], version: int, waiter: W) -> Exchange[W]:
+        exchange = Exchange(self._next_id, request_type, version, waiter)
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
         self._in_flight.append(exchange)
         return exchange

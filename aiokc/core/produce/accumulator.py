@@ -27,6 +27,9 @@ from .session import ProducerSession
 
 #: What a batch costs beside its bytes: the objects that describe it.
 BATCH_COST: Final = 1024
+#: So many batches go into one request at most: to take them, to encode them, and to take in their answer takes about a
+#: millisecond each time.
+MOST_BATCHES: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +84,15 @@ class RecordAccumulator:
         self._number = 0
         self._expires_at = inf  # no batch does before
         self._look_at = inf  # when the sender looks again at the latest
+        self._seen: Cluster | None = None  # what ``ready`` was asked about last
         self._transactional = session.transactional_id is not None
 
     # Appending
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
         """Return the batches of a partition: always the same object."""
-        return self.queues[tp]
+        found = self.queues.known.get(tp)
+        return self.queues[tp] if found is None else found
 
     def forget(self, topic: str, partitions: int) -> None:
         """Let go of a topic that nothing was sent to for long, as far as its partitions are at rest.
@@ -108,7 +113,7 @@ class RecordAccumulator:
 
     def has_room(self, size: int) -> bool:
         """Whether a record of ``size`` bytes at most may be appended within buffer_memory."""
-        return self.memory.used + self.cost(size) <= self.options.buffer_memory
+        return self.memory.used + size + BATCH_COST + BATCH_OVERHEAD <= self.options.buffer_memory
 
     @staticmethod
     def cost(size: int) -> int:
@@ -211,13 +216,15 @@ class RecordAccumulator:
         session, options = self.session, self.options
         ready = Ready({}, inf, [], [])
         self.to_compress.turn_begins()
-        look_at = oldest = inf
+        look_at = inf
         hurry = hurry or session.hurries
+        changed, self._seen = cluster is not self._seen, cluster
         for queue in self.queues.active:
+            if not (queue.waiting or changed):  # thousands of partitions may have nothing but batches in flight
+                continue
             topic = cluster.topics.get(queue.tp.topic)
             if topic is not None and topic.topic_id is not queue.topic_id:
                 self._learn_topic_id(queue, topic.topic_id)
-            oldest = min(oldest, queue.oldest)
             renumbered = queue.renumbered
             may_go_on = queue.resolve(session)
             if queue.renumbered > renumbered:
@@ -239,9 +246,24 @@ class RecordAccumulator:
                 continue  # the session wakes the sender
             else:
                 ready.nodes.setdefault(leader.leader, []).append(queue)
-        self._expires_at = oldest + options.delivery_timeout
+        if self.queues.is_empty:
+            self._expires_at = inf
         self._look_at = min(look_at, self._expires_at)
         return ready._replace(look_at=self._look_at)
+
+    def leader_at_rest(self, queue: PartitionQueue, cluster: Cluster, now: float) -> int | None:
+        """Return where the only batch there is goes now, without linger, if ``ready`` would do nothing but say that."""
+        session, tp, first = self.session, queue.tp, queue.waiting[0]
+        topic = cluster.topics.get(tp.topic)
+        info = None if topic is None else topic.partitions.get(tp.partition)
+        if topic is None or info is None or info.leader is None or info.leader not in cluster.brokers:
+            return None
+        if topic.topic_id is not queue.topic_id and topic.topic_id != queue.topic_id:
+            return None
+        is_well = session.doom is None and not (queue.lost_sequence or queue.unresolved or self.finished)
+        if not is_well or now >= self._expires_at or first.attempts or first.closing or not session.may_drain(tp):
+            return None
+        return info.leader if first.is_numbered or self._has_identity(queue) else None
 
     def _fail_given_up(self, queue: PartitionQueue) -> None:
         """The partition has begun anew without some batches: sent again, they might be stored twice."""
@@ -278,7 +300,8 @@ class RecordAccumulator:
     def drain(self, node_id: int, queues: Iterable[PartitionQueue], cluster: Cluster) -> list[ProducerBatch]:
         """Take the first batch of each of these ready partitions for one request to its leader.
 
-        It ends where the request would be longer than max_request_size, but a first batch goes whatever its size.
+        It ends with MOST_BATCHES, or where the request would be longer than max_request_size; but a first batch goes
+        whatever its size.
         Partitions that are served come last the next time, so none waits for ever behind others (scenario 29).
         """
         taken: list[ProducerBatch] = []
@@ -289,7 +312,7 @@ class RecordAccumulator:
                 continue
             if not self._close(queue, batch):
                 continue
-            if taken and size + batch.size > self.options.max_request_size:
+            if taken and (len(taken) == MOST_BATCHES or size + batch.size > self.options.max_request_size):
                 break
             if not queue.number(batch, self.session):
                 continue
@@ -342,7 +365,7 @@ class RecordAccumulator:
             return
         if self.options.codec:
             self.ratios.closed(batch.tp.topic, batch.closed.payload_size, batch.closed.size - BATCH_OVERHEAD)
-        self.used += batch.closed.size - batch.closed.payload_size - BATCH_OVERHEAD
+        self.memory.used += batch.closed.size - batch.closed.payload_size - BATCH_OVERHEAD
         batch.memory = batch.closed.size
 
     # Flushing and ending
@@ -376,6 +399,8 @@ class RecordAccumulator:
                 else:
                     queue.waiting.remove(batch)
                     self.fail(queue, batch, failure)
+        oldest = min((queue.oldest for queue in self.queues.active), default=inf)
+        self._expires_at = oldest + self.options.delivery_timeout
 
     def fail_waiting(self, failure: Failure, queues: Iterable[PartitionQueue] | None = None) -> None:
         """Every batch that is not in flight gets ``failure`` as its outcome: those of all partitions, or of these."""

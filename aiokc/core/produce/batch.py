@@ -202,6 +202,11 @@ class ProducerBatch:
 
     # Who has seen that its records failed
 
+    def call_when_done(self, index: int, callback: Any) -> None:
+        """The callback is told of the record's outcome, which must not be known yet, and so sees a failure."""
+        self.callbacks.append((index, callback))
+        self.observe(index)
+
     def observe(self, first: int, count: int = 1) -> None:
         """Somebody is told of a failure of these records."""
         missing = first + count - len(self.observed)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from ...records.encoding.batch_builder import OpenBatch
 from ...types import TopicPartition
+from ...wire.lone_batch import LoneBatch
 from .batch import Number, ProducerBatch
 from .identity import NO_SEQUENCE, NOBODY, ProducerIdentity, Sequences
 from .session import ProducerSession
@@ -33,6 +34,7 @@ class PartitionQueue:
         "in_flight",
         "leader",
         "leader_epoch",
+        "lone_batch",
         "lost_sequence",
         "probing",
         "renumbered",
@@ -59,6 +61,7 @@ class PartitionQueue:
         self.probing = False
         self.leader: int | None = None
         self.leader_epoch = -1
+        self.lone_batch: LoneBatch | None = None  # what requests with one of its batches are made of; the driver's
         self.trouble = ""  # why nothing can be sent at the moment, where that is known
         self.was_used = False  # whether anything was ever appended
         self.begun_anew = 0  # how often its sequences were lost
@@ -75,6 +78,8 @@ class PartitionQueue:
     @property
     def first_number(self) -> Number | None:
         """The number of the first of its batches that has no outcome; None: there is none."""
+        if not self.in_flight:
+            return self.waiting[0].number if self.waiting else None
         numbers = [batch.number for batch in self.in_flight if batch.outcome is None]
         if self.waiting:
             numbers.append(self.waiting[0].number)
@@ -121,7 +126,7 @@ class PartitionQueue:
 
     def number(self, batch: ProducerBatch, session: ProducerSession) -> bool:
         """Give the batch its sequence, unless it has one; return False while there is no identity to number under."""
-        if not session.numbered or batch.is_numbered:
+        if not session.numbered or batch.sequence != NO_SEQUENCE:
             return True
         sequences = self.sequences
         current = session.identity

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ...error_codes import ErrorCode
 from ...types import Broker, TopicPartition
+from ...wire.lone_batch import LoneBatch
 from ...wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -40,11 +41,34 @@ class Answered(NamedTuple):
     brokers: dict[int, Broker]
 
 
-def produce_request(asked: Asked, *, acks: int, timeout_ms: int, transactional_id: str | None) -> ProduceRequest:
+def _frame(batch: ProducerBatch) -> memoryview:
+    return memoryview(batch.frame())
+
+
+def _nothing(_batch: ProducerBatch) -> memoryview:
+    return memoryview(b"")
+
+
+def lone_batch(asked: Asked, *, acks: int, timeout_ms: int, transactional_id: str | None) -> LoneBatch:
+    """Return what the requests are made of that have one batch of this partition, and nothing else."""
+    request = produce_request(
+        asked, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, records=_nothing
+    )
+    return LoneBatch(request, asked.version)
+
+
+def produce_request(
+    asked: Asked,
+    *,
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None,
+    records: Callable[[ProducerBatch], memoryview] = _frame,
+) -> ProduceRequest:
     """Return the request for these batches, of which each partition has one."""
     topics: dict[str, list[PartitionProduceData]] = {}
     for batch in asked.batches:
-        data = PartitionProduceData(index=batch.tp.partition, records=memoryview(batch.frame()))
+        data = PartitionProduceData(index=batch.tp.partition, records=records(batch))
         topics.setdefault(batch.tp.topic, []).append(data)
     by_id = asked.version >= IDS_FROM
     return ProduceRequest(

@@ -12,7 +12,7 @@ from .batch import ProducerBatch, Stored
 from .failure import Cause, Failure
 from .identity import after
 from .partition_queue import PartitionQueue
-from .verdicts import Verdict, rule_of
+from .verdicts import RULES, Verdict, rule_of
 
 
 class PartitionAnswer(NamedTuple):
@@ -29,7 +29,7 @@ class PartitionAnswer(NamedTuple):
 def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> Verdict:
     """Do what the answer means for the batch; return the verdict. The answer comes once for each time it was sent."""
     queue = accumulator.queue(batch.tp)
-    rule = rule_of(answer.code)
+    rule = rule_of(answer.code) if answer.code else RULES[ErrorCode.NONE]
     verdict = rule.verdict
     if batch not in queue.in_flight:
         return verdict  # all batches were ended meanwhile

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ...errors import AuthenticationFailed, CertificateRefused, ConnectionFailed, KafkaError, MalformedResponse
+from ...errors import (
+    AuthenticationFailed,
+    CertificateRefused,
+    ConnectionFailed,
+    KafkaError,
+    MalformedResponse,
+    fresh,
+)
 from ..options import ConnectionOptions
 
 
@@ -71,3 +78,17 @@ def at_first_request_text(options: ConnectionOptions, is_by_token: bool) -> str:
         return " at the first request: this listener probably wants SASL (security_protocol, sasl_mechanism)"
     # A broker accepts a token that is over by no more than its allowed clock skew, and then closes the connection.
     return " at the first request after the login: is the token over by the broker's clock?" if is_by_token else ""
+
+
+def failure_of(request: object, error: KafkaError, elapsed: float) -> KafkaError:
+    """Return the exception for one waiting request of a connection that ended by ``error``.
+
+    Each request gets its own: raising one writes a traceback into it. ``elapsed``: for how many seconds it has waited.
+    """
+    if isinstance(error, AuthenticationFailed):
+        return fresh(error)
+    kinds = (MalformedResponse, SessionEnded)
+    kind = next((kind for kind in kinds if isinstance(error, kind)), ConnectionFailed)
+    failure = kind(f"{error}, while {request} was in flight (for {elapsed:.3g} s)")
+    failure.__cause__ = error.__cause__ or error
+    return failure

@@ -61,10 +61,6 @@ class OpenBatch(RecordAppender):
         self._codec, self._level, self._transactional = codec, level, transactional
         return self
 
-    @property
-    def is_compressed(self) -> bool:
-        return self._codec != Codec.NONE
-
     def close(self) -> ClosedBatch:
         """Compress the records and return the batch that can be sent. Nothing can be appended any more.
 
@@ -95,7 +91,7 @@ class ClosedBatch:
     """
 
     __slots__ = ("_attributes", "_base_timestamp", "_buffer", "_header", "_level", "count", "largest", "max_timestamp",
-                 "payload_size")  # fmt: skip
+                 "payload_size", "size")  # fmt: skip
 
     def __init__(
         self,
@@ -111,11 +107,8 @@ class ClosedBatch:
     ) -> None:
         self._buffer, self._attributes, self._base_timestamp, self._level = buffer, attributes, base_timestamp, level
         self.count, self.max_timestamp, self.payload_size, self.largest = count, max_timestamp, payload_size, largest
+        self.size = len(buffer)
         self._header: tuple[int, int, int] | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self._buffer)
 
     def frame(self, producer_id: int, epoch: int, base_sequence: int) -> bytearray:
         """Return the whole batch, with a header of this producer. With the same arguments no byte of it changes.

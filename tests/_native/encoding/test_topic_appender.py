@@ -74,8 +74,14 @@ def test_it_appends_what_append_records_appends(
         before = [one.count for one in expected]
         at, _ = _pure.append_records([*expected], "t", (record,), 0, 1, NOW, sticky, keys, AMPLE, AMPLE, [])
         found = topic.append(value, key, partition, timestamp_ms, headers)
-        assert (found is not None) == at
-        if found is not None:
+        assert (type(found) is Place) == at
+        if not at:  # with room in each partition it shows which one it is for, and whether it is out of the ordinary
+            ample = [_pure.RecordAppender(AMPLE) for _ in range(3)]
+            touched: list[int] = []
+            _pure.append_records([*ample], "t", (record,), 0, 1, NOW, sticky, keys, AMPLE, AMPLE, touched)
+            is_sticky = partition is None and (key is None or keys == _pure.KEYS_CHOOSE_NOTHING)
+            assert found == (None if not touched else -1 if is_sticky else touched[0])
+        else:
             (where,) = (number for number in range(3) if expected[number].count > before[number])
             assert type(found) is Place
             assert (found._batch, found._index) == (batches[where], before[where])
@@ -100,9 +106,13 @@ def test_a_batch_that_is_sealed_or_gone_takes_nothing() -> None:
     topic, appenders, _ = topic_of(3)
     appenders[0].seal()
     appenders[1].take()
-    assert [topic.append(b"v", None, partition, 5, ()) is None for partition in range(3)] == [True, True, False]
+    assert [topic.append(b"v", None, partition, 5, ()) for partition in range(2)] == [0, 1], "each needs another batch"
+    assert type(topic.append(b"v", None, 2, 5, ())) is Place
+    topic.sticky = 0
+    assert topic.append(b"v", None, None, 5, ()) == -1
     empty = _native.TopicAppender(Place, lambda: 0.0, _native.BufferMemory(AMPLE), 2, 0, AMPLE)
-    assert empty.append(b"v", None, 0, 5, ()) is None
+    assert empty.append(b"v", None, 0, 5, ()) == 0
+    assert empty.append(b"v", None, 2, 5, ()) is None, "there is no such partition"
 
 
 def test_another_batch_takes_the_place() -> None:

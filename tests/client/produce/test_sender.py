@@ -18,6 +18,7 @@ from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop, lose_answer
 from aiokc.types import TopicPartition
+from aiokc.wire.lone_batch import LoneBatch
 from aiokc.wire.messages.produce import ProduceRequest
 from tests.client.virtually import Asked, virtually
 
@@ -73,9 +74,9 @@ def test_a_topic_whose_id_is_not_known_is_sent_to_by_its_name() -> None:
             (channel,) = sender._channels.values()
             queue = sender.accumulator.queue(TopicPartition("t", 0))
             assert channel.connection is not None
-            assert sender._version(channel.connection, [queue]) == 13
+            assert sender._version(channel, channel.connection, [queue]) == 13
             queue.topic_id = None
-            assert sender._version(channel.connection, [queue]) == 12
+            assert sender._version(channel, channel.connection, [queue]) == 12
 
     virtually(story, brokers=1)
 
@@ -435,15 +436,20 @@ async def test_a_record_that_meets_a_producer_at_rest_is_written_in_the_same_ste
 ) -> None:
     """Without linger. The next ones go together, behind it; and callbacks are never called within a send."""
     written: list[int] = []
-    write = Connection.write
+    write, write_lone = Connection.write, Connection.write_lone
 
     def watched(connection: Connection, request: Any, *rest: Any) -> Any:
         written.append(sum(len(topic.partition_data) for topic in request.topic_data))
         return write(connection, request, *rest)
 
+    def watched_lone(connection: Connection, *rest: Any) -> Any:
+        written.append(1)
+        return write_lone(connection, *rest)
+
     async with Cluster(topics={"t": 3}) as cluster, producing(cluster, linger_ms=0) as producer:
         await producer.send_and_wait("t", b"", partition=0)
         monkeypatch.setattr(Connection, "write", watched)
+        monkeypatch.setattr(Connection, "write_lone", watched_lone)
         done: list[int] = []
         producer.send_soon("t", b"", partition=0, on_done=lambda *_: done.append(0))
         assert (written, done) == ([1], [])
@@ -508,6 +514,7 @@ async def test_an_answer_that_takes_time_is_awaited_and_those_after_it_wait_for_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A long one, for instance."""
+    monkeypatch.setattr(LoneBatch, "stored_at", lambda *_: None)
     monkeypatch.setattr(Connection, "answer_at_once", lambda *_: None)
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster, linger_ms=0) as producer:
         deliveries = []
@@ -515,3 +522,18 @@ async def test_an_answer_that_takes_time_is_awaited_and_those_after_it_wait_for_
             deliveries.append(await producer.send("t", b"%d" % number))
             await asyncio.sleep(0)
         assert [(await delivery).offset for delivery in deliveries] == list(range(30))
+
+
+def test_a_record_is_sent_at_once_however_long_the_producer_was_at_rest() -> None:
+    """What is sent within the call must not leave behind a time to look again at, which nothing wakes for."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, linger_ms=0, metadata_max_age_ms=3_600_000) as producer:
+            for pause in (0.0, 0.0, 1.0, 200.0, 200.0):
+                await asyncio.sleep(pause)
+                began = now()
+                await producer.send_and_wait("t", b"v", partition=0)
+                assert now() - began < 1.0
+        assert len(values(cluster)) == 5
+
+    virtually(story, brokers=1)

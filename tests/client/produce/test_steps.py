@@ -11,6 +11,7 @@ from aiokc.client.produce import answers
 from aiokc.core.produce.accumulator import RecordAccumulator
 from aiokc.net.connection import Connection
 from aiokc.testing import ApiKey, Cluster
+from aiokc.wire.lone_batch import LoneBatch
 from tests.client.virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
@@ -59,8 +60,8 @@ def test_each_record_takes_each_step_once_and_in_order(monkeypatch: pytest.Monke
             await producer.partitions_for("t")
             noted(RecordAccumulator, "append", "accumulator")
             noted(RecordAccumulator, "drain", "sender")
-            noted(Connection, "write", "connection")
-            noted(Connection, "answer_at_once", "answer")
+            noted(Connection, "write_lone", "connection")
+            noted(LoneBatch, "stored_at", "answer")
             noted(answers, "settle", "batch")
             for value in ("first", "second"):
                 steps.clear()

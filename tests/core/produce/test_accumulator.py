@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from aiokc.core.cluster.snapshot import Cluster
-from aiokc.core.produce.accumulator import BATCH_COST
+from aiokc.core.produce.accumulator import BATCH_COST, MOST_BATCHES
 from aiokc.core.produce.compression.to_compress import COMPRESSION_COST
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.identity import ProducerIdentity
@@ -533,3 +533,31 @@ def test_what_was_counted_of_a_forgotten_partition_still_counts() -> None:
     queue.begun_anew, queue.renumbered = 3, 2
     world.accumulator.forget("t", 1)
     assert (world.accumulator.queues.begun_anew, world.accumulator.queues.renumbered) == (3, 2)
+
+
+def test_a_request_has_so_many_batches_at_most_and_the_others_come_next() -> None:
+    """With thousands of partitions, one request for all of them would hold the event loop."""
+    count = 2 * MOST_BATCHES + 1
+    world = Produced(partitions=count)
+    for partition in range(count):
+        world.append(partition=partition)
+    requests = [world.send() for _ in range(4)]
+    assert [len(batches) for batches in requests] == [MOST_BATCHES, MOST_BATCHES, 1, 0]
+    assert [batch.tp.partition for batches in requests for batch in batches] == list(range(count))
+
+
+def test_the_oldest_batch_is_found_again_after_others_have_expired() -> None:
+    """What is in flight alone is not looked at each time."""
+    world = Produced(partitions=2, delivery_timeout=10.0)
+    world.append(partition=0)
+    world.now = 105.0
+    sent = world.append(partition=1)
+    assert len(world.send()) == 2
+    world.now = 110.0
+    world.accumulator.expire(world.now)
+    (first,) = world.finished()
+    assert first.tp.partition == 0
+    assert world.look_at() == 115.0
+    world.now = 115.0
+    world.accumulator.expire(world.now)
+    assert world.finished() == [sent]

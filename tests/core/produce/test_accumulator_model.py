@@ -13,6 +13,7 @@ from aiokc.core.produce.accumulator import AccumulatorOptions, RecordAccumulator
 from aiokc.core.produce.batch import ProducerBatch, Stored
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.identity import LAST_EPOCH, NO_SEQUENCE, ProducerIdentity
+from aiokc.core.produce.partition_queue import PartitionQueue
 from aiokc.core.produce.session import PlainSession
 from aiokc.core.produce.settling import PartitionAnswer, settle, unanswered
 from aiokc.error_codes import ErrorCode
@@ -120,20 +121,38 @@ class Producing(RuleBasedStateMachine):
     @precondition(lambda self: len(self.in_flight) < 5)
     @rule(hurry=st.booleans())
     def send(self, hurry: bool) -> None:
-        cluster = self.cluster()
+        cluster, lone = self.cluster(), self.accumulator.queues.lone
+        at_rest = None if lone is None else self.accumulator.leader_at_rest(lone, cluster, self.now)
         ready = self.accumulator.ready(cluster, self.now, hurry=hurry)
+        if at_rest is not None and hurry:
+            assert ready.nodes == {at_rest: [lone]}
+            assert (ready.renumbered, ready.without_leader, self.accumulator.finished) == ([], [], [])
         for node, queues in ready.nodes.items():
-            batches = self.accumulator.drain(node, queues, cluster)
-            assert not self.accumulator.to_compress.take()
-            if not batches:
-                continue
-            frames = [bytes(batch.frame()) for batch in batches]
-            assert len({batch.tp for batch in batches}) == len(batches)
-            assert sum(map(len, frames)) <= 500 or len(frames) == 1
-            for batch, frame in zip(batches, frames, strict=True):
-                assert batch.sequence != NO_SEQUENCE
-                self.one_content(batch, frame)
-            self.in_flight.append(Sent(batches, frames))
+            self.drain(node, queues, cluster)
+
+    @precondition(lambda self: len(self.in_flight) < 5 and self.accumulator.queues.lone is not None)
+    @rule()
+    def send_at_once(self) -> None:
+        """Nothing is asked but where the only batch goes."""
+        cluster, lone = self.cluster(), self.accumulator.queues.lone
+        assert lone is not None
+        node = self.accumulator.leader_at_rest(lone, cluster, self.now)
+        if node is not None:
+            self.drain(node, [lone], cluster)
+            assert not lone.waiting
+
+    def drain(self, node: int, queues: list[PartitionQueue], cluster: Cluster) -> None:
+        batches = self.accumulator.drain(node, queues, cluster)
+        assert not self.accumulator.to_compress.take()
+        if not batches:
+            return
+        frames = [bytes(batch.frame()) for batch in batches]
+        assert len({batch.tp for batch in batches}) == len(batches)
+        assert sum(map(len, frames)) <= 500 or len(frames) == 1
+        for batch, frame in zip(batches, frames, strict=True):
+            assert batch.sequence != NO_SEQUENCE
+            self.one_content(batch, frame)
+        self.in_flight.append(Sent(batches, frames))
 
     def one_content(self, batch: ProducerBatch, frame: bytes) -> None:
         """No (partition, id, epoch, sequence) goes out with two contents, but for the parts of a refused batch."""

@@ -20,17 +20,17 @@ class ToCompress:
     """
 
     def __init__(self, codec: int, level: int | None, most: int) -> None:
-        self._codec, self._level, self._most = codec, level, most
+        self._codec, self._quickly, self._most = codec, quickly_compressed(codec, level), most
         self._left = 0  # bytes that can be compressed in this turn
         self._under_way = 0  # bytes that are given to threads
         self._batches: list[tuple[ProducerBatch, OpenBatch]] = []
 
     def turn_begins(self) -> None:
-        self._left = quickly_compressed(self._codec, self._level)
+        self._left = self._quickly
 
     def goes_at_once(self, batch: ProducerBatch, opened: OpenBatch) -> bool:
         """Whether to compress the batch in this turn. If not, it is one for a thread, or has to wait for its turn."""
-        if not opened.is_compressed:
+        if not self._codec:
             return True
         cost = opened.size + COMPRESSION_COST
         if cost <= self._left:
@@ -42,6 +42,11 @@ class ToCompress:
             self._under_way += opened.size
             self._batches.append((batch, opened))
         return False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none for threads."""
+        return not self._batches
 
     def take(self) -> list[tuple[ProducerBatch, OpenBatch]]:
         """Return the batches for threads, each once."""
