@@ -194,13 +194,13 @@ class PositionFinder:
         if not self._leaderless or cluster is self._looked_at:
             return
         self._looked_at = cluster
-        waiting = list(self._leaderless.items())
+        waiting = list(self._leaderless)
         for begin in range(0, len(waiting), _SET_AT_ONCE):
             if begin:
                 await asyncio.sleep(0)
             led: list[TopicPartition] = []
-            for tp, token in waiting[begin : begin + _SET_AT_ONCE]:
-                if self._subscription.get(tp, token) is None:
+            for tp in waiting[begin : begin + _SET_AT_ONCE]:
+                if self._subscription.get(tp, self._leaderless[tp]) is None:
                     del self._leaderless[tp]  # a seek, or a new assignment
                 elif cluster.leader(tp) is not None:
                     del self._leaderless[tp]

@@ -307,4 +307,5 @@ class FetchSession:
                 answers.append((target, data))
                 if data.error_code == 0:
                     self.marks[target.tp] = data.high_watermark, data.last_stable_offset, data.log_start_offset
+        untrack(answers)
         return answers
