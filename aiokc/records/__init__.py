@@ -7,7 +7,7 @@ from .compression import Codec
 from .decode import RecordReader, open_batch, open_measured
 from .encoding.encode import NewRecord, encode_batch, encode_control_batch
 from .packed.packed_runs import measure_packed, room_to_unpack, unpack_run
-from .runs import NOT_BEGUN, Inside, RecordSpan, append_run, detach_held, epoch_of, measure_run, take_run
+from .runs import NOT_BEGUN, Inside, RecordSpan, append_run, detach_held, measure_run, take_run
 from .transactions import AbortedTransactions, ControlType, control_type
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "detach_held",
     "encode_batch",
     "encode_control_batch",
-    "epoch_of",
     "measure_packed",
     "measure_run",
     "new_builder",

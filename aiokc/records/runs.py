@@ -17,12 +17,9 @@ from .columns import ColumnBuilder
 _LARGEST: Final = 256 << 10
 
 
-class RunEnd(NamedTuple):
-    """The size of a run in bytes, the offset behind it, and the leader epoch of its last batch."""
-
-    size: int
-    next_offset: int
-    leader_epoch: int | None
+#: The size of a run in bytes, the offset behind it, and the leader epoch of its last batch. A plain tuple: there is one
+#: for each partition of a response.
+RunEnd: TypeAlias = tuple[int, int, int | None]
 
 
 def measure_run(records: memoryview, after: int, *, transactional: bool) -> RunEnd | None:
@@ -34,7 +31,7 @@ def measure_run(records: memoryview, after: int, *, transactional: bool) -> RunE
     if not NATIVE:
         return None
     count, size, next_offset, epoch = extension.measure_run(records, after, transactional, _LARGEST)
-    return RunEnd(size, next_offset, epoch_of(epoch)) if count else None
+    return (size, next_offset, epoch if epoch >= 0 else None) if count else None
 
 
 class Appended(NamedTuple):

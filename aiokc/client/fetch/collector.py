@@ -245,7 +245,7 @@ class FetchCollector:
             if buffer.undecoded:
                 return
         self.buffer.served(buffer, position)
-        if buffer.at_error:
+        if buffer.error is not None and buffer.at_error:
             step.failed.append(buffer)
 
     def handed_out(self, step: HandOut) -> dict[TopicPartition, BatchEnd]:

@@ -88,10 +88,12 @@ class FetchResponseHandler:
             ):
                 later.append(target.tp)
             elif data.records:
-                if (buffer := self._buffer.of(target.tp)) is not None and buffer.is_arriving:
+                buffer = self._buffer.of(target.tp)
+                if buffer is not None and buffer.is_arriving:
                     await self._add_rest(target, buffer, time_slice)
+                    buffer = self._buffer.of(target.tp)
                 size += len(data.records)
-                goes_on = goes_on or self._goes_on(target.tp, position)
+                goes_on = goes_on or self._goes_on(buffer, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
         has_more = goes_on or 2 * size > plan.max_bytes
         if has_more or not plan.is_beside:  # which says nothing about all the others
@@ -124,10 +126,12 @@ class FetchResponseHandler:
             else:
                 self._buffer.add_more(buffer, position)
 
-    def _goes_on(self, tp: TopicPartition, position: PartitionPosition) -> bool:
+    def _goes_on(self, buffer: PartitionBuffer | None, position: PartitionPosition) -> bool:
         """Whether the log holds more of a partition than was fetched."""
         end = position.last_stable_offset if self._read_committed else position.high_watermark
-        return end is not None and self._buffer.frontier(tp, position)[0] < end
+        if end is None:
+            return False
+        return (buffer.end if buffer is not None and buffer.token == position.token else position.position) < end
 
     def _learn_leaders(
         self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse, node_id: int

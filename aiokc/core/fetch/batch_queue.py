@@ -68,7 +68,8 @@ class BatchQueue:
     def has_read(self, run: Run, at: int) -> None:
         """Note that the first run was decoded up to the batch at byte ``at``."""
         run.at = at
-        self._memory.reads(run)
+        if run.frame is not None:
+            self._memory.reads(run.frame)
         if at == len(run.view):
             self.pass_first()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 from ...errors import KafkaError
@@ -160,7 +160,7 @@ class FetchBuffer:
         if buffer.empty:
             if buffer.next == position.position:
                 self._forget(buffer.tp)
-                is_same = frontier(buffer, position) == frontier(None, position)
+                is_same = buffer.end == position.position and buffer.epoch == position.leader_epoch
                 (self._emptied if is_same else self._touched)[buffer.tp] = None
                 return
             self._touched[buffer.tp] = None
@@ -242,10 +242,10 @@ class FetchBuffer:
         first += islice(self._partitions, _FIRST_FEW)
         if len(self._partitions) <= _FIRST_FEW:
             return iter(dict.fromkeys(first))
-        return self._and_others(list(dict.fromkeys(first)))
+        first = list(dict.fromkeys(first))
+        return chain(first, self._others(first))
 
-    def _and_others(self, first: list[TopicPartition]) -> Iterator[TopicPartition]:
-        yield from first
+    def _others(self, first: list[TopicPartition]) -> Iterator[TopicPartition]:
         seen = frozenset(first)
         yield from [tp for tp in self._partitions if tp not in seen]
 

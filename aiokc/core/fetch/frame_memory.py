@@ -151,10 +151,9 @@ class FrameMemory:
             self._put(first, run.frame)
         return first
 
-    def reads(self, run: Run) -> None:
-        """Note that some of a run was read, so that its frame is not replaced by copies."""
-        if run.frame is not None:
-            run.frame.read_at = self._came
+    def reads(self, frame: Frame) -> None:
+        """Note that some of a frame was read, so that it is not replaced by copies."""
+        frame.read_at = self._came
 
     def trim(self, run: Run) -> None:
         """Cut off the part of a run that was read: it is not needed any more."""

@@ -15,7 +15,6 @@ from ...records import (
     RecordReader,
     append,
     append_run,
-    epoch_of,
     measure_run,
     open_measured,
     take_run,
@@ -111,7 +110,7 @@ class PartitionBuffer:
 
         Ignores a response for another offset than ``end``, because it is stale.
         """
-        if fetched.offset != self.end or self.error is not None or self.is_arriving:
+        if fetched.offset != self.end or self.error is not None or self._arriving is not None:
             return
         if fetched.error is not None:
             self.error = fetched.error
@@ -129,10 +128,10 @@ class PartitionBuffer:
     def _add_run(self, records: memoryview, aborted: AbortedTransactions | None) -> bool:
         """Append all that arrived, if it is one run, as most of what comes is where partitions are many."""
         run = measure_run(records, self.end, transactional=aborted is None)
-        if run is None or run.size != len(records):
+        if run is None or run[0] != len(records):
             return False
         self._kept.add(Run(records, aborted))
-        self.end, self.epoch = run.next_offset, run.leader_epoch
+        _, self.end, self.epoch = run
         return True
 
     def _refuse_nothing(self, fetched: FetchedPartition) -> None:
@@ -242,7 +241,8 @@ class PartitionBuffer:
 
     def decode(self, count: int) -> None:
         """Decode up to ``count`` more records into ``ready``, from the run or batch that is next."""
-        first = self.first
+        unread = self._kept.unread
+        first = unread[0] if unread else None
         if isinstance(first, PackedRun):
             first = self._unpacked_first()
         if isinstance(first, Run):
@@ -307,7 +307,7 @@ class PartitionBuffer:
             run.spans += (taken,)
         self._kept.has_read(run, at)
         if after > self.next:
-            self.next, self.next_epoch = after, epoch_of(epoch)
+            self.next, self.next_epoch = after, epoch if epoch >= 0 else None
         return has_moved
 
     def _read(self, reader: RecordReader, count: int) -> None:
@@ -386,7 +386,9 @@ class PartitionBuffer:
         """
         if count >= len(self.ready):
             taken, self.ready = self.ready, RecordSequence()
-            return taken, self.take_appended()
+            self._kept.forget_passed()
+            self.taken, self.taken_epoch = self.next, self.next_epoch
+            return taken, self.taken
         taken = self.ready.split(count)
         self.taken, self.taken_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         return taken, self.taken

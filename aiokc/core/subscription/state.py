@@ -6,19 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import count
 from types import MappingProxyType
-from typing import Final
 from uuid import UUID
 
 from ...errors import UsageError
-from ...native import untrack
 from ...types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from ..cluster.topic_pattern import TopicPattern
 from .change_count import ChangeCount
 from .pending import PendingPositions
 from .position import AWAIT_RESET, FETCHING, PartitionPosition, PositionState, Stored, is_of_another_topic
-
-# More than Python's garbage collector lets be made before it looks at them would have been looked at.
-_UNTRACKED_AT_ONCE: Final = 250
 
 _NOTHING: Stored = MappingProxyType({})
 _BY_NAME: Mapping[TopicPartition, UUID] = MappingProxyType({})
@@ -210,17 +205,9 @@ class Subscription:
         self._held &= wanted.keys()
         old, self._assigned = self._assigned, {}
         added = [tp for tp in wanted if tp not in old] if old else wanted
-        new: list[PartitionPosition] = []
+        new = PartitionPosition.new(added, self._tokens, topic_ids)
         for tp in wanted:
-            position = old.pop(tp, None)
-            if position is None:
-                position = PartitionPosition(next(self._tokens), topic_ids.get(tp))
-                new.append(position)
-                if len(new) == _UNTRACKED_AT_ONCE:
-                    untrack(new)
-                    new.clear()
-            self._assigned[tp] = position
-        untrack(new)
+            self._assigned[tp] = old.pop(tp, None) or new[tp]
         self._waiting.begin(added)
         self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
         for tp in old:

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from aiokc.core.subscription import state
+from aiokc.core.subscription import position
 from aiokc.core.subscription.pending import PendingPositions
 from aiokc.core.subscription.position import AWAIT_RESET, INITIALIZING, PositionState
 from aiokc.core.subscription.state import Subscription
+from aiokc.native import untrack
 from aiokc.types import TopicPartition
 
 from ...suite.untracking import UNTRACKS
@@ -22,18 +23,17 @@ A, B, C, D = MANY[:4]
 def test_positions_are_untracked_as_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the last one would be too late: the collector makes a pass after 700 of them."""
     counts: list[int] = []
-    untrack = state.untrack
 
     def counted(positions: Iterable[object]) -> None:
         positions = list(positions)
         counts.append(len(positions))
         untrack(positions)
 
-    monkeypatch.setattr(state, "untrack", counted)
+    monkeypatch.setattr(position, "untrack", counted)
     subscription = Subscription()
     subscription.assign(MANY)
     assert counts == [250, 250, 100]
-    assert {gc.is_tracked(position) for position in subscription.assigned.values()} == {not UNTRACKS}
+    assert {gc.is_tracked(one) for one in subscription.assigned.values()} == {not UNTRACKS}
     kept = subscription[A]
     subscription.assign([C, A, TopicPartition("u", 0)])
     assert counts[3:] == [1]
