@@ -207,7 +207,8 @@ class Subscription:
         added = [tp for tp in wanted if tp not in old] if old else wanted
         new = PartitionPosition.new(added, self._tokens, topic_ids)
         for tp in wanted:
-            self._assigned[tp] = old.pop(tp, None) or new[tp]
+            kept = old.pop(tp, None)
+            self._assigned[tp] = kept or new[tp]
         self._waiting.begin(added)
         self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
         for tp in old:
