@@ -45,8 +45,10 @@ NATIVE: Final[bool] = _found is not None
 def untrack(objects: Iterable[object]) -> None:
     """Have Python's garbage collector ignore these objects, none of which can be in a reference cycle.
 
-    For what there is one of for each partition: a pass over those of ten thousand partitions holds the event loop. They
-    are freed as all others, with the last reference to them. Without the extension this does nothing.
+    It ignores the lists of numbers in their fields, too. For what there is one of for each partition, a few hundred at
+    a time: a pass over those of ten thousand partitions holds the event loop, and each ten thousand that survive two
+    passes over the young ones bring a pass over all that the program has. They are freed as all others, with the last
+    reference to them. Without the extension this does nothing.
     """
     if NATIVE:
         extension.untrack(objects)

@@ -22,14 +22,34 @@ PyObject *imported(const char *module_name, const char *name) {
 
 /* The collector of reference cycles looks at each object that a slot or an element refers to others by, time and again. A
  * client has several for each partition: that of ten thousand holds the event loop for tens of milliseconds. */
+#if !defined(Py_GIL_DISABLED)
+static int untrack_numbers(PyObject *object, void *Py_UNUSED(argument)) {
+    if (!PyList_CheckExact(object) || !PyObject_GC_IsTracked(object))
+        return 0;
+    for (Py_ssize_t index = 0; index < PyList_GET_SIZE(object); index++)
+        if (PyObject_IS_GC(PyList_GET_ITEM(object, index)))
+            return 0;
+    PyObject_GC_UnTrack(object);
+    return 0;
+}
+
+static void untrack_one(PyObject *object) {
+    if (!PyObject_IS_GC(object) || !PyObject_GC_IsTracked(object))
+        return;
+    PyObject_GC_UnTrack(object);
+    traverseproc traverse = Py_TYPE(object)->tp_traverse;
+    if (traverse != NULL)
+        (void)traverse(object, untrack_numbers, NULL);
+}
+#endif
+
 static PyObject *untrack(PyObject *Py_UNUSED(module), PyObject *objects) {
     PyObject *object, *iterator = PyObject_GetIter(objects);
     if (iterator == NULL)
         return NULL;
     while ((object = PyIter_Next(iterator)) != NULL) {
 #if !defined(Py_GIL_DISABLED)
-        if (PyObject_IS_GC(object) && PyObject_GC_IsTracked(object))
-            PyObject_GC_UnTrack(object);
+        untrack_one(object);
 #endif
         Py_DECREF(object);
     }
@@ -39,7 +59,8 @@ static PyObject *untrack(PyObject *Py_UNUSED(module), PyObject *objects) {
 
 static PyMethodDef functions[] = {
     {"untrack", untrack, METH_O,
-     PyDoc_STR("untrack(objects)\n\nHave the collector of reference cycles ignore these, which can be in none.")},
+     PyDoc_STR("untrack(objects)\n\nHave the collector of reference cycles ignore these, which can be in none, and the\n"
+               "lists of numbers that these refer to.")},
     {0},
 };
 

@@ -17,12 +17,9 @@ from .columns import ColumnBuilder
 _LARGEST: Final = 256 << 10
 
 
-class RunEnd(NamedTuple):
-    """The size of a run in bytes, the offset behind it, and the leader epoch of its last batch."""
-
-    size: int
-    next_offset: int
-    leader_epoch: int | None
+#: The size of a run in bytes, the offset behind it, and the leader epoch of its last batch. A plain tuple: there is one
+#: for each partition of a response.
+RunEnd: TypeAlias = tuple[int, int, int | None]
 
 
 def measure_run(records: memoryview, after: int, *, transactional: bool) -> RunEnd | None:
@@ -34,7 +31,7 @@ def measure_run(records: memoryview, after: int, *, transactional: bool) -> RunE
     if not NATIVE:
         return None
     count, size, next_offset, epoch = extension.measure_run(records, after, transactional, _LARGEST)
-    return RunEnd(size, next_offset, epoch_of(epoch)) if count else None
+    return (size, next_offset, epoch if epoch >= 0 else None) if count else None
 
 
 class Appended(NamedTuple):
@@ -75,6 +72,10 @@ def append_run(
     return Appended(count, at, next_offset, epoch_of(epoch))
 
 
+def _no_run(*_: object) -> TakenOfRun:
+    raise AssertionError("unreachable: without the extension there are no runs")
+
+
 #: How far a batch of a run was read: the byte of the next record, the offset delta before it, and the records left.
 Inside: TypeAlias = tuple[int, int, int]
 
@@ -99,41 +100,34 @@ class RecordSpan(Protocol):
     def detach(self) -> None: ...
 
 
-class TakenOfRun(NamedTuple):
-    """Records of a run, and where to read on: ``inside`` of the batch at byte ``at``, and ``next_offset``.
-
-    ``records`` are a span, which refers to the run until it is detached; or a list, if there are none, or Python has no
-    GIL. ``leader_epoch`` is that of the last batch before ``next_offset``, if ``next_offset`` has moved.
-    """
-
-    records: RecordSpan | list[RawRecord]
-    at: int
-    inside: Inside
-    next_offset: int
-    leader_epoch: int | None
+#: Records of a run, and where to read on: (records, at, inside, next offset, leader epoch), with ``inside`` of the
+#: batch at byte ``at``. The records are a span, which refers to the run until it is detached; or a list, if there are
+#: none, or Python has no GIL. The epoch is the stored one of the last batch before the next offset, if that has moved.
+TakenOfRun: TypeAlias = tuple[RecordSpan | list[RawRecord], int, Inside, int, int]
 
 
-def take_run(
-    run: memoryview,
-    at: int,
-    inside: Inside,
-    *,
-    topic: str,
-    partition: int,
-    from_offset: int,
-    count: int,
-    check_crcs: bool,
-) -> TakenOfRun:
-    """Return up to ``count`` records of a run from ``from_offset`` on. They are checked; iterating makes the objects.
+class _TakeRun(Protocol):
+    def __call__(
+        self,
+        run: memoryview,
+        at: int,
+        inside: Inside,
+        topic: str,
+        partition: int,
+        from_offset: int,
+        count: int,
+        check_crcs: bool,
+        /,
+    ) -> TakenOfRun: ...
 
-    Reading begins at ``inside`` of the batch at byte ``at``. Raises nothing about the records. If it returns no record
-    and ``at`` stays the same, the caller has to read the batch there by itself: one of its records is corrupt, or its
-    CRC is wrong. It may return fewer records than the run has, because one call reads about 1 MiB at most.
-    """
-    records, at, inside, next_offset, epoch = extension.take_run(
-        run, at, inside, topic, partition, from_offset, count, check_crcs
-    )
-    return TakenOfRun(records, at, inside, next_offset, epoch_of(epoch))
+
+#: ``take_run(run, at, inside, topic, partition, from_offset, count, check_crcs)`` returns up to ``count`` records of a
+#: run from ``from_offset`` on. They are checked; iterating makes the objects. Reading begins at ``inside`` of the batch
+#: at byte ``at``. Raises nothing about the records. If it returns no record and ``at`` stays the same, the caller has
+#: to read the batch there by itself: one of its records is corrupt, or its CRC is wrong. It may return fewer records
+#: than the run has, because one call reads about 1 MiB at most. It is the extension's own function, with none around
+#: it: where partitions are many, each of them costs one call.
+take_run: Final[_TakeRun] = extension.take_run if NATIVE else _no_run
 
 
 def detach_held(spans: list[RecordSpan]) -> None:

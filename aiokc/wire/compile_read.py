@@ -5,7 +5,8 @@ the bytes that are left before anything is sliced or allocated. A read beyond th
 which ``decode`` turns into MalformedResponse.
 
 A reader is ``read(buffer, at, end) -> (value, at)``. The sliced variant is a generator with the same result. It yields
-after each ``every`` items of arrays, so that a large message does not hold the event loop.
+after each ``every`` items of arrays, so that a large message does not hold the event loop. Python's garbage collector
+ignores those items from then on: they can be in no cycle, and passes over ten thousands of them would hold it, too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from struct import Struct as Format
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ..errors import MalformedResponse
+from ..native import untrack
 from .primitives import Primitive, bad_length, read_uuid, read_uvarint, truncated
 from .schema import Field, Message, Struct, fields_of
 
@@ -151,6 +153,7 @@ class _Source:
             "truncated": truncated,
             "bad_length": bad_length,
             "read_uuid": read_uuid,
+            "untrack": untrack,
             "MalformedResponse": MalformedResponse,
         }
         self._lines: list[str] = []
@@ -280,6 +283,9 @@ class _Source:
             return
         self._add(depth, f"{target} = items = []")
         self._add(depth, "append = items.append")
+        if self._sliced:
+            self._add(depth, "fresh = []")
+            self._add(depth, "append_fresh = fresh.append")
         self._add(depth, "for _ in range(n):")
         if self._sliced and has_struct_arrays(kind, self._version):
             read = self._name(sliced_reader(kind, self._version, self._flexible), "read")
@@ -289,10 +295,13 @@ class _Source:
             self._add(depth + 1, f"item, at = {read}(buffer, at, {end})")
         self._add(depth + 1, "append(item)")
         if self._sliced:
+            self._add(depth + 1, "append_fresh(item)")
             self._add(depth + 1, "left[0] -= 1")
             self._add(depth + 1, "if left[0] <= 0:")
             self._add(depth + 2, "left[0] = every")
+            self._add(depth + 2, "untrack(fresh); fresh.clear()")
             self._add(depth + 2, "yield")
+            self._add(depth, "untrack(fresh)")
 
     def _numbers(self, depth: int, form: str, target: str, nullable: bool, end: str) -> None:
         """Add code for an array of numbers. Short ones (replicas) come by thousands and get a fast path."""

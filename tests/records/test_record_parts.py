@@ -144,3 +144,25 @@ def test_what_is_untracked_is_freed_with_its_last_reference() -> None:
     assert gone() is None
     with pytest.raises(TypeError):
         extension.untrack(1)
+
+
+class Item:
+    """As a message of the protocol."""
+
+    __slots__ = ("numbers", "pairs")
+
+    numbers: list[int]
+    pairs: list[list[int]]
+
+
+@needs_gil
+def test_with_an_object_its_lists_of_numbers_are_untracked_and_no_other_list() -> None:
+    item = Item()
+    item.numbers, item.pairs = [1, 2], [[1], [2]]
+    extension.untrack([item])
+    assert not gc.is_tracked(item)
+    assert not gc.is_tracked(item.numbers)
+    assert gc.is_tracked(item.pairs)
+    assert gc.is_tracked(item.pairs[0])
+    item.numbers.extend(range(100))
+    del item

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from aiokc.wire.primitives import write_uvarint
 from aiokc.wire.schema import Message
 from benchmarks.decoding.metadata import metadata
 from tests.suite.examples import examples
+from tests.suite.untracking import UNTRACKS
 
 from .messages import all_versions, structs
 
@@ -227,3 +229,14 @@ def test_no_secret_is_shown() -> None:
 def test_a_version_that_there_is_not_is_not_read() -> None:
     with pytest.raises(ValueError, match="versions 0 to 4, not 99"):
         decode(HeartbeatResponse, bytes(7), 99)
+
+
+def test_what_is_read_in_slices_is_nothing_for_the_collector_of_garbage() -> None:
+    """Of ten thousand partitions there are forty thousand objects, and passes over these would hold the loop."""
+    encoded = encode(metadata(topics=1, partitions=120), 12)
+    message, pauses = in_slices(MetadataResponse, encoded, 12, every=50)
+    assert pauses == 2
+    partitions = cast(MetadataResponse, message).topics[0].partitions
+    assert len(partitions) == 120
+    for item in partitions:
+        assert [gc.is_tracked(one) for one in (item, item.replica_nodes, item.isr_nodes)] == [not UNTRACKS] * 3

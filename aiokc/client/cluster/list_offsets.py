@@ -27,6 +27,7 @@ from ...errors import (
     broker_error,
     fresh,
 )
+from ...native import untrack
 from ...net.pool import Pool
 from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition
 from ...wire import prepare
@@ -41,6 +42,9 @@ prepare(ListOffsetsRequest)
 # partitions of the first response are fetched first, and when those have nothing more, the next Fetch parks at the
 # broker for fetch_max_wait_ms before other partitions can be asked for.
 AT_ONCE: Final = 1_000
+
+# After so many answers of a response, Python's garbage collector is told to ignore them.
+_UNTRACKED_AT_ONCE: Final = 250
 
 # The special timestamps that not every broker knows: the version of ListOffsets, the name, the release.
 _SPECIAL: Final = {
@@ -175,8 +179,13 @@ class OffsetLister:
                 self._metadata.disprove_leader(node_id)
             return Answer({}, dict.fromkeys(asked, error))
         answer = Answer({}, {})
+        for topic in response.topics:
+            untrack(topic.partitions)
         denied: set[TopicPartition] = set()
-        for tp, error_code, offset in read_offsets(response):
+        for done, (tp, error_code, offset) in enumerate(read_offsets(response), start=1):
+            if done % _UNTRACKED_AT_ONCE == 0:
+                untrack(answer.found)
+                untrack(answer.found.values())
             if not error_code:
                 answer.found[tp] = offset
             elif error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
@@ -188,6 +197,8 @@ class OffsetLister:
                     denied.add(tp)
         if denied:
             self._metadata.disprove_leader(node_id, denied)
+        untrack(answer.found)
+        untrack(answer.found.values())
         return answer
 
     def _request(self, asked: Asked, isolation_level: IsolationLevel) -> ListOffsetsRequest:
@@ -201,6 +212,8 @@ class OffsetLister:
                     timestamp=timestamp,
                 )
             )
+        for partitions in topics.values():
+            untrack(partitions)
         return ListOffsetsRequest(
             replica_id=-1,
             isolation_level=1 if isolation_level == "read_committed" else 0,

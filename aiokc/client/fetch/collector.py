@@ -11,7 +11,7 @@ from ...config import ClientConfig
 from ...core.counters import FetchCounters
 from ...core.fetch.batch_queue import Opened
 from ...core.fetch.buffer import FetchBuffer, Serving
-from ...core.fetch.frame_memory import Unread
+from ...core.fetch.frame_memory import Run, Unread
 from ...core.fetch.partition_buffer import PartitionBuffer
 from ...core.fetch.planner import Demand
 from ...core.subscription.position import PartitionPosition
@@ -123,12 +123,15 @@ class FetchCollector:
     def _decode(self, buffer: PartitionBuffer, count: int, enough: int, until: float) -> bool:
         """Decode up to ``count`` records of one partition; return False where the caller has to wait at its buffer."""
         time = asyncio.get_running_loop().time
-        while buffer.undecoded and len(buffer.ready) < count:
-            if len(buffer.ready) >= enough and self.buffer.is_crowded and buffer.needs_memory:
-                break  # The budget is exceeded: records to decode ahead are not worth another open batch.
-            if self.opens_slowly(buffer):
-                return False
-            buffer.decode(min(_SLICE_RECORDS, count - len(buffer.ready)))
+        ready = len(buffer.ready)
+        while ready < count and (first := buffer.first) is not None:
+            if not isinstance(first, Run):  # which needs no memory, and no opening
+                if ready >= enough and self.buffer.is_crowded and buffer.needs_memory:
+                    break  # The budget is exceeded: records to decode ahead are not worth another open batch.
+                if self.opens_slowly(buffer):
+                    return False
+            buffer.decode(min(_SLICE_RECORDS, count - ready))
+            ready = len(buffer.ready)
             if time() > until:
                 return False
         return True
@@ -242,7 +245,7 @@ class FetchCollector:
             if buffer.undecoded:
                 return
         self.buffer.served(buffer, position)
-        if buffer.at_error:
+        if buffer.error is not None and buffer.at_error:
             step.failed.append(buffer)
 
     def handed_out(self, step: HandOut) -> dict[TopicPartition, BatchEnd]:

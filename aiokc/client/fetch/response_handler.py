@@ -13,7 +13,7 @@ from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.partition_buffer import PartitionBuffer
 from ...core.fetch.planner import FetchPlan, FetchPlanner
-from ...core.fetch.response import DATA, Answer, Verdict
+from ...core.fetch.response import Answer, Verdict, fetched, is_plain
 from ...core.fetch.session import FetchTarget
 from ...core.subscription.position import FETCHING, PartitionPosition
 from ...core.subscription.state import Subscription
@@ -81,13 +81,19 @@ class FetchResponseHandler:
                 continue
             if moved and target.tp in moved:
                 self._subscription.touch(target.tp)
-            elif not self._apply(Answer(target, data), position, plan.node_id, heard_at):
+            elif not (
+                self._store(target, data, position, plan.node_id, heard_at)
+                if is_plain(data)
+                else self._apply(Answer(target, data), position, plan.node_id)
+            ):
                 later.append(target.tp)
             elif data.records:
-                if (buffer := self._buffer.of(target.tp)) is not None and buffer.is_arriving:
+                buffer = self._buffer.of(target.tp)
+                if buffer is not None and buffer.is_arriving:
                     await self._add_rest(target, buffer, time_slice)
+                    buffer = self._buffer.of(target.tp)
                 size += len(data.records)
-                goes_on = goes_on or self._goes_on(target.tp, position)
+                goes_on = goes_on or self._goes_on(buffer, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
         has_more = goes_on or 2 * size > plan.max_bytes
         if has_more or not plan.is_beside:  # which says nothing about all the others
@@ -120,10 +126,12 @@ class FetchResponseHandler:
             else:
                 self._buffer.add_more(buffer, position)
 
-    def _goes_on(self, tp: TopicPartition, position: PartitionPosition) -> bool:
+    def _goes_on(self, buffer: PartitionBuffer | None, position: PartitionPosition) -> bool:
         """Whether the log holds more of a partition than was fetched."""
         end = position.last_stable_offset if self._read_committed else position.high_watermark
-        return end is not None and self._buffer.frontier(tp, position)[0] < end
+        if end is None:
+            return False
+        return (buffer.end if buffer is not None and buffer.token == position.token else position.position) < end
 
     def _learn_leaders(
         self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse, node_id: int
@@ -150,12 +158,14 @@ class FetchResponseHandler:
             self._metadata.disprove_leader(node_id, denied)
         return moved
 
-    def _apply(self, answer: Answer, position: PartitionPosition, node_id: int, heard_at: float) -> bool:
-        """Do what the answer about one partition means; return False if it is to be fetched again after a pause."""
-        if answer.verdict is DATA or answer.verdict is Verdict.FAIL:
-            return self._store(answer, position, node_id, heard_at)
+    def _apply(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+        """Do what an answer other than DATA means; return False if it is to be fetched again after a pause."""
         tp = answer.target.tp
         match answer.verdict:
+            case Verdict.FAIL:
+                self._buffer.begin(fetched(answer.target, answer.data, node_id, answer.error(node_id)), position)
+                self._is_led_here(tp, answer.data, node_id)
+                return True
             case Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if position.read_replica == node_id:
                 # A follower may lag: only what the leader says about the log counts (KIP-392).
                 self._complain(str(tp), answer.error(node_id))
@@ -171,28 +181,36 @@ class FetchResponseHandler:
                     self._metadata.request_update()
         return False
 
-    def _store(self, answer: Answer, position: PartitionPosition, node_id: int, heard_at: float) -> bool:
-        """Store the records, or the error in their place, and follow the leader to a preferred replica (KIP-392).
+    def _store(
+        self, target: FetchTarget, data: PartitionData, position: PartitionPosition, node_id: int, heard_at: float
+    ) -> bool:
+        """Store the records that came, and what the broker said of the log.
+
+        Return False if the partition is to be fetched again after a pause.
+        """
+        is_done = data.preferred_read_replica == -1 or self._is_led_here(target.tp, data, node_id)
+        position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        position.heard_at, position.retry_at = heard_at, 0.0
+        if not data.records:
+            return is_done
+        self._counters.bytes += len(data.records)
+        self._buffer.begin(fetched(target, data, node_id), position)
+        return True
+
+    def _is_led_here(self, tp: TopicPartition, data: PartitionData, node_id: int) -> bool:
+        """Follow the leader to a preferred replica, if it names one (KIP-392).
 
         Return False if the metadata do not know that replica yet: the leader sends no records before.
         """
-        data, tp = answer.data, answer.target.tp
-        is_led_on, is_known = data.preferred_read_replica != -1 and data.preferred_read_replica != node_id, False
-        if is_led_on:
-            is_known = self._metadata.cluster.has_replica(tp, data.preferred_read_replica)
-        if is_known:
-            until = asyncio.get_running_loop().time() + self._config.metadata_max_age_ms / 1e3
-            logger.debug("%s is fetched from broker %d from now on", tp, data.preferred_read_replica)
-            self._subscription.read_from(tp, data.preferred_read_replica, until)
-        elif is_led_on:  # asked again at once, the leader would name the replica again, and send no records
-            self._metadata.request_update()
-        if answer.verdict is DATA:
-            position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
-            position.heard_at, position.retry_at = heard_at, 0.0
-            if not data.records:
-                return is_known or not is_led_on
-            self._counters.bytes += len(data.records)
-        self._buffer.begin(answer.fetched(node_id), position)
+        replica = data.preferred_read_replica
+        if replica in (-1, node_id):
+            return True
+        if not self._metadata.cluster.has_replica(tp, replica):
+            self._metadata.request_update()  # asked again at once, it would name the replica again, and send no records
+            return False
+        until = asyncio.get_running_loop().time() + self._config.metadata_max_age_ms / 1e3
+        logger.debug("%s is fetched from broker %d from now on", tp, replica)
+        self._subscription.read_from(tp, replica, until)
         return True
 
 

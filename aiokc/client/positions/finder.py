@@ -172,7 +172,8 @@ class PositionFinder:
                     self._leaderless.pop(tp, None)
                 tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: tokens[tp] for tp in part})
             if len(tokens) > sum(map(len, by_leader.values())):
-                without_leader = [tp for tp in tokens if self._metadata.cluster.leader(tp) is None]
+                led: set[TopicPartition] = set().union(*by_leader.values())
+                without_leader = [tp for tp in tokens if tp not in led]
                 self._metadata.request_missing()
                 self._complain_of_absent(without_leader, now)
                 subscription.retry_later(without_leader, now + leaderless.next())
@@ -194,13 +195,13 @@ class PositionFinder:
         if not self._leaderless or cluster is self._looked_at:
             return
         self._looked_at = cluster
-        waiting = list(self._leaderless.items())
+        waiting = list(self._leaderless)
         for begin in range(0, len(waiting), _SET_AT_ONCE):
             if begin:
                 await asyncio.sleep(0)
             led: list[TopicPartition] = []
-            for tp, token in waiting[begin : begin + _SET_AT_ONCE]:
-                if self._subscription.get(tp, token) is None:
+            for tp in waiting[begin : begin + _SET_AT_ONCE]:
+                if self._subscription.get(tp, self._leaderless[tp]) is None:
                     del self._leaderless[tp]  # a seek, or a new assignment
                 elif cluster.leader(tp) is not None:
                     del self._leaderless[tp]
@@ -240,8 +241,15 @@ class PositionFinder:
                 continue
             if says or position.lost:
                 self._log(tp, offset.offset, asked[tp])
-            topic_id, checked_epoch = cluster.topic_id(tp.topic), cluster.leader_epoch(tp)
-            subscription.seek(tp, offset.offset, offset.leader_epoch, topic_id=topic_id, checked_epoch=checked_epoch)
+            topic = cluster.topics.get(tp.topic)
+            info = None if topic is None else topic.partitions.get(tp.partition)
+            subscription.seek(
+                tp,
+                offset.offset,
+                offset.leader_epoch,
+                topic_id=None if topic is None else topic.topic_id,
+                checked_epoch=-1 if info is None or info.leader_epoch is None else info.leader_epoch,
+            )
         left = [tp for tp, token in tokens.items() if self._subscription.get(tp, token) is not None]
         if left:
             backoff = self._backoffs.setdefault(node_id, self._new_backoff())

@@ -125,14 +125,18 @@ def merge(
         errors.pop(name, None)
         known = _same_topic(before, answer)
         partitions: dict[int, PartitionInfo] = {}
+        merged: list[PartitionInfo] = []
         for item in answer.partitions:
             new = _partition(name, item)
             was = known.partitions.get(new.partition) if known is not None else None
-            partitions[item.partition_index] = new if was is None else _newest(was, new)
+            partitions[item.partition_index] = info = new if was is None else _newest(was, new)
+            merged.append(info)
             done += 1
             if done % every == 0:
+                untrack(merged)
+                merged.clear()
                 yield
-        untrack(partitions.values())
+        untrack(merged)
         topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
     for name, gone in old.topics.items():
         if name not in topics:

@@ -31,8 +31,8 @@ def split_arrived(records: memoryview, after: int, aborted: AbortedTransactions 
         for measure, kind in kinds:
             run = measure(records, after, transactional=aborted is None)
             if run is not None:
-                after, size = run.next_offset, run.size
-                yield Arrived(kind(records[:size], aborted), after, run.leader_epoch)
+                size, after, epoch = run
+                yield Arrived(kind(records[:size], aborted), after, epoch)
                 break
         else:
             first = next(split_batches(records), None)

@@ -68,14 +68,17 @@ class BatchQueue:
     def has_read(self, run: Run, at: int) -> None:
         """Note that the first run was decoded up to the batch at byte ``at``."""
         run.at = at
-        self._memory.reads(run)
+        if run.frame is not None:
+            self._memory.reads(run.frame)
         if at == len(run.view):
             self.pass_first()
 
     def pass_first(self) -> None:
         """Go on behind the first batch or run. The next batch has a reader already if it was open before a rewind."""
-        self._passed.append(self.unread.popleft())
-        self._find_reader()
+        unread = self.unread
+        self._passed.append(unread.popleft())
+        if unread or self.reader is not None:
+            self._find_reader()
 
     def _find_reader(self) -> None:
         first = self.unread[0] if self.unread else None
@@ -154,7 +157,7 @@ class BatchQueue:
             self.unread.appendleft(passed)
         for unread in self.unread:
             if isinstance(unread, Run):
-                unread.at, unread.inside, unread.spans = 0, NOT_BEGUN, []
+                unread.at, unread.inside, unread.spans = 0, NOT_BEGUN, ()
             elif isinstance(unread, PackedRun):
                 break
             elif unread.reader is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 from ...errors import KafkaError
@@ -29,7 +29,8 @@ class FetchBuffer:
 
     A buffer of an older token (its partition was revoked, sought or reset) is dropped by FetchPlanner.look, or once
     more of its partition arrives. ``take_touched`` tells the planner for which partitions the next offset to fetch, or
-    whether to fetch at all, may have changed.
+    whether to fetch at all, may have changed; ``take_emptied`` tells it for which nothing is buffered any more, and
+    nothing else has changed.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class FetchBuffer:
         self._memory = FrameMemory(buffers, budget=budget)
         self._open: dict[TopicPartition, None] = {}  # those with something decompressed or decoded
         self._touched: dict[TopicPartition, None] = {}
+        self._emptied: dict[TopicPartition, None] = {}
 
     @property
     def bytes(self) -> int:
@@ -71,11 +73,23 @@ class FetchBuffer:
         return self._memory.settle()
 
     def take_touched(self) -> list[TopicPartition]:
-        """Return the partitions whose buffers were filled, emptied or dropped since the last call."""
+        """Return the partitions whose buffers were filled or dropped since the last call, or emptied otherwise than by
+        ``take_emptied``.
+        """
         if not self._touched:
             return []
         touched, self._touched = self._touched, {}
         return list(touched)
+
+    def take_emptied(self) -> list[TopicPartition]:
+        """Return those of which all was handed out since the last call, and which are fetched from the same offset on.
+
+        Where partitions are many, most are emptied as often as they are filled: so the planner need not look again.
+        """
+        if not self._emptied:
+            return []
+        emptied, self._emptied = self._emptied, {}
+        return list(emptied)
 
     @property
     def has_touched(self) -> bool:
@@ -115,6 +129,8 @@ class FetchBuffer:
 
     def _has_added(self, buffer: PartitionBuffer, position: PartitionPosition) -> PartitionBuffer | None:
         self._touched[buffer.tp] = None
+        if buffer.undecoded:  # as nearly always
+            return buffer if buffer.is_arriving else None
         self._drop_if_done(buffer, position)
         return buffer if buffer.is_arriving else None
 
@@ -142,9 +158,12 @@ class FetchBuffer:
     def served(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
         """Put a partition that was served behind all others, unless a deserializer refused its next record."""
         if buffer.empty:
-            self._touched[buffer.tp] = None
-            if self._drop_if_done(buffer, position):
+            if buffer.next == position.position:
+                self._forget(buffer.tp)
+                is_same = buffer.end == position.position and buffer.epoch == position.leader_epoch
+                (self._emptied if is_same else self._touched)[buffer.tp] = None
                 return
+            self._touched[buffer.tp] = None
         if buffer.refused is None:
             self._partitions.move_to_end(buffer.tp)
         if buffer.is_open:
@@ -161,9 +180,13 @@ class FetchBuffer:
         """Drop an empty buffer that is at the position: partitions without records must cost nothing to serve."""
         is_done = buffer.next == position.position and buffer.empty
         if is_done:
-            self._partitions.pop(buffer.tp, None)
-            self._open.pop(buffer.tp, None)
+            self._forget(buffer.tp)
         return is_done
+
+    def _forget(self, tp: TopicPartition) -> None:
+        self._partitions.pop(tp, None)
+        if self._open:
+            self._open.pop(tp, None)
 
     def _drop(self, tp: TopicPartition) -> None:
         buffer = self._partitions.pop(tp, None)
@@ -202,7 +225,7 @@ class FetchBuffer:
             if position is None or not position.fetchable:
                 continue
             # ``next`` may be ahead of the position without a record: behind offsets that hold none.
-            if buffer.ready or not buffer.empty or buffer.next > position.position:
+            if not buffer.empty or buffer.next > position.position:
                 yield buffer, position
 
     def in_turn(self, subscription: Subscription) -> Serving | None:
@@ -219,10 +242,10 @@ class FetchBuffer:
         first += islice(self._partitions, _FIRST_FEW)
         if len(self._partitions) <= _FIRST_FEW:
             return iter(dict.fromkeys(first))
-        return self._and_others(list(dict.fromkeys(first)))
+        first = list(dict.fromkeys(first))
+        return chain(first, self._others(first))
 
-    def _and_others(self, first: list[TopicPartition]) -> Iterator[TopicPartition]:
-        yield from first
+    def _others(self, first: list[TopicPartition]) -> Iterator[TopicPartition]:
         seen = frozenset(first)
         yield from [tp for tp in self._partitions if tp not in seen]
 

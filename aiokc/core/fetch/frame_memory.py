@@ -55,7 +55,7 @@ class Run:
     at: int = 0
     inside: Inside = NOT_BEGUN
     is_checked: bool = False
-    spans: list[RecordSpan] = field(default_factory=list)
+    spans: tuple[RecordSpan, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +103,8 @@ class FrameMemory:
         self.unpacking = FrameBuffers(min(_MOST_SPARE, budget // 16))
         self._frames: dict[int, Frame] = {}
         self._came = 0
-        self._lent: list[tuple[Frame, list[RecordSpan]]] = []
+        self._lent: list[Frame] = []  # once for each time that something of it was taken
+        self._lent_spans: list[RecordSpan] = []
 
     @property
     def spare_bytes(self) -> int:
@@ -144,16 +145,15 @@ class FrameMemory:
     def cut(self, run: Run, size: int) -> Run:
         """Cut a run behind ``size`` bytes, where a batch ends; return the first part, as a run of its own."""
         first = Run(run.view[:size], run.aborted, at=min(run.at, size), is_checked=run.is_checked, spans=run.spans)
-        run.view, run.at, run.spans = run.view[size:], max(run.at - size, 0), []
+        run.view, run.at, run.spans = run.view[size:], max(run.at - size, 0), ()
         if run.frame is not None:
             run.frame.left -= size
             self._put(first, run.frame)
         return first
 
-    def reads(self, run: Run) -> None:
-        """Note that some of a run was read, so that its frame is not replaced by copies."""
-        if run.frame is not None:
-            run.frame.read_at = self._came
+    def reads(self, frame: Frame) -> None:
+        """Note that some of a frame was read, so that it is not replaced by copies."""
+        frame.read_at = self._came
 
     def trim(self, run: Run) -> None:
         """Cut off the part of a run that was read: it is not needed any more."""
@@ -174,8 +174,9 @@ class FrameMemory:
         """The records of the run's spans were taken, or dropped. Keep its frame for them until ``settle``."""
         if run.spans and run.frame is not None:
             run.frame.lent += 1
-            self._lent.append((run.frame, run.spans))
-            run.spans = []
+            self._lent.append(run.frame)
+            self._lent_spans += run.spans
+            run.spans = ()
 
     def settle(self) -> bool:
         """Let go of the frames of all that was taken; return whether there were any.
@@ -184,27 +185,25 @@ class FrameMemory:
         """
         if not self._lent:
             return False
-        lent, self._lent = self._lent, []
-        for frame, spans in lent:
-            detach_held(spans)
+        lent, spans, self._lent, self._lent_spans = self._lent, self._lent_spans, [], []
+        detach_held(spans)
+        for frame in lent:
             frame.lent -= 1
-            self._forget_if_done(frame)
+            if not frame.lent and not frame.unread:
+                self._forget(frame)
         return True
 
     def free(self, unread: Held) -> None:
         """Let go of the bytes of a batch that was opened, or of a batch or run that is done or dropped."""
-        if isinstance(unread, Run):
-            self.lend(unread)
         frame, size = unread.frame, len(unread.view)
+        if type(unread) is Run and unread.spans:
+            self.lend(unread)
         unread.view, unread.frame = _EMPTY, None
         if frame is None:
             return
         del frame.unread[unread]
         frame.left -= size
         frame.read_at = self._came
-        self._forget_if_done(frame)
-
-    def _forget_if_done(self, frame: Frame) -> None:
         if not frame.unread and not frame.lent:
             self._forget(frame)
 
@@ -231,6 +230,6 @@ class FrameMemory:
         self._forget(oldest)
         for unread in oldest.unread:
             if isinstance(unread, Run):
-                detach_held(unread.spans)
+                detach_held(list(unread.spans))
             unread.view = memoryview(bytes(unread.view))
             self._put(unread, self._begin(unread.view, self.buffers))

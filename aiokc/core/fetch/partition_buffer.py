@@ -87,7 +87,8 @@ class PartitionBuffer:
         self.typed: list[ConsumerRecord[Any, Any]] = []
         self.refused: DeserializationFailed | None = None
         self.error: KafkaError | None = None
-        self._senders: list[tuple[int, int]] = []  # (offset, broker): the broker that sent what begins at this offset
+        # (offset, broker): the broker that sent what begins at this offset
+        self._senders: tuple[tuple[int, int], ...] = ()
         self._limits = limits
         self._arriving: Iterator[Arrived] | None = None  # the batches of a response that are not appended yet
         self._kept = BatchQueue(memory or FrameMemory())
@@ -109,7 +110,7 @@ class PartitionBuffer:
 
         Ignores a response for another offset than ``end``, because it is stale.
         """
-        if fetched.offset != self.end or self.error is not None or self.is_arriving:
+        if fetched.offset != self.end or self.error is not None or self._arriving is not None:
             return
         if fetched.error is not None:
             self.error = fetched.error
@@ -127,10 +128,10 @@ class PartitionBuffer:
     def _add_run(self, records: memoryview, aborted: AbortedTransactions | None) -> bool:
         """Append all that arrived, if it is one run, as most of what comes is where partitions are many."""
         run = measure_run(records, self.end, transactional=aborted is None)
-        if run is None or run.size != len(records):
+        if run is None or run[0] != len(records):
             return False
         self._kept.add(Run(records, aborted))
-        self.end, self.epoch = run.next_offset, run.leader_epoch
+        _, self.end, self.epoch = run
         return True
 
     def _refuse_nothing(self, fetched: FetchedPartition) -> None:
@@ -176,6 +177,12 @@ class PartitionBuffer:
     def needs_memory(self) -> bool:
         """Whether a batch has to be opened, or batches to be unpacked, before the next record is decoded."""
         return isinstance(self._kept.first, PackedRun) or self.unopened() is not None
+
+    @property
+    def first(self) -> Held | None:
+        """The batch or run to decode next, as it is kept: a packed run as long as nothing of it was unpacked."""
+        unread = self._kept.unread
+        return unread[0] if unread else None
 
     @property
     def undecoded(self) -> bool:
@@ -234,8 +241,14 @@ class PartitionBuffer:
 
     def decode(self, count: int) -> None:
         """Decode up to ``count`` more records into ``ready``, from the run or batch that is next."""
-        first = self._unpacked_first()
-        if isinstance(first, PackedRun) or (isinstance(first, Run) and self._take_of_run(first, count)):
+        unread = self._kept.unread
+        first = unread[0] if unread else None
+        if isinstance(first, PackedRun):
+            first = self._unpacked_first()
+        if isinstance(first, Run):
+            if self._take_of_run(first, count):
+                return
+        elif isinstance(first, PackedRun):
             return
         try:
             reader = self._open_first()
@@ -250,8 +263,7 @@ class PartitionBuffer:
         It stays packed if its first batch is so large that a thread should open it: ``unopened`` returns that from then
         on, and the next attempt here opens it whatever its size.
         """
-        unread = self._kept.unread
-        first = unread[0] if unread else None
+        first = self.first
         if not isinstance(first, PackedRun):
             return first
         unpacked = self._kept.unpack(first, self._limits)
@@ -284,28 +296,19 @@ class PartitionBuffer:
 
     def _take_of_run(self, run: Run, count: int) -> bool:
         """Decode records from the run; return False if its next batch has to be read by itself."""
+        topic, partition = self.tp
+        check_crcs = self._limits.check_crcs and not run.is_checked
         taken, at, run.inside, after, epoch = take_run(
-            run.view,
-            run.at,
-            run.inside,
-            topic=self.tp.topic,
-            partition=self.tp.partition,
-            from_offset=self.next,
-            count=count,
-            check_crcs=self._limits.check_crcs and not run.is_checked,
+            run.view, run.at, run.inside, topic, partition, self.next, count, check_crcs
         )
-        has_moved = bool(taken) or at > run.at
+        has_moved = at > run.at or bool(taken)
         self.ready.add(taken)
         if not isinstance(taken, list):
-            run.spans.append(taken)
-        self._has_read(run, at, after, epoch)
-        return has_moved
-
-    def _has_read(self, run: Run, at: int, after: int, epoch: int | None) -> None:
-        """Note that a run was read up to the batch at byte ``at``, and up to offset ``after``."""
+            run.spans += (taken,)
         self._kept.has_read(run, at)
         if after > self.next:
-            self.next, self.next_epoch = after, epoch
+            self.next, self.next_epoch = after, epoch if epoch >= 0 else None
+        return has_moved
 
     def _read(self, reader: RecordReader, count: int) -> None:
         header = self._kept.header
@@ -353,7 +356,9 @@ class PartitionBuffer:
             check_crcs=self._limits.check_crcs and not run.is_checked,
         )
         has_moved, run.inside = count > 0 or at > run.at, NOT_BEGUN
-        self._has_read(run, at, end, epoch)
+        self._kept.has_read(run, at)
+        if end > self.next:
+            self.next, self.next_epoch = end, epoch
         return count, has_moved
 
     def _append(self, reader: RecordReader, builder: ColumnBuilder, rows: int, size: int, until: int) -> int:
@@ -381,7 +386,9 @@ class PartitionBuffer:
         """
         if count >= len(self.ready):
             taken, self.ready = self.ready, RecordSequence()
-            return taken, self.take_appended()
+            self._kept.forget_passed()
+            self.taken, self.taken_epoch = self.next, self.next_epoch
+            return taken, self.taken
         taken = self.ready.split(count)
         self.taken, self.taken_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         return taken, self.taken
@@ -408,11 +415,13 @@ class PartitionBuffer:
         self.next, self.next_epoch = self.taken, self.taken_epoch
 
     def _remember_sender(self, fetched: FetchedPartition) -> None:
-        if self._senders and self._senders[-1][1] == fetched.broker:
+        senders = self._senders
+        if senders and senders[-1][1] == fetched.broker:
             return
-        self._senders.append((fetched.offset, fetched.broker))
-        while len(self._senders) > 1 and self._senders[1][0] <= self.taken:
-            del self._senders[0]  # all that this broker has sent was handed out
+        senders = (*senders, (fetched.offset, fetched.broker))
+        while len(senders) > 1 and senders[1][0] <= self.taken:
+            senders = senders[1:]  # all that this broker has sent was handed out
+        self._senders = senders
 
     def _located(self, error: RecordError) -> RecordError:
         """Return the error with its partition, the offset from which nothing can be read, and the sending broker."""

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from ...config import ClientConfig
+from ...native import untrack
 from ...types import TopicInfo, TopicPartition
 from ...wire.messages.fetch import FetchRequest
 from ..cluster.snapshot import Cluster
@@ -142,6 +143,12 @@ class _Node:
         if not is_retry:  # which is in no hurry
             self.beside.change(tp)
 
+    def emptied(self, tp: TopicPartition) -> None:
+        """Nothing is buffered of ``tp`` any more, and it is fetched from the same offset on."""
+        target = self.ahead.pop(tp, None)
+        if target is not None:
+            self.unbuffered[tp] = target
+
     def take(self, tp: TopicPartition) -> None:
         if self.unbuffered.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
             self.session.change(tp)
@@ -186,6 +193,7 @@ class FetchPlanner:
         self._without_leader: dict[TopicPartition, None] = {}
         self._recreated: list[tuple[TopicPartition, int]] = []
         self._reading_ahead = True
+        self._found: list[FetchTarget] = []  # by ``look``
 
     # What happened
 
@@ -198,12 +206,19 @@ class FetchPlanner:
             for node_id in self._nodes.keys() - cluster.brokers.keys():
                 gone = self._nodes.pop(node_id)
                 self._pending.update(dict.fromkeys((*gone.unbuffered, *gone.ahead)))
+        for tp in self._buffer.take_emptied():
+            home = self._home.get(tp)
+            node = None if home is None else self._nodes.get(home)
+            if node is not None:
+                node.emptied(tp)
         self._pending.update(dict.fromkeys(self._subscription.take_touched()))
         self._pending.update(dict.fromkeys(self._buffer.take_touched()))
         pending = self._pending
         for tp in list(islice(pending, most)):
             del pending[tp]
             self._look_at(tp, now)
+        untrack(self._found)
+        self._found.clear()
         recreated, self._recreated = self._recreated, []
         return Looked(bool(pending) or self._subscription.has_touched or self._buffer.has_touched, recreated)
 
@@ -254,6 +269,7 @@ class FetchPlanner:
                 node = self._nodes[node_id] = _Node(FetchSession(wished=self._sessions))
             is_ahead, is_retry = buffer is not None and not buffer.empty, position is not None and position.retry_at > 0
             node.put(target, is_ahead=is_ahead, is_retry=is_retry)
+            self._found.append(target)
 
     def _leave(self, tp: TopicPartition, home: int) -> None:
         del self._home[tp]

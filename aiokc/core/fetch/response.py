@@ -6,7 +6,7 @@ from enum import Enum, auto
 from typing import Final
 
 from ...error_codes import ErrorCode, error_code
-from ...errors import BrokerError, broker_error
+from ...errors import BrokerError, KafkaError, broker_error
 from ...wire.messages.fetch import PartitionData
 from ..cluster.leader_hints import DENIALS
 from .fetched_partition import FetchedPartition
@@ -26,6 +26,8 @@ class Verdict(Enum):
 
 #: A name for code that runs for each partition (see core/subscription/position.py).
 DATA: Final = Verdict.DATA
+
+_NO_RECORDS: Final = memoryview(b"")
 
 # Errors that newer metadata cure: another leader, a newer epoch, a topic that is new, gone or recreated (KIP-516).
 _REFRESH = DENIALS | {ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.OFFSET_NOT_AVAILABLE}
@@ -53,26 +55,30 @@ class Answer:
     def __init__(self, target: FetchTarget, data: PartitionData) -> None:
         self.target = target
         self.data = data
-        if data.error_code:
-            self.verdict = verdict(data.error_code)
+        if is_plain(data):
+            self.verdict = DATA
         else:
-            self.verdict = DATA if data.diverging_epoch is None else Verdict.DIVERGING
-
-    def fetched(self, node_id: int) -> FetchedPartition:
-        """Return what to put into the buffer: the records, or the error in their place."""
-        target, data = self.target, self.data
-        aborted = None
-        if data.aborted_transactions:
-            aborted = [(item.producer_id, item.first_offset) for item in data.aborted_transactions]
-        records = data.records or memoryview(b"")
-        fetched = FetchedPartition(target.tp, target.token, target.offset, records, aborted, broker=node_id)
-        if self.verdict is Verdict.FAIL:
-            fetched.error = self.error(node_id)
-        return fetched
+            self.verdict = verdict(data.error_code) if data.error_code else Verdict.DIVERGING
 
     def error(self, node_id: int) -> BrokerError:
         where = f"fetching {self.target.tp} at offset {self.target.offset} from broker {node_id}"
         return broker_error(self.data.error_code, where, needs="READ")
+
+
+def is_plain(data: PartitionData) -> bool:
+    """Whether the verdict is DATA, as for nearly all partitions of nearly all responses: they need no Answer."""
+    return not data.error_code and data.diverging_epoch is None
+
+
+def fetched(
+    target: FetchTarget, data: PartitionData, node_id: int, error: KafkaError | None = None
+) -> FetchedPartition:
+    """Return what to put into the buffer: the records, or the error in their place."""
+    aborted = None
+    if data.aborted_transactions:
+        aborted = [(item.producer_id, item.first_offset) for item in data.aborted_transactions]
+    records = _NO_RECORDS if data.records is None else data.records
+    return FetchedPartition(target.tp, target.token, target.offset, records, aborted, error, node_id)
 
 
 def verdict(code: int) -> Verdict:

@@ -133,6 +133,7 @@ class FetchSession:
         self._by_id = True
         self._nameless = 0  # how many known partitions have no topic id
         self._names: dict[UUID, str] = {}
+        self._last_named: UUID | None = None  # in _names
         self._altered: dict[TopicPartition, None] = {}  # known partitions that may be wanted differently, or no more
         self._added: dict[TopicPartition, None] = {}  # partitions that may be wanted and are not known
         self._sessionless = not wished
@@ -204,7 +205,7 @@ class FetchSession:
                     self._learn(target)
 
     def _full(self, wanted: Wanted, also: Wanted) -> SessionRequest:
-        self.known, self._names, self._nameless = {}, {}, 0
+        self.known, self._names, self._nameless, self._last_named = {}, {}, 0, None
         self._altered, self._added = {}, {}
         self.marks.clear()
         for tp, target in chain(wanted.items(), also.items()):
@@ -223,10 +224,11 @@ class FetchSession:
         if known is not None:
             self._forget(known)
         self.known[target.tp] = target
-        if target.topic_id is None:
+        topic_id = target.topic_id
+        if topic_id is None:
             self._nameless += 1
-        else:
-            self._names[target.topic_id] = target.tp.topic
+        elif topic_id is not self._last_named:  # the hash of a UUID is a call of Python, and most targets share one
+            self._names[topic_id], self._last_named = target.tp.topic, topic_id
 
     def _forget(self, known: FetchTarget) -> None:
         self.known.pop(known.tp, None)
@@ -307,4 +309,5 @@ class FetchSession:
                 answers.append((target, data))
                 if data.error_code == 0:
                     self.marks[target.tp] = data.high_watermark, data.last_stable_offset, data.log_start_offset
+        untrack(answers)
         return answers

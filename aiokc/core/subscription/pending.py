@@ -64,13 +64,16 @@ class PendingPositions:
         """Leave these alone until ``at``, whatever they wait for."""
         partitions = tuple(partitions)
         aside = self._aside
+        wait = INITIALIZING, at  # one object for all that wait for the same, not one for each
         for tp in partitions:
             place = self._places.get(tp)
-            if place is aside:
-                aside[tp] = aside[tp][0], at
-            elif place is not None:
-                aside[tp] = place.pop(tp), at
-                self._places[tp] = aside
+            if place is None:
+                continue
+            state = aside[tp][0] if place is aside else place.pop(tp)
+            if state is not wait[0]:
+                wait = state, at
+            aside[tp] = wait
+            self._places[tp] = aside
         self.alarm(at, partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from uuid import UUID
 
 from ...errors import UsageError
-from ...native import untrack
 from ...types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from ..cluster.topic_pattern import TopicPattern
 from .change_count import ChangeCount
@@ -206,10 +205,10 @@ class Subscription:
         self._held &= wanted.keys()
         old, self._assigned = self._assigned, {}
         added = [tp for tp in wanted if tp not in old] if old else wanted
+        new = PartitionPosition.new(added, self._tokens, topic_ids)
         for tp in wanted:
             kept = old.pop(tp, None)
-            self._assigned[tp] = kept or PartitionPosition(next(self._tokens), topic_ids.get(tp))
-        untrack(self._assigned.values())
+            self._assigned[tp] = kept or new[tp]
         self._waiting.begin(added)
         self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
         for tp in old:

@@ -26,7 +26,7 @@ def measure_packed(records: memoryview, after: int, *, transactional: bool) -> R
     if not NATIVE:
         return None
     count, size, next_offset, epoch = extension.measure_packed(records, after, transactional, _LARGEST)
-    return RunEnd(size, next_offset, epoch_of(epoch)) if count else None
+    return (size, next_offset, epoch_of(epoch)) if count else None
 
 
 class Room(NamedTuple):

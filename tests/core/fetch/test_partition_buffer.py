@@ -246,7 +246,7 @@ def test_brokers_of_what_was_taken_are_forgotten() -> None:
             buffer.decode(10)
         buffer.take(10)
 
-    assert buffer._senders == [(14, 2)]
+    assert buffer._senders == ((14, 2),)
 
 
 def three_batches() -> list[tuple[int, int]]:

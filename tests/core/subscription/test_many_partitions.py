@@ -1,0 +1,60 @@
+"""Thousands of partitions: what there is one of for each must not add up to passes of the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+
+import pytest
+
+from aiokc.core.subscription import position
+from aiokc.core.subscription.pending import PendingPositions
+from aiokc.core.subscription.position import AWAIT_RESET, INITIALIZING, PositionState
+from aiokc.core.subscription.state import Subscription
+from aiokc.native import untrack
+from aiokc.types import TopicPartition
+
+from ...suite.untracking import UNTRACKS
+
+MANY = [TopicPartition("t", number) for number in range(600)]
+A, B, C, D = MANY[:4]
+
+
+def test_positions_are_untracked_as_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the last one would be too late: the collector makes a pass after 700 of them."""
+    counts: list[int] = []
+
+    def counted(positions: Iterable[object]) -> None:
+        positions = list(positions)
+        counts.append(len(positions))
+        untrack(positions)
+
+    monkeypatch.setattr(position, "untrack", counted)
+    subscription = Subscription()
+    subscription.assign(MANY)
+    assert counts == [250, 250, 100]
+    assert {gc.is_tracked(one) for one in subscription.assigned.values()} == {not UNTRACKS}
+    kept = subscription[A]
+    subscription.assign([C, A, TopicPartition("u", 0)])
+    assert counts[3:] == [1]
+    assert subscription[A] is kept
+    assert list(subscription.assigned) == [C, A, TopicPartition("u", 0)]
+
+
+def test_those_that_wait_together_share_one_object_and_keep_what_they_wait_for() -> None:
+    pending = PendingPositions()
+    pending.begin([A, B, C])
+    pending.put(B, AWAIT_RESET)
+    pending.put(D, PositionState.AWAIT_VALIDATION)
+    pending.until(1.0, [A])
+    pending.until(2.0, [A, B, C, D, TopicPartition("t", 999)])
+    assert list(pending.of(INITIALIZING)) == list(pending.of(AWAIT_RESET)) == []
+    assert pending._aside[A] is not pending._aside[B]
+    assert list(pending.due(1.5)) == [A]
+    assert list(pending.of(INITIALIZING)) == [], "it waits until 2.0 since"
+    assert len(list(pending.due(2.0))) == 5
+    assert list(pending.of(INITIALIZING)) == [A, C]
+    assert list(pending.of(AWAIT_RESET)) == [B]
+    assert list(pending.of(PositionState.AWAIT_VALIDATION)) == [D]
+    pending.until(3.0, [A, C])
+    assert pending._aside[A] is pending._aside[C]
