@@ -19,6 +19,8 @@ from typing import Final
 
 import pytest
 
+from .seen_by_linux import descriptors, reader_threads, resident
+
 _native = pytest.importorskip(
     "aiokc._native.extension", reason="aiokc._native.extension is not built: install a C compiler, then make setup"
 )
@@ -206,15 +208,15 @@ def test_many_connections_at_once(thread: _native.ReaderThread) -> None:
 
 def test_there_is_a_limit_to_what_is_read_at_once_and_a_descriptor_for_each(thread: _native.ReaderThread) -> None:
     with connected() as (ours, _):
-        before = open_descriptors()
+        before = len(descriptors())
         numbers = [thread.read(ours.fileno(), bytearray(1)) for _ in range(MOST_READS)]
-        assert open_descriptors() == before + MOST_READS
+        assert len(descriptors()) == before + MOST_READS
         with pytest.raises(BlockingIOError):
             thread.read(ours.fileno(), bytearray(1))
         thread.cancel(numbers[7])
         thread.read(ours.fileno(), bytearray(1))
         thread.close()
-        until(lambda: open_descriptors() == before - PIPES)
+        until(lambda: len(descriptors()) == before - PIPES)
 
 
 def test_closing_ends_everything_in_the_middle_of_it() -> None:
@@ -237,7 +239,7 @@ def test_closing_ends_everything_in_the_middle_of_it() -> None:
 
 def test_one_that_is_forgotten_ends_with_its_reads() -> None:
     with connected() as (ours, theirs):
-        before, threads = open_descriptors(), len(reader_threads())
+        before, threads = len(descriptors()), len(reader_threads())
         thread = _native.ReaderThread()
         buffer = bytearray(MIB)
         thread.read(ours.fileno(), buffer)
@@ -246,7 +248,7 @@ def test_one_that_is_forgotten_ends_with_its_reads() -> None:
         del thread
         buffer.append(0)
         until(lambda: len(reader_threads()) == threads)
-        until(lambda: open_descriptors() == before)
+        until(lambda: len(descriptors()) == before)
 
 
 def test_signals_are_not_for_this_thread() -> None:
@@ -302,14 +304,14 @@ def as_child(run: Callable[[], None]) -> None:
 
 
 def in_child(thread: _native.ReaderThread, ours: socket.socket, number: int) -> None:
-    before = open_descriptors()
+    before = len(descriptors())
     assert thread.ended() is None
     with pytest.raises(OSError, match="Bad file descriptor"):
         thread.read(ours.fileno(), bytearray(1))
     thread.cancel(number)
-    assert open_descriptors() == before - 1
+    assert len(descriptors()) == before - 1
     thread.close()
-    assert open_descriptors() == before - 1 - PIPES
+    assert len(descriptors()) == before - 1 - PIPES
     assert reader_threads() == []
 
 
@@ -332,19 +334,6 @@ def test_bytes_stay_where_more_is_reserved() -> None:
     buffer = bytearray(b"first")
     _native.reserve(buffer, 100_000)
     assert (buffer[:5], len(buffer)) == (b"first", 100_000)
-
-
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-def reader_threads() -> list[str]:
-    tasks = Path("/proc/self/task")
-    return [task.name for task in tasks.iterdir() if (task / "comm").read_text().strip() == "aiokc reader"]
-
-
-def resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def until(is_so: Callable[[], bool]) -> None:
