@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from ..native import extension
 
@@ -39,12 +39,14 @@ class ReaderThread:
         loop = asyncio.get_running_loop()
         if not _has_thread or not _is_known(loop) or not _is_plain(transport):
             return None
-        self = _threads.get(loop)
+        known = _threads.get(loop)
+        self = None if known is None else known()
         if self is None:
             try:
-                self = _threads[loop] = cls(loop)
+                self = cls(loop)
             except OSError:
                 return None
+            _threads[loop] = ref(self)
         self._joined += 1
         return self
 
@@ -83,7 +85,8 @@ class ReaderThread:
 
 
 _has_thread: Final = hasattr(extension, "ReaderThread")
-_threads: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, ReaderThread]] = WeakKeyDictionary()
+# Both are weak: a loop that is closed, and forgotten, with connections open has them collected with its thread.
+_threads: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, ref[ReaderThread]]] = WeakKeyDictionary()
 
 
 def _is_known(loop: asyncio.AbstractEventLoop) -> bool:
