@@ -16,7 +16,7 @@ from aiokc.net import reader_thread
 from aiokc.net.connection import Connection
 from aiokc.net.reader_thread import ReaderThread
 
-from ..._native.seen_by_linux import descriptors, reader_threads, resident
+from ..._native.reading.seen_by_linux import descriptors, reader_threads, resident
 from ..scripted import Peer, Script, ask_over, connected, frame_of, metadata, serving, ticks
 
 pytestmark = [

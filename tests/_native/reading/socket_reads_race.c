@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../aiokc/_native/socket_reads.h"
+#include "../../../aiokc/_native/socket_reads.h"
 
 #define SOCKETS 16
 
@@ -82,7 +82,7 @@ static void check(Peer *peer) {
 }
 
 static void send_some(Peer *peer) {
-    unsigned char piece[65536];
+    unsigned char piece[32768];
     size_t size = 1 + drawn(sizeof piece);
     if (size > peer->size - peer->sent)
         size = peer->size - peer->sent;
@@ -157,7 +157,7 @@ static void run(int steps) {
 int main(int count, char **arguments) {
     int rounds = count > 1 ? atoi(arguments[1]) : 100;
     for (int round = 0; round < rounds; round++)
-        run(2000);
+        run(1000);
     printf("complete %lu, cut off %lu, cancelled %lu, dropped %lu\n", complete, cut, cancelled, dropped);
     return 0;
 }
