@@ -222,7 +222,13 @@ static PyType_Spec thread_spec = {
 static PyObject *reserve(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *buffer;
     Py_ssize_t length;
-    if (!PyArg_ParseTuple(args, "Yn:reserve", &buffer, &length) || PyByteArray_Resize(buffer, length) < 0)
+    if (!PyArg_ParseTuple(args, "Yn:reserve", &buffer, &length))
+        return NULL;
+    if (length < PyByteArray_GET_SIZE(buffer)) {
+        PyErr_SetString(PyExc_ValueError, "a buffer does not become shorter");
+        return NULL;
+    }
+    if (PyByteArray_Resize(buffer, length) < 0)
         return NULL;
     Py_RETURN_NONE;
 }

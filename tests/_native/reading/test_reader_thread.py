@@ -329,7 +329,9 @@ def test_what_is_reserved_costs_no_memory_until_bytes_come() -> None:
         _native.reserve(buffer, 513 * MIB)
     del view
     with pytest.raises(MemoryError):
-        _native.reserve(buffer, sys.maxsize - 1)
+        _native.reserve(buffer, sys.maxsize)
+    with pytest.raises(ValueError, match="shorter"):
+        _native.reserve(buffer, -1)
     with pytest.raises(TypeError):
         _native.reserve(b"", 1)
 
