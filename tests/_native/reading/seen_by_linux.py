@@ -18,6 +18,11 @@ def _name_of(task: Path) -> str:
         return ""  # it ends just now
 
 
+def is_asleep(number: str) -> bool:
+    """Whether a thread waits for something."""
+    return Path(f"/proc/self/task/{number}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def descriptors() -> list[str]:
     """What is open: a path, or such as ``socket:[12345]`` and ``pipe:[12345]``."""
     found = []

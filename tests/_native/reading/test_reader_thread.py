@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from .seen_by_linux import descriptors, reader_threads, resident
+from .seen_by_linux import descriptors, is_asleep, reader_threads, resident
 
 if TYPE_CHECKING:
     from aiokc._native.extension import ReaderThread
@@ -173,6 +173,7 @@ def test_the_peer_learns_of_a_close_at_once_though_the_thread_waits_for_bytes(th
     """The thread's poll() keeps the socket open as long as it looks at it."""
     with connected() as (ours, theirs):
         number = thread.read(ours.fileno(), bytearray(5))
+        until(lambda: [is_asleep(number) for number in reader_threads()] == [True])
         thread.cancel(number)
         ours.close()
         assert theirs.recv(1) == b""
@@ -210,6 +211,7 @@ def test_many_connections_at_once(thread: ReaderThread) -> None:
 
 
 def test_there_is_a_limit_to_what_is_read_at_once_and_a_descriptor_for_each(thread: ReaderThread) -> None:
+    until(lambda: not reader_threads())  # those of other tests have ended
     with connected() as (ours, _):
         before = len(descriptors())
         numbers = [thread.read(ours.fileno(), bytearray(1)) for _ in range(MOST_READS)]
