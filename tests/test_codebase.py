@@ -26,7 +26,7 @@ OF_NO_PACKAGE = {
     *("client/group/consumer/answers", "client/group/consumer/on_both_brokers", "client/group/mixed_groups"),
     *("net/connection", "net/pool", "net/tls/peers"),
     *("security/actors", "security/refused", "security/secrets"),
-    *("records/columns", "records/compression", "records/old_formats", "_native/encoding"),
+    *("records/columns", "records/compression", "records/old_formats", "_native/encoding", "_native/reading"),
     *("spark/crashes", "spark/installation", "spark/queries", "spark/tasks"),
 }
 # Names that tell nothing about the one idea of a file.

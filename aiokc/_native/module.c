@@ -8,7 +8,7 @@
  * lz4_frame.c and zstd_frame.c read their payloads, with the libraries that codec_libraries.c has found. encode.h writes
  * the bytes of a record, record_appender.c fills a batch with records, append_records.c many batches; topic_appender.c
  * appends single records to the batches of a topic, and column_records.c those of an Arrow batch. async_steps.c makes
- * the steps of `async for`.
+ * the steps of `async for`. socket_reads.c reads from sockets in a thread, which reader_thread.c is the object of.
  */
 
 #include "batch_columns.h"
@@ -82,7 +82,9 @@ static int module_exec(PyObject *module) {
     if (add_column_records(module, state) < 0 || add_codec_libraries(module, state) < 0 ||
         add_unpack_run(module, state) < 0)
         return -1;
-    return PyModule_AddFunctions(module, functions) < 0 ? -1 : add_steps(module, state);
+    if (PyModule_AddFunctions(module, functions) < 0 || add_steps(module, state) < 0)
+        return -1;
+    return add_reader_thread(module);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {

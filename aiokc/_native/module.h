@@ -161,6 +161,9 @@ int add_topic_appender(PyObject *module, State *state);
 /* Add the types of async_steps.c. */
 int add_steps(PyObject *module, State *state);
 
+/* Add the type of reader_thread.c, and its function. */
+int add_reader_thread(PyObject *module);
+
 /* Set CorruptRecord for the cursor's problem in this reader's batch. */
 void raise_corrupt(const Reader *reader, const Cursor *cursor);
 

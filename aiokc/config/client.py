@@ -25,6 +25,7 @@ class ClientOptions(ClusterOptions, total=False):
     fetch_buffer_bytes: int
     max_decompressed_batch_bytes: int
     check_crcs: bool
+    reader_thread: bool
 
 
 @hides_secrets
@@ -37,6 +38,9 @@ class ClientConfig(ClusterConfig):
     default_api_timeout_ms how long one call of the public API may take, retries included
     fetch_buffer_bytes     the most memory that fetched records may occupy, frames in flight included
     max_decompressed_batch_bytes   the most bytes that one record batch may decompress to
+    reader_thread          whether the rest of long responses (128 KiB or more) is received by a thread of the C
+                           extension, one for each event loop: in plaintext, on asyncio's selector loop and on uvloop.
+                           Everywhere else the event loop receives it, as with False
     """
 
     default_api_timeout_ms: int = 60_000
@@ -48,6 +52,7 @@ class ClientConfig(ClusterConfig):
     fetch_buffer_bytes: int = 67_108_864
     max_decompressed_batch_bytes: int = 134_217_728
     check_crcs: bool = True
+    reader_thread: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,3 +79,7 @@ class ClientConfig(ClusterConfig):
     @property
     def received_bytes(self) -> int:
         return self.fetch_buffer_bytes
+
+    @property
+    def has_reader_thread(self) -> bool:
+        return self.reader_thread

@@ -107,3 +107,8 @@ class ClusterConfig(SecurityConfig):
     def received_bytes(self) -> int:
         """The most memory that responses may occupy until the application has taken what is in them."""
         return 0
+
+    @property
+    def has_reader_thread(self) -> bool:
+        """Whether the rest of long responses is received by a thread: not, unless the client reads."""
+        return False

@@ -23,7 +23,6 @@ from .login.endings import SessionEnded, failure_of, is_refusal, why_it_ended, w
 from .login.reauthentication import SaslSession, Start, no_owner
 from .options import SOFTWARE, ConnectionOptions, Route
 from .reply import Reply, Waiter, Written, body_of, decoded, decoded_at_once
-from .transport import FrameTransport
 from .user_errors import cancellation_is_ours
 
 R = TypeVar("R", bound=Response)
@@ -55,7 +54,7 @@ class Connection:
         self.last_used = self._loop.time()
         self._on_closed = on_closed
         self._pipeline: InFlightRequests[Waiter] = InFlightRequests(name, options.client_id)
-        self._transport = FrameTransport(options.max_response_bytes, self._receive, self._lost, options.buffers)
+        self._transport = options.transport(self._receive, self._lost)
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._alarm: asyncio.Handle | None = None  # uvloop: a plain Handle, no TimerHandle, for a time that is due
         self._alarm_at = inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from .addresses import Address
 from .credentials.credentials import Credentials
 from .own_thread import OwnThread
 from .tls.contexts import TlsContexts
+from .transport import FrameTransport
 
 
 def _software_version() -> str:
@@ -33,7 +35,7 @@ class ConnectionOptions:
 
     ``tls`` is None for plaintext. ``credentials`` is None without SASL, and comes with the ``thread`` for what must not
     hold the event loop, the ``random`` that spreads re-authentications, and ``logins``, the clock of all logins. Long
-    frames are received into ``buffers``.
+    frames are received into ``buffers``, by the loop's reader thread if there is to be one (``reader_thread``).
     """
 
     client_id: str
@@ -45,6 +47,15 @@ class ConnectionOptions:
     random: Chance | None = None
     logins: LoginPolicy | None = None
     buffers: FrameBuffers | None = None
+    reader_thread: bool = False
+
+    def transport(
+        self, on_frame: Callable[[memoryview], None], on_lost: Callable[[Exception | None], None]
+    ) -> FrameTransport:
+        """Return the protocol of one connection."""
+        return FrameTransport(
+            self.max_response_bytes, on_frame, on_lost, self.buffers, reader_thread=self.reader_thread
+        )
 
 
 class Route(NamedTuple):

@@ -72,6 +72,7 @@ class Pool:
             random=random,
             logins=self.logins,
             buffers=self.buffers,
+            reader_thread=config.has_reader_thread,
         )
         for weakness in config.security_warnings:
             logger.warning("%s", weakness)

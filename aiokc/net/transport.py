@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from ..errors import KafkaError
 from ..wire import FrameAssembler, FrameBuffers, Parts
+from .reader_thread import ReaderThread
 
 # Above this many unsent bytes, requests wait: a broker that does not read must not fill the memory.
 _WRITE_BUFFER_BYTES = 256 * 1024
@@ -20,6 +21,9 @@ _WRITE_BUFFER_BYTES = 256 * 1024
 # All at once, the transport would copy it (some of Python's releases twice), and the socket would take in megabytes.
 _AT_ONCE_BYTES: Final = 256 * 1024
 _SLICE_BYTES: Final = 128 * 1024
+
+# If so much is missing of a long frame, the reader thread receives it. To hand over less costs more than to receive it.
+_FOR_THREAD_BYTES: Final = 128 * 1024
 
 
 class FrameTransport(asyncio.BufferedProtocol):
@@ -35,7 +39,10 @@ class FrameTransport(asyncio.BufferedProtocol):
         on_frame: Callable[[memoryview], None],
         on_lost: Callable[[Exception | None], None],
         buffers: FrameBuffers | None = None,
+        *,
+        reader_thread: bool = False,
     ) -> None:
+        """``reader_thread``: the rest of long frames is received by the loop's reader thread, where it can have one."""
         self._assembler = FrameAssembler(max_frame_bytes, buffers)
         self._on_frame = on_frame
         self._on_lost = on_lost
@@ -48,6 +55,9 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._unsent: deque[memoryview] = deque()  # slices of frames that were not handed to it yet
         self._closed = asyncio.Event()
         self._ended = False
+        self._wants_thread = reader_thread
+        self._thread: ReaderThread | None = None
+        self._reading: int | None = None  # the number of what the thread reads for this connection
 
     # Called by the event loop
 
@@ -57,6 +67,9 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         if self._ended:  # given up while the loop was still connecting
             self._transport.abort()
+        elif self._wants_thread:
+            self._thread = ReaderThread.join(transport)
+            self._assembler.reserves = self._thread is not None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._assembler.writable()
@@ -64,11 +77,9 @@ class FrameTransport(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._ended:
             return
-        try:
-            for frame in self._assembler.filled(nbytes):
-                self._on_frame(frame)
-        except KafkaError as error:
-            self._end(error)
+        self._received(nbytes)
+        if self._thread is not None and not self._ended:
+            self._read_rest(self._thread)
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -81,6 +92,37 @@ class FrameTransport(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed.set()
         self._end(exc)
+        if self._thread is not None:
+            self._thread.leave()
+            self._thread = None
+
+    # Receiving
+
+    def _received(self, count: int) -> None:
+        try:
+            for frame in self._assembler.filled(count):
+                self._on_frame(frame)
+        except KafkaError as error:
+            self._end(error)
+
+    def _read_rest(self, thread: ReaderThread) -> None:
+        """Have the thread receive the rest of a long frame, if there is one. Meanwhile the loop leaves the socket."""
+        rest = self._assembler.rest(_FOR_THREAD_BYTES)
+        if rest is None or self._transport is None:
+            return
+        try:
+            self._reading = thread.read(self._transport.get_extra_info("socket").fileno(), rest, self._rest_received)
+        except OSError:
+            return  # no descriptor or no thread to spare: the loop receives it
+        self._transport.pause_reading()
+
+    def _rest_received(self, count: int, error: OSError | None) -> None:
+        self._reading = None
+        if error is not None:
+            return self._end(error)
+        self._received(count)
+        if self._transport is not None and not self._ended:
+            self._transport.resume_reading()  # and the loop finds out that the peer has closed, if it has
 
     # Called by the connection
 
@@ -156,6 +198,9 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._is_paused = False
         self._unsent.clear()
         self._may_write(True)
+        if self._thread is not None and self._reading is not None:
+            self._thread.cancel(self._reading)
+            self._reading = None
         if self._transport is not None:
             self._transport.abort()
         self._on_lost(error)
@@ -165,6 +210,8 @@ class FrameTransport(asyncio.BufferedProtocol):
 
         Nothing but its file descriptor is touched: the event loop may share its selector with the parent process.
         """
+        if self._thread is not None:
+            self._thread.cut_off()
         own = None if self._transport is None or self._ended else self._transport.get_extra_info("socket")
         if own is None or own.fileno() < 0:
             return

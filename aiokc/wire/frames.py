@@ -8,6 +8,7 @@ from struct import Struct as Format
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import MalformedResponse
+from ..native import extension
 from .compile_write import write_message
 from .frame_buffers import FrameBuffers
 from .frame_parts import FrameParts, Parts
@@ -36,6 +37,9 @@ class FrameAssembler:
     Receive into ``writable()``, then call ``filled(n)`` with the number of bytes: it yields the complete frames,
     without their length. A long frame is received straight into a buffer of its own, a spare one of ``buffers`` if
     possible. After MalformedResponse the start of the next frame is unknown: the assembler must not be used any more.
+
+    ``reserves``: a long frame gets memory for all of its length at once, which costs none before there are bytes in it,
+    so that somebody else may receive into ``rest()``. It takes the extension.
     """
 
     def __init__(self, max_frame_bytes: int, buffers: FrameBuffers | None = None) -> None:
@@ -47,6 +51,7 @@ class FrameAssembler:
         self._own_length = 0
         self._own_held = 0
         self._has_answered = False
+        self.reserves = False
 
     def writable(self) -> memoryview:
         """Return the room for the next bytes; it is never empty."""
@@ -67,10 +72,35 @@ class FrameAssembler:
         frame, self._own, self._held = self._own, None, 0
         return iter((memoryview(frame)[: self._own_length],))
 
+    def rest(self, least: int) -> memoryview | None:
+        """Return the room for all that is missing of a long frame, if it is reserved and ``least`` bytes or more.
+
+        As with ``writable``, call ``filled(n)`` with the number of bytes that were received into it.
+        """
+        if self._own is None or self._own_length - self._own_held < least or len(self._own) < self._own_length:
+            return None
+        return memoryview(self._own)[self._own_held : self._own_length]
+
     @property
     def is_inside_frame(self) -> bool:
         """Whether a part of a frame has been received, and its rest is missing."""
         return self._own is not None or self._held > 0
+
+    def _begun(self, length: int) -> bytearray:
+        """Return the buffer of a long frame that begins, with room for the bytes of it that are there."""
+        if self.reserves:
+            buffer = self._buffers.take(length, at_least=length)
+            try:
+                if not buffer:
+                    extension.reserve(buffer, length)
+            except MemoryError:
+                pass  # it may be a claim only: the frame gets memory as its bytes arrive
+            else:
+                return buffer
+        buffer = self._buffers.take(length)
+        if not buffer:
+            self._grow(buffer)
+        return buffer
 
     def _grow(self, buffer: bytearray) -> None:
         """Make room for more of the long frame, in place: realloc moves pages, not bytes.
@@ -94,9 +124,8 @@ class FrameAssembler:
                 start = stop
                 self._has_answered = True
             elif length + _LENGTH.size > _SHARED_BYTES:
-                self._own, self._own_length = self._buffers.take(length), length
-                if not self._own:
-                    self._grow(self._own)
+                self._own_length = length
+                self._own = self._begun(length)
                 self._own_held = held - start - _LENGTH.size
                 self._own[: self._own_held] = view[start + _LENGTH.size : held]
                 start = held

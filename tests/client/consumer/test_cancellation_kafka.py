@@ -82,9 +82,10 @@ class Reader:
 
 @pytest.mark.any_loop
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("reader_thread", [False, True])
 @pytest.mark.parametrize("cancellations", [1_500, pytest.param(100_000, marks=pytest.mark.long)])
 async def test_no_cancelled_call_loses_repeats_or_commits_a_record(
-    kafka: LocalKafka, topic_name: str, cancellations: int
+    kafka: LocalKafka, topic_name: str, cancellations: int, reader_thread: bool
 ) -> None:
     kafka.create_topic(topic_name, PARTITIONS)
     for codec in ("none", "lz4", "gzip"):
@@ -99,7 +100,8 @@ async def test_no_cancelled_call_loses_repeats_or_commits_a_record(
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         fetch_max_wait_ms=50,
-        max_partition_fetch_bytes=8_192,
+        max_partition_fetch_bytes=131_072 if reader_thread else 8_192,
+        reader_thread=reader_thread,
     ) as consumer:
         partitions = [TopicPartition(topic_name, number) for number in range(PARTITIONS)]
         consumer.assign(partitions)
