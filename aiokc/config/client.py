@@ -52,7 +52,7 @@ class ClientConfig(ClusterConfig):
     fetch_buffer_bytes: int = 67_108_864
     max_decompressed_batch_bytes: int = 134_217_728
     check_crcs: bool = True
-    reader_thread: bool = False
+    reader_thread: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,12 +21,9 @@ class FrameBuffers:
         self._most_spare = most_spare
         self._spare: list[bytearray] = []
 
-    def take(self, length: int, *, at_least: int = 0) -> bytearray:
-        """Return a buffer for a frame: a spare one of about its length, or an empty one. No view of it exists.
-
-        A spare one has ``at_least`` so many bytes.
-        """
-        fitting = [buffer for buffer in self._spare if at_least <= len(buffer) <= _LARGER * length]
+    def take(self, length: int) -> bytearray:
+        """Return a buffer for a frame: a spare one of about its length, or an empty one. No view of it exists."""
+        fitting = [buffer for buffer in self._spare if len(buffer) <= _LARGER * length]
         for buffer in sorted(fitting, key=lambda buffer: abs(len(buffer) - length)):
             self._forget(buffer)
             if _is_free(buffer):

@@ -88,16 +88,12 @@ class FrameAssembler:
 
     def _begun(self, length: int) -> bytearray:
         """Return the buffer of a long frame that begins, with room for the bytes of it that are there."""
-        if self.reserves:
-            buffer = self._buffers.take(length, at_least=length)
+        buffer = self._buffers.take(length)
+        if self.reserves and len(buffer) < length:
             try:
-                if not buffer:
-                    extension.reserve(buffer, length)
+                extension.reserve(buffer, length)  # a spare one grows in place: realloc moves pages, not bytes
             except MemoryError:
                 pass  # it may be a claim only: the frame gets memory as its bytes arrive
-            else:
-                return buffer
-        buffer = self._buffers.take(length)
         if not buffer:
             self._grow(buffer)
         return buffer
