@@ -259,10 +259,10 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
         "contents, lost, duplicate", (PartitionQueue, "dropped", _give_back_the_sequence), first=36
     ),
     "bump under in-flight": _bug(
-        "duplicate, reordered, lost, ghost", (PartitionQueue, "resolve", _bump_under_in_flight), first=8
+        "duplicate, reordered, lost, ghost", (PartitionQueue, "resolve", _bump_under_in_flight), first=20
     ),
     "no probing": _bug("reordered", (PartitionQueue, "number", _number_without_probing), first=137),
-    "append what comes back": _bug("reordered, stuck", (PartitionQueue, "insert", _append_what_comes_back), first=20),
+    "append what comes back": _bug("reordered, stuck", (PartitionQueue, "insert", _append_what_comes_back), first=53),
     "split backwards": _bug("reordered, lost", (ClosedBatch, "split", _split_backwards), first=121),
     "the bytes of another batch": _bug(
         "lost, duplicate, contents", (ProducerBatch, "frame", _send_the_bytes_of_another), first=1
@@ -271,11 +271,11 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
     "never maybe": _bug("ghost", (Failure, "maybe", _never_maybe), first=10),
     "await after the append": _bug("ghost", (Appending, "send", _await_after_the_append), impatient=True),
     "keep what was granted": _bug("leak", (MemoryWaiters, "wait", _keep_what_was_granted), impatient=True),
-    "no bound": _bug("memory", (MemoryWaiters, "has_room", _no_bound), first=8),
+    "no bound": _bug("memory", (MemoryWaiters, "has_room", _no_bound), first=24),
     "tell backwards": _bug("reordered", (Outcomes, "_release", _tell_backwards), first=3),
     "flush nothing": _bug("unflushed", (Sender, "flushed", _flush_nothing)),
     "forget at the end": _bug("stuck, silent, leak", (Sender, "end", _forget_at_the_end), first=14),
-    "drop the sign of a hash": _bug("misplaced", (key_partitions, "murmur2_partition", _drop_the_sign)),
+    "drop the sign of a hash": _bug("misplaced", (key_partitions, "murmur2_partition", _drop_the_sign), first=17),
     "a refusal counts as stored": _bug(
         "lost",
         (verdicts, "RULES", {**verdicts.RULES, ErrorCode.INVALID_RECORD: verdicts.RULES[ErrorCode.NONE]}),
@@ -283,7 +283,7 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
     ),
     "believe a wrong leader": _bug("late", (LeaderHints, "disprove", lambda *_: False), wrong_leaders=True),
     "commit despite a failure": _bug(
-        "torn", (TransactionSession, "failed", _overlook_failures), transactional=True, first=3
+        "torn", (TransactionSession, "failed", _overlook_failures), transactional=True, first=39
     ),
     "renumber inside a transaction": _bug(
         "torn, aborted, error, dangling, stuck, contents, lost",
