@@ -50,16 +50,16 @@ OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/_native tests/test_record_contract.py)
 
 # `make test` without ARGS runs three parts beside each other, since most tests wait more than they work: those that
-# start programs (Spark, Kafka, other processes), behind them the decoder in Python and the C decoder under sanitizers;
-# those of clients; and all others. The output of the first two parts is printed at the end.
+# start programs (Spark, Kafka, other processes); those of clients, behind them the decoder in Python and the C decoder
+# under sanitizers; and all others. The output of the first two parts is printed at the end.
 SANITIZED := tests/_native/test_sanitized.py
 CLIENTS := tests/client tests/scenarios
 PROGRAMS := tests/spark tests/security tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
 	tests/suite/test_conftest.py tests/test_wheel.py
-OF_PROGRAMS = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -q -m "not long" $(PROGRAMS); first=$$?; \
+OF_PROGRAMS = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -q -m "not long" $(PROGRAMS); }
+OF_CLIENTS = { echo "== tests of clients" && $(VENV_PYTHON) -m pytest -q -m "not long" $(CLIENTS); first=$$?; \
 	$(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \
 	$(VENV_PYTHON) -m pytest -q -m "not long" $(SANITIZED) && test $$first -eq 0; }
-OF_CLIENTS = { echo "== tests of clients" && $(VENV_PYTHON) -m pytest -q -m "not long" $(CLIENTS); }
 OF_ALL_ELSE = { echo "== tests" && \
 	$(VENV_PYTHON) -m pytest -m "not long" --deselect $(SANITIZED) $(PROGRAMS:%=--ignore=%) $(CLIENTS:%=--ignore=%); }
 

@@ -439,7 +439,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "stuck",
         (Holdings, "named", consumer_bugs.revoke_what_had_its_name_before),
         group=True,
-        first=153,
+        first=407,
         consumer=True,
     ),
     "begin anew what stays assigned": _bug(
@@ -467,7 +467,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "fenced",
         (ConsumerMembership, "_try_later", consumer_bugs.keep_alive_after_a_failure),
         group=True,
-        first=110,
+        first=21,
         consumer=True,
     ),
     "store a negative epoch": _bug(

@@ -158,7 +158,11 @@ class JavaProcess(ABC):
 
     def pause(self) -> None:
         """Freeze the process (SIGSTOP): its connections stay open, and it does not answer."""
-        os.killpg(self.pid, signal.SIGSTOP)
+        pid = self.pid
+        os.killpg(pid, signal.SIGSTOP)
+        if hasattr(os, "waitid"):  # not on older macOS
+            # The signal is sent, but a thread that runs on another CPU may answer one more request before it stops.
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let a paused process go on."""

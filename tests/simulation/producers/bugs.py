@@ -281,7 +281,7 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
         (verdicts, "RULES", {**verdicts.RULES, ErrorCode.INVALID_RECORD: verdicts.RULES[ErrorCode.NONE]}),
         first=7,
     ),
-    "believe a wrong leader": _bug("late", (LeaderHints, "disprove", lambda *_: False), wrong_leaders=True),
+    "send to a wrong leader": _bug("late", (LeaderHints, "disprove", lambda *_: False), wrong_leaders=True),
     "commit despite a failure": _bug(
         "torn", (TransactionSession, "failed", _overlook_failures), transactional=True, first=39
     ),
