@@ -11,6 +11,9 @@ from tests.suite.child_process import run_to_end
 from .explained import EXPLAINED
 from .mutant import ROOT, Mutant, chosen, mutants, mutants_of
 
+# It makes all mutants there are.
+pytestmark = pytest.mark.timeout(300)
+
 SOURCE = '''
 """A module."""
 LEAST = 3
@@ -123,7 +126,6 @@ def test_what_is_explained_is_still_there(everything: list[Mutant]) -> None:
     assert gone == [], "the line or the function has changed: is the reason still true?"
 
 
-@pytest.mark.timeout(120)
 def test_mutants_that_are_caught_and_those_that_are_not(everything: list[Mutant]) -> None:
     """The tests of one module catch its mutants; those of another one, which does not cover it, do not."""
     arguments = [sys.executable, "-m", "tests.mutants", "-v", "-n", "4", "--seed", "2", "--tests"]

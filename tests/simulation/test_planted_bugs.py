@@ -10,7 +10,7 @@ from .checking.history import replaced
 from .planted_bugs import LEAVES, NEGATIVE_EPOCHS, PLANTED_BUGS
 from .runner import Twist, Verdict, first_catches, judge
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 SEEDS = 80
 

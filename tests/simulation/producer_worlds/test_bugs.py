@@ -7,7 +7,7 @@ import pytest
 from ..producers.bugs import PRODUCER_BUGS
 from ..runner import Verdict, first_catches
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 SEEDS = 4
 
