@@ -34,6 +34,11 @@ typedef struct {
     int64_t size;
 } Packed;
 
+/* What a payload probably holds whose headers do not say it. */
+static inline int64_t likely_size(Packed packed) {
+    return 4 * packed.size;
+}
+
 static inline uint64_t read_little(const uint8_t *bytes, int width) {
     uint64_t number = 0;
     for (int index = width; index > 0; index--)
@@ -43,7 +48,7 @@ static inline uint64_t read_little(const uint8_t *bytes, int width) {
 
 /* Return the most bytes that a payload can hold, judged by its headers alone. -1: it is not one to unpack here. Where
  * that may be far from what it holds, ``likely`` is less. */
-int64_t most_of_lz4(Packed packed);
+int64_t most_of_lz4(Packed packed, int64_t *likely);
 int64_t most_of_zstd(Packed packed, int64_t *likely);
 
 /* Unpack a payload to ``out``, where there is room for the most that it can hold; return its size. -1: it is malformed,

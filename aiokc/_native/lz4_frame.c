@@ -101,7 +101,7 @@ static int next_block(Frame *frame, Block *block) {
     return 1;
 }
 
-int64_t most_of_lz4(Packed packed) {
+int64_t most_of_lz4(Packed packed, int64_t *likely) {
     Frame frame;
     Block block;
     int64_t most = 0;
@@ -111,7 +111,10 @@ int64_t most_of_lz4(Packed packed) {
     while ((there_is = next_block(&frame, &block)) > 0)
         most += block.is_stored ? block.size : Py_MIN(frame.block_size, block.size * BEST_RATIO);
     int64_t end = frame.at + 4 + (frame.flags & CONTENT_CHECKSUM ? 4 : 0);
-    return there_is < 0 || end != packed.size || frame.content_size > most ? -1 : most;
+    if (there_is < 0 || end != packed.size || frame.content_size > most)
+        return -1;
+    *likely = frame.content_size >= 0 ? frame.content_size : Py_MIN(most, likely_size(packed));
+    return most;
 }
 
 int64_t unpack_lz4(const CodecLibrary *library, Packed packed, uint8_t *out, int64_t room) {

@@ -146,6 +146,9 @@ int add_codec_libraries(PyObject *module, State *state);
 int add_unpack_run(PyObject *module, State *state);
 void free_libraries(State *state);
 
+/* Add the type of unpack_ahead.c. */
+int add_unpack_ahead(PyObject *module);
+
 /* Add the type of record_appender.c, and its functions. */
 int add_appender(PyObject *module, State *state);
 

@@ -6,28 +6,17 @@
 
 #include <string.h>
 
-#include "compressed.h"
-#include "runs.h"
+#include "unpacking.h"
 
 /* Each batch counts so many bytes more, for its CRC, and for the call that may unpack it in Python. */
 #define EACH_COUNTS 2048
-/* No more room is made for batches that do not say how much they hold, and one batch more. */
-#define MOST_ROOM (1 << 20)
 
 /* The most that a batch may hold to be unpacked here: it takes a millisecond at most. */
 static const int64_t largest[] = {[GZIP] = 256 << 10, [SNAPPY] = 1 << 20, [LZ4] = 1 << 20, [ZSTD] = 1 << 20};
 
 /* Compressed batches */
 
-typedef struct {
-    Whole whole;
-    int codec;
-    Packed packed;
-} PackedBatch;
-
-/* Read the header of the batch at byte ``at``. False: it is incomplete, not compressed, has no records, or is a control
- * batch; or read_header would refuse it. */
-static int read_packed(const Py_buffer *records, int64_t at, PackedBatch *batch) {
+int read_packed(const Py_buffer *records, int64_t at, PackedBatch *batch) {
     const Whole *whole = &batch->whole;
     if (!read_any_batch(records, at, &batch->whole))
         return 0;
@@ -96,45 +85,34 @@ static int64_t most_of(const PackedBatch *batch, int64_t *likely) {
     if (batch->codec == ZSTD)
         return most_of_zstd(batch->packed, likely);
     if (batch->codec == LZ4)
-        *likely = most_of_lz4(batch->packed);
-    else
-        *likely = batch->codec == GZIP ? most_of_gzip(batch->packed) : most_of_snappy(batch->packed);
+        return most_of_lz4(batch->packed, likely);
+    *likely = batch->codec == GZIP ? most_of_gzip(batch->packed) : most_of_snappy(batch->packed);
     return *likely;
 }
 
 /* Room */
 
-/* What one call may do. */
-typedef struct {
-    long long limit;   /* the most that a batch may hold */
-    long long at_once; /* so many bytes are read or written, and at most one batch more */
-} Limits;
-
-/* What the first batches of a packed run need, until they are enough for one call. */
-typedef struct {
-    int64_t room; /* for the most that they can hold */
-    int64_t size; /* what they probably hold */
-    int is_large; /* the first one holds more than may be unpacked here, so there is no room */
-} Plan;
-
 static int64_t most_to_unpack(const Limits *limits, const PackedBatch *batch) {
     return Py_MIN(limits->limit, largest[batch->codec]);
 }
 
-static Plan plan_of(const Py_buffer *records, const Limits *limits) {
+Plan plan_of(const Py_buffer *records, const Limits *limits) {
     Plan plan = {0};
     PackedBatch batch;
-    int64_t at = 0;
-    while ((at == 0 || (plan.size < limits->at_once && plan.room < MOST_ROOM)) && read_packed(records, at, &batch)) {
+    int64_t at = 0, held = 0, all = 0;
+    while ((at == 0 || plan.size < limits->at_once) && read_packed(records, at, &batch)) {
         int64_t likely = 0, most = most_of(&batch, &likely);
         if (most < 0 || most > most_to_unpack(limits, &batch)) {
             plan.is_large = at == 0 && Py_MIN(most, limits->limit) > largest[batch.codec];
             break;
         }
-        plan.room += HEADER_SIZE + most;
+        plan.room = Py_MAX(plan.room, held + HEADER_SIZE + most);
         plan.size += likely + EACH_COUNTS;
-        at += batch.whole.size;
+        held += HEADER_SIZE + likely;
+        all += HEADER_SIZE + most;
+        plan.packed = at += batch.whole.size;
     }
+    plan.room = Py_MAX(plan.room, Py_MIN(all, limits->at_once));
     return plan;
 }
 
@@ -145,8 +123,7 @@ static PyObject *room_to_unpack(PyObject *Py_UNUSED(module), PyObject *args) {
         return NULL;
     Plan plan = plan_of(&records, &limits);
     PyBuffer_Release(&records);
-    return Py_BuildValue("(LLN)", (long long)plan.room, (long long)Py_MIN(plan.room, plan.size),
-                         PyBool_FromLong(plan.is_large));
+    return Py_BuildValue("(LN)", (long long)plan.room, PyBool_FromLong(plan.is_large));
 }
 
 /* Unpacking */
@@ -167,7 +144,7 @@ static int64_t unpack_payload(const State *state, PyObject *unpack, const Packed
                               int64_t room) {
     CodecLibrary *library = library_of(state, batch->codec);
     if (library == NULL)
-        return unpack_in_python(unpack, batch, out, room);
+        return unpack == NULL ? -1 : unpack_in_python(unpack, batch, out, room);
     return batch->codec == LZ4 ? unpack_lz4(library, batch->packed, out, room)
                                : unpack_zstd(library, batch->packed, out, room);
 }
@@ -184,21 +161,19 @@ static void write_header(const PackedBatch *batch, int64_t size, uint8_t *out) {
     write_number(out + ATTRIBUTES_AT, (uint64_t)(batch->whole.attributes & ~CODEC_MASK), 2);
 }
 
-/* Unpack batches to ``out``. Return how many bytes they had; ``unpacked`` is how many they have. -1: there is an
- * exception. */
-static int64_t unpack_batches(const State *state, PyObject *unpack, const Py_buffer *records, const Limits *limits,
-                              int check_crcs, const Py_buffer *out, int64_t *unpacked) {
+int64_t unpack_batches(const State *state, PyObject *unpack, const Py_buffer *records, const Limits *limits,
+                       int check_crcs, const Py_buffer *out, int64_t *unpacked) {
     int64_t at = 0, used = 0, done = 0;
     PackedBatch batch;
     while ((at == 0 || done < limits->at_once) && read_packed(records, at, &batch)) {
         uint8_t *payload = (uint8_t *)out->buf + used + HEADER_SIZE;
         int64_t room = Py_MIN(out->len - used - HEADER_SIZE, most_to_unpack(limits, &batch));
-        int64_t likely, most = most_of(&batch, &likely), size = -1;
+        int64_t likely, most = most_of(&batch, &likely);
         if (most < 0 || most > room)
             break;
-        if (!check_crcs || is_sound(state, &batch.whole) > 0)
-            size = unpack_payload(state, unpack, &batch, payload, room);
-        if (PyErr_Occurred())
+        int sound = check_crcs ? is_sound(state, &batch.whole) : 1;
+        int64_t size = sound > 0 ? unpack_payload(state, unpack, &batch, payload, room) : -1;
+        if (sound < 0 || size == -2)
             return -1;
         if (size < 0)
             break;
@@ -237,9 +212,8 @@ static PyMethodDef functions[] = {
      PyDoc_STR("measure_packed(records, after, transactional, most) -> (count, size, next_offset, leader_epoch)\n\n"
                "As measure_run, of compressed batches.")},
     {"room_to_unpack", room_to_unpack, METH_VARARGS,
-     PyDoc_STR("room_to_unpack(records, limit, at_once) -> (room, size, is_large)\n\n"
-               "The room that unpack_run needs, how much it will probably use, and whether there is none because the\n"
-               "first batch is too large.")},
+     PyDoc_STR("room_to_unpack(records, limit, at_once) -> (room, is_large)\n\n"
+               "The room that unpack_run needs, and whether there is none because the first batch is too large.")},
     {"unpack_run", unpack_run, METH_VARARGS,
      PyDoc_STR("unpack_run(records, buffer, limit, at_once, check_crcs, unpack) -> size\n\n"
                "Make ``buffer``, a bytearray, a run of the first batches; return how many bytes these have in\n"

@@ -15,7 +15,6 @@
 
 enum { RAW, REPEATED, COMPRESSED };
 
-#define LIKELY_RATIO 4
 #define LARGEST_BLOCK (128 << 10)
 #define LARGEST_WINDOW (128 << 20) /* a stream's: libzstd refuses more, unless it is told otherwise */
 
@@ -73,7 +72,7 @@ int64_t most_of_zstd(Packed packed, int64_t *likely) {
         return -1;
     if (frame.content_size >= 0)
         most = frame.content_size;
-    *likely = frame.content_size >= 0 ? most : Py_MIN(most, LIKELY_RATIO * packed.size);
+    *likely = frame.content_size >= 0 ? most : Py_MIN(most, likely_size(packed));
     return most;
 }
 

@@ -40,7 +40,8 @@ class ClientConfig(ClusterConfig):
     max_decompressed_batch_bytes   the most bytes that one record batch may decompress to
     reader_thread          whether the rest of long responses (128 KiB or more) is received by a thread of the C
                            extension, one for each event loop: in plaintext, on asyncio's selector loop and on uvloop.
-                           Everywhere else the event loop receives it, as with False
+                           Everywhere else the event loop receives it, as with False. Another thread unpacks the next
+                           batches of lz4 and zstd while records are read
     """
 
     default_api_timeout_ms: int = 60_000

@@ -6,7 +6,8 @@ from .columns import COLUMNS, ColumnBuilder, append, checked_columns, new_builde
 from .compression import Codec
 from .decode import RecordReader, open_batch, open_measured
 from .encoding.encode import NewRecord, encode_batch, encode_control_batch
-from .packed.packed_runs import measure_packed, room_to_unpack, unpack_run
+from .packed.packed_runs import UNPACKED_AT_ONCE, measure_packed, room_to_unpack, unpack_run
+from .packed.unpacking_ahead import UnpackingAhead
 from .runs import NOT_BEGUN, Inside, RecordSpan, append_run, detach_held, measure_run, take_run
 from .transactions import AbortedTransactions, ControlType, control_type
 
@@ -14,6 +15,7 @@ __all__ = [
     "COLUMNS",
     "NATIVE",
     "NOT_BEGUN",
+    "UNPACKED_AT_ONCE",
     "AbortedTransactions",
     "BatchHeader",
     "Codec",
@@ -23,6 +25,7 @@ __all__ = [
     "NewRecord",
     "RecordReader",
     "RecordSpan",
+    "UnpackingAhead",
     "append",
     "append_run",
     "checked_columns",

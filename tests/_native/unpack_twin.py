@@ -58,12 +58,22 @@ def unpacked(
     """Return what one call unpacks: how many bytes of ``packed``, and the run."""
     buffer = bytearray() if buffer is None else buffer
     view = memoryview(packed)
-    room, size, is_large = extension.room_to_unpack(view, limit, at_once)
-    assert size <= room <= 2 * MIB + 2 * HEADER.size
+    room, is_large = extension.room_to_unpack(view, limit, at_once)
+    assert room <= at_once + MIB + HEADER.size
     assert not (room and is_large)
     taken = extension.unpack_run(view, buffer, limit, at_once, check_crcs, decompress_into)
     assert len(buffer) <= room
     return taken, bytes(buffer)
+
+
+def unpacked_ahead(packed: bytes, limit: int, at_once: int, check_crcs: bool) -> tuple[int, bytes]:
+    """Return what the thread unpacks: as much as the libraries do, of a codec that there is one for."""
+    if not hasattr(extension, "UnpackAhead"):
+        return 0, b""
+    buffer = bytearray()
+    work = extension.UnpackAhead(memoryview(packed), buffer, limit, at_once, check_crcs)
+    taken = work.end(-1)
+    return taken, bytes(buffer) if taken else b""
 
 
 def assert_is_right(found: tuple[int, bytes], packed: bytes, limit: int, check_crcs: bool) -> None:
@@ -86,6 +96,7 @@ def assert_same_unpacked(packed: bytes, limit: int = MIB, at_once: int = 256 << 
         use_libraries(use)
         found = taken, _ = unpacked(packed, limit, at_once, check_crcs)
         assert_is_right(found, packed, limit, check_crcs)
+    assert_is_right(unpacked_ahead(packed, limit, at_once, check_crcs), packed, limit, check_crcs)
     return taken
 
 

@@ -101,7 +101,7 @@ class Fetcher:
         self._subscription = subscription
         self._new_backoff = partial(retry_backoff, config, random)
         self._buffer = FetchBuffer(
-            Limits(config.check_crcs, config.max_decompressed_batch_bytes),
+            Limits(config.check_crcs, config.max_decompressed_batch_bytes, unpacks_ahead=config.has_reader_thread),
             pool.buffers,
             budget=config.fetch_buffer_bytes,
         )

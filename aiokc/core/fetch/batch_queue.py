@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from ...records import NOT_BEGUN, BatchHeader, RecordReader, room_to_unpack, unpack_run
+from ...records import NOT_BEGUN, UNPACKED_AT_ONCE, BatchHeader, RecordReader, room_to_unpack, unpack_run
 from .arrived_batches import first_of, take_apart
 from .fetched_partition import Limits
 from .frame_memory import FrameMemory, Held, PackedRun, Run, Unread
 
 #: The reader of an open batch, and how many bytes that reader keeps in memory.
 Opened: TypeAlias = tuple[RecordReader, int]
-
-# A call unpacks so many bytes, which takes some 0.3 ms. Without room in memory it unpacks one batch.
-_UNPACKED_AT_ONCE: Final = 256 << 10
 
 
 class BatchQueue:
@@ -89,12 +86,10 @@ class BatchQueue:
 
         It is the first batch by itself if that can't be unpacked, or is so large that a thread has to do it.
         """
-        limit, at_once = limits.max_decompressed_bytes, min(_UNPACKED_AT_ONCE, self._memory.room)
-        room, size, is_large = room_to_unpack(packed.view, limit=limit, at_once=at_once)
-        taken = 0
-        if room:
-            buffer = self._memory.unpacking.take(size)
-            taken = unpack_run(packed.view, buffer, limit=limit, at_once=at_once, check_crcs=limits.check_crcs)
+        buffer, taken = self._memory.ahead.end(packed)
+        is_large = False
+        if not taken:
+            buffer, taken, is_large = self._unpacked(packed, limits)
         first: Run | Unread
         if taken:
             first = Run(memoryview(buffer), packed.aborted, is_checked=True)
@@ -105,8 +100,28 @@ class BatchQueue:
             self._memory.cut_off(packed, len(first.view))
         if not packed.view:
             self.unread.popleft()
+        self.unpack_ahead(limits)
         self.unread.appendleft(first)
         return first
+
+    def unpack_ahead(self, limits: Limits) -> None:
+        """Have a thread unpack the next batches, if they are packed, and it may."""
+        first = self.unread[0] if self.unread and limits.unpacks_ahead else None
+        if isinstance(first, PackedRun):
+            self._memory.unpack_ahead(first, limits)
+
+    def _unpacked(self, packed: PackedRun, limits: Limits) -> tuple[bytearray, int, bool]:
+        """Unpack the next batches here; return the run, how many bytes they have, and whether the first is_large.
+
+        Without room in memory that is one batch.
+        """
+        limit, at_once = limits.max_decompressed_bytes, min(UNPACKED_AT_ONCE, self._memory.room)
+        room, is_large = room_to_unpack(packed.view, limit=limit, at_once=at_once)
+        if not room:
+            return bytearray(), 0, is_large
+        buffer = self._memory.unpacking.take(room)
+        taken = unpack_run(packed.view, buffer, limit=limit, at_once=at_once, check_crcs=limits.check_crcs)
+        return buffer, taken, is_large
 
     def take_apart(self, run: Run) -> None:
         """Replace the first run by its next batches, one by one, and what is left of it."""

@@ -27,7 +27,11 @@ class FetchedPartition:
 
 @dataclass(slots=True)
 class Limits:
-    """How batches are opened, by the options ``check_crcs`` and ``max_decompressed_batch_bytes``."""
+    """How batches are opened, by the options ``check_crcs`` and ``max_decompressed_batch_bytes``.
+
+    ``unpacks_ahead``: a thread may unpack batches before they are needed (the option ``reader_thread``).
+    """
 
     check_crcs: bool = True
     max_decompressed_bytes: int = 128 << 20
+    unpacks_ahead: bool = False

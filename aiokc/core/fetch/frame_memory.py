@@ -6,8 +6,18 @@ import sys
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from ...records import NOT_BEGUN, AbortedTransactions, BatchHeader, Inside, RecordReader, RecordSpan, detach_held
+from ...records import (
+    NOT_BEGUN,
+    AbortedTransactions,
+    BatchHeader,
+    Inside,
+    RecordReader,
+    RecordSpan,
+    UnpackingAhead,
+    detach_held,
+)
 from ...wire import FrameBuffers
+from .fetched_partition import Limits
 
 # A frame is replaced by copies of its unread batches once no more than this share of it is unread and a frame has come
 # since any of it was read: one paused partition must not keep the 50 MB that came for all others.
@@ -16,6 +26,9 @@ _WORTH_KEEPING: Final = 0.25
 # So many bytes are kept to unpack batches to, in buffers that are no shorter than that: 300 kB as a rule.
 _MOST_SPARE: Final = 1 << 20
 _LEAST_SPARE: Final = 64 << 10
+
+# A thread unpacks no more than that ahead: the next batches of thirty partitions or so.
+_MOST_AHEAD: Final = 8 << 20
 
 _EMPTY: Final = memoryview(b"")
 
@@ -101,6 +114,7 @@ class FrameMemory:
         self._budget = budget
         self.buffers = buffers or FrameBuffers()
         self.unpacking = FrameBuffers(min(_MOST_SPARE, budget // 16))
+        self.ahead = UnpackingAhead(self.unpacking, min(_MOST_AHEAD, budget // 16))
         self._frames: dict[int, Frame] = {}
         self._came = 0
         self._lent: list[Frame] = []  # once for each time that something of it was taken
@@ -108,8 +122,8 @@ class FrameMemory:
 
     @property
     def spare_bytes(self) -> int:
-        """The bytes of the buffers that wait for another frame, or to be unpacked to."""
-        return self.buffers.spare_bytes + self.unpacking.spare_bytes
+        """The bytes of the buffers that wait for another frame, or to be unpacked to, or that a thread unpacks to."""
+        return self.buffers.spare_bytes + self.unpacking.spare_bytes + self.ahead.bytes
 
     @property
     def room(self) -> int:
@@ -131,6 +145,11 @@ class FrameMemory:
         is_long = len(run.view) >= _LEAST_SPARE
         self._put(run, self._begin(run.view, self.unpacking if is_long else None))
         self.cut_off(packed, size)
+
+    def unpack_ahead(self, packed: PackedRun, limits: Limits) -> None:
+        """Have a thread unpack the next batches of ``packed``, if there is memory for them."""
+        limit, room = limits.max_decompressed_bytes, self.room
+        self.ahead.begin(packed, packed.view, limit=limit, check_crcs=limits.check_crcs, room=room)
 
     def _begin(self, view: memoryview, buffers: FrameBuffers | None) -> Frame:
         frame = self._frames[id(view.obj)] = Frame(view.obj, memoryview(view.obj).nbytes, self._came, buffers)
@@ -196,7 +215,9 @@ class FrameMemory:
     def free(self, unread: Held) -> None:
         """Let go of the bytes of a batch that was opened, or of a batch or run that is done or dropped."""
         frame, size = unread.frame, len(unread.view)
-        if type(unread) is Run and unread.spans:
+        if type(unread) is PackedRun:
+            self.ahead.cancel(unread)
+        elif type(unread) is Run and unread.spans:
             self.lend(unread)
         unread.view, unread.frame = _EMPTY, None
         if frame is None:
@@ -231,5 +252,7 @@ class FrameMemory:
         for unread in oldest.unread:
             if isinstance(unread, Run):
                 detach_held(list(unread.spans))
+            elif isinstance(unread, PackedRun):
+                self.ahead.cancel(unread)  # it refers to the frame
             unread.view = memoryview(bytes(unread.view))
             self._put(unread, self._begin(unread.view, self.buffers))

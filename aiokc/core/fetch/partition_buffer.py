@@ -162,6 +162,7 @@ class PartitionBuffer:
             return
         if added < _ADDED_AT_ONCE:
             self._arriving = None
+        self._kept.unpack_ahead(self._limits)
 
     def leave_rest(self) -> None:
         """Append no more of what arrived: the rest is fetched again, from ``end`` on."""

@@ -14,6 +14,9 @@ from ..compression import Codec, decompress_into
 from ..runs import RunEnd, epoch_of
 from .codec_libraries import look_for
 
+#: So many bytes are unpacked at once as a rule, which takes some 0.3 ms.
+UNPACKED_AT_ONCE: Final = 256 << 10
+
 _LARGEST: Final = 256 << 10
 
 
@@ -30,13 +33,12 @@ def measure_packed(records: memoryview, after: int, *, transactional: bool) -> R
 
 
 class Room(NamedTuple):
-    """The bytes that ``unpack_run`` needs for the first batches, and how many it will probably use.
+    """The bytes that ``unpack_run`` needs for the first batches.
 
     There are none if the first batch is to be opened by itself. It ``is_large`` if that is for its size.
     """
 
     bytes: int
-    size: int
     is_large: bool
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from aiokc.core.subscription.state import Subscription
 from aiokc.errors import RecordError
 from aiokc.records import NATIVE, Codec, NewRecord, encode_batch, new_builder, open_batch, split_batches
 from aiokc.records.compression import compress
+from aiokc.records.packed import unpacking_ahead
 from aiokc.types import TopicPartition
 from tests.records.batches import repacked
 
@@ -24,7 +27,17 @@ pytestmark = pytest.mark.skipif(not NATIVE, reason="without the extension there 
 TP: Final = TopicPartition("t", 0)
 END: Final = (1 << 63) - 1
 KIB: Final = 1 << 10
+_AHEAD: Final = [False]
 CODECS: Final = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["", "ahead"])
+def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether a thread unpacks what comes next: whatever it is, as if each batch were worth it."""
+    monkeypatch.setattr(unpacking_ahead, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(unpacking_ahead, "_LEAST_BATCH", 1)
+    monkeypatch.setattr(sys.modules[__name__], "_AHEAD", [request.param])
+    return bool(request.param)
 
 
 def batch(offset: int, codec: Codec, records: int = 5, size: int = 10, **options: Any) -> bytes:
@@ -34,7 +47,8 @@ def batch(offset: int, codec: Codec, records: int = 5, size: int = 10, **options
 
 
 def holding(data: bytes, limits: Limits | None = None, memory: FrameMemory | None = None) -> PartitionBuffer:
-    buffer = PartitionBuffer(TP, 1, 0, limits or Limits(), memory)
+    limits = replace(limits or Limits(), unpacks_ahead=_AHEAD[0])
+    buffer = PartitionBuffer(TP, 1, 0, limits, memory)
     buffer.add(FetchedPartition(TP, 1, 0, memoryview(data)))
     return buffer
 
@@ -145,7 +159,7 @@ def test_memory_that_is_short_is_not_filled() -> None:
         assert len(buffer.ready) == 100 * batches
 
 
-def test_the_buffer_of_a_run_is_used_again() -> None:
+def test_the_buffer_of_a_run_is_used_again(ahead: bool) -> None:
     data = b"".join(batch(100 * at, Codec.LZ4, 100, 500) for at in range(20))
     memory = FrameMemory()
     buffer = holding(data, memory=memory)
@@ -161,7 +175,8 @@ def test_the_buffer_of_a_run_is_used_again() -> None:
         memory.settle()
     assert kept is not None
     assert kept.obj is not None
-    assert len(owners) == 2, "one that a view is left of, and one for all others"
+    in_turn = 2 if ahead else 1
+    assert len(owners) == 1 + in_turn, "one that a view is left of, and those for all others"
 
 
 @pytest.mark.parametrize("as_columns", [False, True], ids=["records", "columns"])
@@ -195,7 +210,7 @@ def test_a_transaction_is_unpacked_where_none_was_aborted() -> None:
     options = {"producer_id": 9, "transactional": True}
     data = batch(0, Codec.LZ4, **options) + batch(5, Codec.LZ4) + batch(10, Codec.LZ4, **options)
     for aborted, kinds in ((None, ["PackedRun"]), ([(9, 8)], ["Unread", "PackedRun", "Unread"])):
-        buffer = PartitionBuffer(TP, 1, 0, Limits())
+        buffer = PartitionBuffer(TP, 1, 0, Limits(unpacks_ahead=_AHEAD[0]))
         buffer.add(FetchedPartition(TP, 1, 0, memoryview(data), aborted))
         assert [type(unread).__name__ for unread in buffer._kept.unread] == kinds
         assert read_to_the_end(buffer) == list(range(15 if aborted is None else 10))
@@ -214,9 +229,47 @@ def test_spare_memory_counts() -> None:
     subscription = Subscription()
     subscription.assign([TP])
     subscription.seek(TP, 0)
-    buffer = FetchBuffer()
+    buffer = FetchBuffer(Limits(unpacks_ahead=_AHEAD[0]))
     data = b"".join(batch(100 * at, Codec.LZ4, 100, 500) for at in range(4))
     buffer.add(FetchedPartition(TP, subscription[TP].token, 0, memoryview(data)), subscription[TP])
     ((serving, _),) = buffer.servable(subscription)
     assert read_to_the_end(serving) == list(range(400))
     assert 200 * KIB < buffer.bytes <= 1 << 20
+
+
+@pytest.mark.parametrize("end", ["taken", "dropped", "copied"])
+def test_what_is_unpacked_ahead_counts_and_leaves_with_its_frame(ahead: bool, end: str) -> None:
+    """It refers to the frame until it is taken, or dropped, or the frame is replaced by copies."""
+    data = b"".join(batch(100 * at, Codec.LZ4, 100, 500) for at in range(20))
+    frame, memory = bytearray(data + batch(0, Codec.NONE, 100, 2000)), FrameMemory()
+    buffer = PartitionBuffer(TP, 1, 0, Limits(unpacks_ahead=ahead), memory)
+    buffer.add(FetchedPartition(TP, 1, 0, memoryview(frame)[: len(data)]))
+    other = PartitionBuffer(TopicPartition("u", 0), 1, 0, Limits(), memory)
+    other.add(FetchedPartition(other.tp, 1, 0, memoryview(frame)[len(data) :]))
+    assert (memory.ahead.bytes > 0) == ahead
+    other.decode(100)
+    other.take(100)
+    memory.settle()
+    if end == "taken":
+        assert read_to_the_end(buffer) == list(range(2000))
+    elif end == "dropped":
+        buffer.drop()
+    else:
+        kept = [holding(batch(0, Codec.NONE), memory=memory) for _ in range(2)]
+        assert all(one.undecoded for one in kept)
+    memory.settle()
+    assert memory.ahead.bytes == 0
+    frame.append(0)  # which a view of it would not let
+    if end == "copied":
+        assert read_to_the_end(buffer) == list(range(2000))
+
+
+def test_a_batch_that_is_wrong_is_unpacked_ahead_of_no_one(ahead: bool) -> None:
+    """What a thread has unpacked ends before it, and the records before it come first."""
+    good = [batch(100 * at, Codec.ZSTD, 100, 500) for at in range(20)]
+    for at in (0, 1, 7, 19):
+        data = b"".join([*good[:at], wrong_crc(good[at]), *good[at + 1 :]])
+        buffer = holding(data)
+        assert read_to_the_end(buffer) == list(range(100 * at))
+        assert isinstance(buffer.error, RecordError)
+        assert buffer.error.offset == 100 * at

@@ -1,0 +1,119 @@
+"""UnpackingAhead: which runs it begins, what it counts, and a thread that is late."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
+
+from aiokc.native import extension
+from aiokc.records import NATIVE, Codec, NewRecord, UnpackingAhead, encode_batch
+from aiokc.records.packed import unpacking_ahead
+from aiokc.wire import FrameBuffers
+
+pytestmark = pytest.mark.skipif(not NATIVE, reason="without the extension there are no packed runs")
+
+MIB: Final = 1 << 20
+VALUE: Final = bytes(range(256))
+
+
+def packed(batches: int = 40, records: int = 50, codec: Codec = Codec.LZ4) -> memoryview:
+    return memoryview(
+        b"".join(
+            encode_batch([NewRecord(VALUE)] * records + [NewRecord(_noise(at))], codec=codec) for at in range(batches)
+        )
+    )
+
+
+def _noise(seed: int) -> bytes:
+    """2,500 bytes that do not become fewer."""
+    state, out = seed + 1, bytearray()
+    for _ in range(2500):
+        state = (state * 1103515245 + 12345) % (1 << 31)
+        out.append(state >> 16 & 255)
+    return bytes(out)
+
+
+def begin(ahead: UnpackingAhead, name: object, run: memoryview, room: int = 64 * MIB) -> int:
+    """Begin, and return how many bytes count for it."""
+    before = ahead.bytes
+    ahead.begin(name, run, limit=MIB, check_crcs=True, room=room)
+    return ahead.bytes - before
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> UnpackingAhead:
+    monkeypatch.setattr(unpacking_ahead, "_can_help", lambda: True)
+    return UnpackingAhead(FrameBuffers(MIB), MIB)
+
+
+def test_a_run_is_begun_once_and_ended_once(ahead: UnpackingAhead) -> None:
+    run, other = packed(), packed()
+    assert begin(ahead, "a", run) > 200 << 10
+    assert begin(ahead, "a", run) == 0
+    assert begin(ahead, "b", other) > 200 << 10
+    buffer, taken = ahead.end("a")
+    assert 0 < taken <= len(run)
+    assert len(buffer) > taken
+    assert ahead.end("a")[1] == 0
+    ahead.cancel("b")
+    assert ahead.end("b")[1] == 0
+    assert ahead.bytes == 0
+
+
+def test_what_is_not_worth_it_is_not_begun(ahead: UnpackingAhead) -> None:
+    assert begin(ahead, "few bytes", packed(batches=5)) == 0
+    small = memoryview(b"".join(encode_batch([NewRecord(_noise(at)[:900])], codec=Codec.LZ4) for at in range(100)))
+    assert len(small) > 64 << 10
+    assert begin(ahead, "small batches", small) == 0
+    assert begin(ahead, "no room", packed(), room=300 << 10) == 0
+    names = [name for name in range(20) if begin(ahead, name, packed())]
+    assert 0 < len(names) < 6
+    assert ahead.bytes <= MIB
+
+
+def test_on_one_cpu_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    assert begin(UnpackingAhead(FrameBuffers(), MIB), "a", packed()) == 0
+
+
+class Late:
+    """Work that the thread is in the middle of until it ``is_done``."""
+
+    is_done = False
+    waited: Final[list[int]] = []
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def end(self, most: int) -> int:
+        self.waited.append(most)
+        return -1
+
+    def cancel(self) -> bool:
+        return self.is_done
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_while_the_thread_is_late_nothing_is_begun(
+    ahead: UnpackingAhead, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    """Its buffer counts as long as it may be written to."""
+    monkeypatch.setattr(Late, "is_done", False)
+    Late.waited.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(extension, "UnpackAhead", Late)
+        counts = begin(ahead, "a", packed())
+        if is_cancelled:
+            ahead.cancel("a")
+        else:
+            assert ahead.end("a")[1] == 0
+    assert Late.waited == [1000]
+    assert ahead.bytes == counts > 0
+    assert begin(ahead, "b", packed()) == 0
+    monkeypatch.setattr(Late, "is_done", True)
+    assert begin(ahead, "b", packed()) == 0, "as much counts as before"
+    assert ahead.end("b")[1] > 0
+    assert ahead.bytes == 0
