@@ -38,7 +38,7 @@ class ConsumerInterceptors(Interceptors[ConsumerInterceptor]):
             for one in self._interceptors:
                 try:
                     one.on_commit(dict(offsets))
-                except USER_ERRORS as error:
+                except BaseException as error:
                     self._complain(one, "on_commit", "the offsets are committed", error)
 
 

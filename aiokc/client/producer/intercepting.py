@@ -39,5 +39,5 @@ class ProducerInterceptors(Interceptors[ProducerInterceptor]):
         for one in self._interceptors:
             try:
                 one.on_acknowledgement(metadata, error, headers)
-            except USER_ERRORS as raised:
+            except BaseException as raised:
                 self._complain(one, "on_acknowledgement", "the record's outcome stays what it is", raised)
