@@ -372,6 +372,7 @@ def test_a_batch_that_is_too_large_is_split_in_order_under_the_same_sequences() 
     world.accumulator.options = Produced(batch_size=300).accumulator.options
     world.send()
     later = world.append()
+    world.accumulator.ratios.closed("t", 1000, 100)  # it looked as if the topic compressed well
     assert world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
     assert batch.outcome is None
     waiting = list(world.queue().waiting)
