@@ -12,6 +12,7 @@ import pytest
 from aiokc import (
     Consumer,
     ConsumerInterceptor,
+    ConsumerRecords,
     Observer,
     Producer,
     ProducerInterceptor,
@@ -226,6 +227,62 @@ def test_what_code_at_a_consumer_raises_leaves_it_in_its_group(
     _run(loop, _reads(consumer, code), code)
     loop.run_until_complete(_reads_on(consumer, code))
     assert cluster.members("g") == []
+    _end_tasks(loop)
+
+
+class Calls(Raising, ConsumerInterceptor):
+    """What of the application runs within its own calls."""
+
+    def deserialize(self, value: bytes) -> bytes:
+        if value == b"1":
+            self._come_to("deserializer")
+        return value
+
+    def on_consume(self, records: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:
+        self._come_to("interceptor")
+        return records
+
+    def on_done(self, *arguments: object) -> None:
+        self._come_to("callback")
+
+
+@pytest.mark.parametrize("where", ["deserializer", "callback", "interceptor"])
+@pytest.mark.parametrize("error", [SystemExit, Foreign])
+def test_what_code_within_a_call_raises_loses_no_record(
+    loop: asyncio.AbstractEventLoop, cluster: Cluster, where: str, error: type[BaseException]
+) -> None:
+    """The call raises it; but an interceptor has been given records that count as handed out, so they are returned."""
+    cluster.append("t", b"0", b"1", b"2")
+    code = Calls(where, error)
+    got: list[bytes | None] = []
+
+    async def main() -> None:
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap,
+            group_id="g",
+            auto_offset_reset="earliest",
+            interceptors=[code],
+            value_deserializer=code.deserialize,
+        )
+        async with asyncio.timeout(30), consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            consumer.commit_soon({TopicPartition("t", 0): 0}, code.on_done)
+            while len(got) < 3:
+                try:
+                    batch = await consumer.getmany(timeout_ms=10)
+                except BaseException as raised:
+                    assert isinstance(raised, error), raised  # noqa: PT017 - an exit would end pytest, too
+                    assert where != "interceptor"
+                else:
+                    got.extend(record.value for records in batch.values() for record in records)
+
+    task = loop.create_task(main())
+    if where == "interceptor" and error in EXITS:
+        with pytest.raises(error):
+            loop.run_until_complete(task)
+    loop.run_until_complete(task)
+    assert code.raised == 1
+    assert got == [b"0", b"1", b"2"]
     _end_tasks(loop)
 
 
