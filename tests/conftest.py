@@ -166,9 +166,9 @@ def _runs_on(old: str, item: pytest.Item) -> bool:
 
 
 def _is_at_kafka(item: pytest.Item) -> bool:
-    """Return whether the test's fixture `place` or `brokers` (tests/security) is a real Kafka."""
+    """Return whether the test's fixture `place`, `brokers` (tests/security) or `broker` is a real Kafka."""
     called = getattr(item, "callspec", None)
-    return called is not None and "kafka" in (called.params.get("place"), called.params.get("brokers"))
+    return called is not None and "kafka" in map(called.params.get, ("place", "brokers", "broker"))
 
 
 def _end_a_hang_on_uvloop(item: pytest.Item) -> None:

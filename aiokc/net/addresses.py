@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from ..config import Resolve
 from ..errors import ConfigError, ConnectionFailed, shown
-from .user_errors import USER_ERRORS, cancellation_is_ours, ends_us
+from .user_errors import cancellation_is_ours, ends_us, leaves_the_loop
 
 Address: TypeAlias = tuple[str, int]
 
@@ -47,15 +47,17 @@ async def resolved(host: str, port: int, resolve: Resolve | None) -> Sequence[Ad
 
 async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
     """Return what the application's ``resolve`` says. If it raises, this host can't be reached now; that may pass."""
-    name, task = address_text(host, port), asyncio.current_task()
+    name, task, is_async = address_text(host, port), asyncio.current_task(), False
     try:
         answer: Any = resolve(host, port)
         is_async = inspect.isawaitable(answer)
         if is_async:
             answer = await _in_own_task(answer)
-    except USER_ERRORS as error:
+    except BaseException as error:
         if ends_us(error, task):
             raise
+        if not is_async:  # else its own task has raised it already
+            leaves_the_loop(error)
         raise ConnectionFailed(f"{name}: the configured resolve() raised {shown(error)}") from error
     if not is_async:
         raise ConfigError(

@@ -12,6 +12,7 @@ from ..core.connection.in_flight import Exchange
 from ..core.versions import api_name
 from ..errors import MalformedResponse
 from ..wire import Request, Response, decode, decode_in_slices
+from .user_errors import leaves_the_loop
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)
@@ -45,7 +46,11 @@ class HandedOver(asyncio.Future[T]):
         step, context = wake
         self.remove_done_callback(step)
         self.set_result(result)
-        context.run(step, self)
+        try:
+            context.run(step, self)
+        except BaseException as error:  # of a task only SystemExit and KeyboardInterrupt come this far
+            if not leaves_the_loop(error):
+                raise
 
 
 class Reply(HandedOver[memoryview]):

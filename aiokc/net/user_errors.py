@@ -13,6 +13,9 @@ from ..errors import UsageError, shown
 #: Everything that counts as an error when the application's code raises it. KeyboardInterrupt and SystemExit do not.
 USER_ERRORS: Final = (Exception, asyncio.CancelledError, GeneratorExit)
 
+#: What ends the event loop's run in asyncio, whatever callback or task raises it.
+EXITS: Final = (SystemExit, KeyboardInterrupt)
+
 _MISTAKEN: Final = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
@@ -37,6 +40,23 @@ def ends_us(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
         except RuntimeError:  # no loop is running
             return True
     return isinstance(error, asyncio.CancelledError) and cancellation_is_ours()
+
+
+def leaves_the_loop(error: BaseException) -> bool:
+    """Whether ``error`` is one of EXITS. Then the running loop raises it out of its run, in its next iteration.
+
+    The application's code raises it in the middle of ours: while an answer is taken in, with others behind it in the
+    same buffer, or others who wait for their records. That goes on. Raised from here, it would end that; and uvloop
+    takes what a protocol raises for a broken connection, and keeps it.
+    """
+    if not isinstance(error, EXITS):
+        return False
+    asyncio.get_running_loop().call_soon(_leave, error)
+    return True
+
+
+def _leave(error: BaseException) -> None:
+    raise error
 
 
 def as_error(error: BaseException, code: str) -> Exception:

@@ -126,6 +126,7 @@ class _BareConnection(asyncio.Protocol):
         self._received = b""
         self._due: deque[Callable[[], None]] = deque()
         self._idle = asyncio.Event()
+        self._is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -142,16 +143,27 @@ class _BareConnection(asyncio.Protocol):
         if not self._due:
             self._idle.set()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """No answer comes any more: the broker ends with the benchmark, and this process then has to end, too."""
+        self._is_lost = True
+        self._idle.set()
+
+    def _check(self) -> None:
+        if self._is_lost:
+            raise ConnectionError(f"the broker closed the connection, and {len(self._due)} answers are missing")
+
     def write(self, request: bytes, done: Callable[[], None]) -> None:
         assert self._transport is not None
+        self._check()
         self._due.append(done)
         self._idle.clear()
         self._transport.write(request)
 
     async def close(self) -> None:
-        """Wait for the answers that are due, and end the connection."""
+        """Wait for the answers that are due, and end the connection. Raises ConnectionError if that has ended."""
         assert self._transport is not None
         await self._idle.wait()
+        self._check()
         self._transport.close()
 
 

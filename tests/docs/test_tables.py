@@ -110,7 +110,8 @@ def test_every_kip_that_the_code_names_is_listed() -> None:
 
 def test_the_kafkas_of_the_tests_are_named() -> None:
     words = " ".join(PROTOCOL.split())
-    assert f"Apache Kafka {KAFKA_VERSION}, and `make test-long` on {' and '.join(OLD_VERSIONS)}" in words
+    *others, last = OLD_VERSIONS
+    assert f"Apache Kafka {KAFKA_VERSION}, and `make test-long` on {', '.join(others)} and {last}" in words
 
 
 # All pages

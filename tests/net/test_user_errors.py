@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 
 from aiokc.errors import UsageError
-from aiokc.net.user_errors import as_error, ends_us
+from aiokc.net.user_errors import as_error, ends_us, leaves_the_loop
 
 
 async def test_a_closed_coroutine_is_ended_and_one_whose_code_raises_is_not() -> None:
@@ -42,6 +42,27 @@ async def test_a_cancelled_error_ends_a_cancelled_task_and_no_other() -> None:
         assert ends_us(error, asyncio.current_task())
         await anyio.lowlevel.checkpoint()
     assert not ends_us(LookupError(), asyncio.current_task())
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_an_exit_leaves_the_run_of_the_loop_in_the_next_iteration(error: BaseException) -> None:
+    went_on: list[int] = []
+
+    async def raises() -> None:
+        assert leaves_the_loop(error)
+        went_on.append(1)
+        await asyncio.sleep(0)
+        went_on.append(2)
+
+    with asyncio.Runner() as runner, pytest.raises(type(error)) as left:
+        runner.run(raises())
+    assert left.value is error
+    assert went_on[0] == 1
+
+
+async def test_no_other_error_leaves_the_loop() -> None:
+    for error in (LookupError(), asyncio.CancelledError(), GeneratorExit(), BaseException()):
+        assert not leaves_the_loop(error)
 
 
 @pytest.mark.parametrize(

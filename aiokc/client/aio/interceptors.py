@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import shown
 from ...interceptor import ConsumerInterceptor, ProducerInterceptor
-from ...net.user_errors import USER_ERRORS
+from ...net.user_errors import leaves_the_loop
 
 logger = logging.getLogger("aiokc.interceptor")
 
@@ -37,11 +37,16 @@ class Interceptors(Generic[InterceptorT]):
         for one in self._interceptors:
             try:
                 one.close()
-            except USER_ERRORS as error:
+            except BaseException as error:
                 self._complain(one, "close", f"the {self._client} has stopped all the same", error)
 
     def _complain(self, one: InterceptorT, method: str, so: str, error: BaseException) -> None:
-        """Log the error, at most every 30 s for each method. A CancelledError is one, too: nothing is awaited here."""
+        """Log the error, at most every 30 s for each method. A CancelledError is one, too: nothing is awaited here.
+
+        What ends the loop's run, does so: soon, and the client goes on until then.
+        """
+        if leaves_the_loop(error):
+            return
         name = f"{type(one).__name__}.{method}()"
         held_back = self._complaints.admit(name, asyncio.get_running_loop().time())
         if held_back is not None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import shown
-from ...net.user_errors import USER_ERRORS
+from ...net.user_errors import leaves_the_loop
 from ...observer import Observer, RebalanceKind
 from ...types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
@@ -58,7 +58,7 @@ class Observers:
             if seconds >= least or error is not None:
                 try:
                     one.batch(partitions, count, seconds, error)
-                except USER_ERRORS as failure:
+                except BaseException as failure:
                     self._complain(one, "batch", failure)
 
     def commit(
@@ -69,18 +69,23 @@ class Observers:
         for one in self.all:
             try:
                 one.commit(offsets, seconds, error)
-            except USER_ERRORS as failure:
+            except BaseException as failure:
                 self._complain(one, "commit", failure)
 
     def rebalance(self, kind: RebalanceKind, partitions: frozenset[TopicPartition], seconds: float) -> None:
         for one in self.all:
             try:
                 one.rebalance(kind, partitions, seconds)
-            except USER_ERRORS as failure:
+            except BaseException as failure:
                 self._complain(one, "rebalance", failure)
 
     def _complain(self, one: Observer, method: str, error: BaseException) -> None:
-        """Log the error, at most every 30 s for each method. A CancelledError is one, too: nothing is awaited here."""
+        """Log the error, at most every 30 s for each method. A CancelledError is one, too: nothing is awaited here.
+
+        What ends the loop's run, does so: soon, and the client goes on until then.
+        """
+        if leaves_the_loop(error):
+            return
         name = f"{type(one).__name__}.{method}()"
         held_back = self._complaints.admit(name, asyncio.get_running_loop().time())
         if held_back is not None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from ...core.fetch.record_sequence import RecordSequence
 from ...interceptor import ConsumerInterceptor
-from ...net.user_errors import USER_ERRORS
 from ...types import ConsumerRecords, OffsetAndMetadata, TopicPartition
 from ..aio.interceptors import Interceptors
 
@@ -29,7 +28,7 @@ class ConsumerInterceptors(Interceptors[ConsumerInterceptor]):
             given = ConsumerRecords({tp: list(records) for tp, records in batch.items()})
             try:
                 batch = _checked(one.on_consume(given), batch)
-            except USER_ERRORS as error:
+            except BaseException as error:  # raised, it would take records along that count as handed out
                 self._complain(one, "on_consume", "what it was given goes on", error)
         return batch
 
@@ -38,7 +37,7 @@ class ConsumerInterceptors(Interceptors[ConsumerInterceptor]):
             for one in self._interceptors:
                 try:
                     one.on_commit(dict(offsets))
-                except USER_ERRORS as error:
+                except BaseException as error:
                     self._complain(one, "on_commit", "the offsets are committed", error)
 
 

@@ -16,7 +16,7 @@ import anyio
 
 from ...core.counters import AssignmentCounters
 from ...errors import ListenerTimedOut, UsageError, shown
-from ...net.user_errors import USER_ERRORS, as_error, ends_us
+from ...net.user_errors import as_error, ends_us, leaves_the_loop
 from ...observer import RebalanceKind
 from ...types import TopicPartition
 
@@ -202,9 +202,10 @@ class ListenerCalls:
                 self._complain_if_slow(name, loop.time() - start)
                 if inspect.isawaitable(result):
                     await result
-        except USER_ERRORS as error:
+        except BaseException as error:
             if ends_us(error, task):
                 raise
+            leaves_the_loop(error)
             self.keep(name, as_error(error, name))
         else:
             if scope.cancelled_caught:

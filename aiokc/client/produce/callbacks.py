@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import shown
-from ...net.user_errors import USER_ERRORS
+from ...net.user_errors import leaves_the_loop
 from ..aio.time_slice import SLICE_SECONDS
 
 logger = logging.getLogger("aiokc.produce")
@@ -48,14 +48,12 @@ class Callbacks:
     def _run_a_turn(self) -> None:
         self._turn = None
         loop = asyncio.get_running_loop()
-        try:
-            self.run(loop.time() + SLICE_SECONDS)
-        finally:  # what is due is called though a KeyboardInterrupt has come between
-            if self._due:  # a timer, not call_soon: what sockets and timers bring is to come first
-                self._turn = loop.call_later(0, self._run_a_turn)
+        self.run(loop.time() + SLICE_SECONDS)
+        if self._due:  # a timer, not call_soon: what sockets and timers bring is to come first
+            self._turn = loop.call_later(0, self._run_a_turn)
 
     def run(self, until: float | None = None) -> None:
-        """Run what is due until then (None: all of it)."""
+        """Run what is due until then (None: all of it). Whatever a callback raises, the others are called."""
         if self.running:
             return
         time = asyncio.get_running_loop().time
@@ -68,8 +66,9 @@ class Callbacks:
                     continue
                 try:
                     call()
-                except USER_ERRORS as error:
-                    self._complain(error)
+                except BaseException as error:
+                    if not leaves_the_loop(error):
+                        self._complain(error)
                 if until is not None and time() >= until:
                     return
         finally:

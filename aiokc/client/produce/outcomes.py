@@ -43,20 +43,14 @@ class Outcomes:
         if self._held:
             for tp in list(self._held):
                 self._release(tp)
-        if not waiting:
-            self._callbacks.begin(at_once=at_once)
-            return
-        left = iter(waiting)
-        try:
+        for waiter in waiting:
+            if waiter.done():
+                continue
             if at_once:
-                for waiter in left:
-                    if not waiter.done():
-                        waiter.hand_over(None)
-        finally:  # a task of the application's may raise KeyboardInterrupt
-            for waiter in left:
-                if not waiter.done():
-                    waiter.set_result(None)  # its task runs later, and may be cancelled by then
-            self._callbacks.begin(at_once=at_once)
+                waiter.hand_over(None)
+            else:
+                waiter.set_result(None)  # its task runs later, and may be cancelled by then
+        self._callbacks.begin(at_once=at_once)
 
     def _release(self, tp: TopicPartition) -> None:
         earliest = self._accumulator.queue(tp).first_number

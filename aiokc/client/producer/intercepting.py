@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...interceptor import ProducerInterceptor
-from ...net.user_errors import USER_ERRORS
 from ...types import HeadersToSend, ProducerRecord, RecordMetadata
 from ..aio.interceptors import Interceptors
 
@@ -31,7 +30,7 @@ class ProducerInterceptors(Interceptors[ProducerInterceptor]):
                 if not isinstance(changed, ProducerRecord):
                     raise TypeError(f"on_send() returned {type(changed).__name__}: it must return the record to send")
                 record = changed if changed is record else self._checked(changed)
-            except USER_ERRORS as error:
+            except BaseException as error:
                 self._complain(one, "on_send", "the record that it was given goes on", error)
         return record
 
@@ -39,5 +38,5 @@ class ProducerInterceptors(Interceptors[ProducerInterceptor]):
         for one in self._interceptors:
             try:
                 one.on_acknowledgement(metadata, error, headers)
-            except USER_ERRORS as raised:
+            except BaseException as raised:
                 self._complain(one, "on_acknowledgement", "the record's outcome stays what it is", raised)

@@ -10,7 +10,7 @@ from ...core.produce.batch import ProducerBatch, Stored
 from ...core.produce.failure import Failure
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import shown
-from ...net.user_errors import USER_ERRORS
+from ...net.user_errors import leaves_the_loop
 from ...observer import ProducerObserver
 
 logger = logging.getLogger("aiokc.observer")
@@ -44,18 +44,23 @@ class ProducerObservers:
                 error = outcome.error_of(batch.tp, 0) if isinstance(outcome, Failure) else None
                 try:
                     one.batch(batch.tp, batch.count, offset, now - batch.created, error)
-                except USER_ERRORS as failure:
+                except BaseException as failure:
                     self._complain(one, "batch", failure)
 
     def transaction(self, committed: bool, seconds: float, error: Exception | None) -> None:
         for one in self.all:
             try:
                 one.transaction(committed, seconds, error)
-            except USER_ERRORS as failure:
+            except BaseException as failure:
                 self._complain(one, "transaction", failure)
 
     def _complain(self, one: ProducerObserver, method: str, error: BaseException) -> None:
-        """Log the error, at most every 30 s for each method. A CancelledError is one, too: nothing is awaited here."""
+        """Log the error, at most every 30 s for each method. A CancelledError is one, too: nothing is awaited here.
+
+        What ends the loop's run, does so: soon, and the client goes on until then.
+        """
+        if leaves_the_loop(error):
+            return
         name = f"{type(one).__name__}.{method}()"
         held_back = self._complaints.admit(name, asyncio.get_running_loop().time())
         if held_back is not None:

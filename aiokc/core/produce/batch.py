@@ -62,7 +62,6 @@ class ProducerBatch:
         "closing",
         "created",
         "identity",
-        "largest",
         "last_code",
         "last_text",
         "marks",
@@ -104,7 +103,6 @@ class ProducerBatch:
         self.last_code = 0
         self.last_text = ""
         self.memory = 0
-        self.largest = 0
         self.outcome: Outcome | None = None
         self.parts: Sequence[ProducerBatch] = ()
         self.starts: Sequence[int] = ()  # the index of each part's first record

@@ -11,7 +11,7 @@ from ...core.sasl.broker_text import broker_text
 from ...errors import AuthenticationFailed
 from ...secret import Secret
 from ..own_thread import OwnThread
-from ..user_errors import USER_ERRORS, as_error, ends_us
+from ..user_errors import as_error, ends_us, leaves_the_loop
 
 T = TypeVar("T")
 
@@ -67,9 +67,10 @@ async def called(name: str, mechanism: str, result: Awaitable[T], secrets: Itera
     except AuthenticationFailed as error:
         error.mechanism = error.mechanism or mechanism
         raise
-    except USER_ERRORS as error:
+    except BaseException as error:
         if ends_us(error, asyncio.current_task()):
             raise
+        leaves_the_loop(error)
         raise _failed(name, mechanism, error, secrets) from error
 
 

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
-#: Older releases to test with: the last one with both KRaft and ZooKeeper, and one with ZooKeeper only.
-OLD_VERSIONS: Final = ("3.9.2", "2.8.2")
+#: Older releases to test with: the first line of brokers with KIP-848 and KIP-890, the last one with both KRaft and
+#: ZooKeeper, and one with ZooKeeper only.
+OLD_VERSIONS: Final = ("4.0.2", "3.9.2", "2.8.2")
 _LOG4J_VERSION: Final = "2.25.3"
 _OLDEST_JAVA: Final = 17
 _DOWNLOAD_SECONDS: Final = 900

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 
@@ -89,3 +91,28 @@ def test_acknowledgements_count_after_the_warm_up() -> None:
         latencies.figures()
     first()
     assert 0 <= latencies.figures()["p50"] <= latencies.figures()["max"]
+
+
+async def test_a_bare_connection_that_the_broker_closes_ends_its_worker() -> None:
+    """The broker ends where the benchmark is killed, and the worker must not wait for it for ever."""
+    connections: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    server = await asyncio.start_server(lambda _, writer: connections.put_nowait(writer), "127.0.0.1", 0)
+    async with server, asyncio.timeout(10):
+        port = server.sockets[0].getsockname()[1]
+        job = ProduceJob("bare", f"127.0.0.1:{port}", "t", 1, 2_000, 100, "none")
+        working = asyncio.create_task(acknowledging._bare(job, acknowledging.Latencies()))
+        (await connections.get()).transport.abort()
+        with pytest.raises(ConnectionError, match="answers are missing"):
+            await working
+
+
+async def test_a_bare_connection_waits_for_the_last_answers_or_its_end() -> None:
+    connection = acknowledging._BareConnection()
+    transport = Mock(spec=asyncio.Transport)
+    connection.connection_made(transport)
+    connection.write(b"", lambda: None)
+    closing = asyncio.create_task(connection.close())
+    await asyncio.sleep(0)
+    connection.connection_lost(None)
+    with pytest.raises(ConnectionError, match="1 answers are missing"):
+        await closing

@@ -104,9 +104,30 @@ def test_a_codec_that_a_broker_does_not_know_fails_the_record_and_says_so() -> N
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, compression_type="zstd") as producer:
-            sender_of(producer)._least_version = 14
+            cluster._state.versions[ApiKey.PRODUCE] = (3, 6)  # type: ignore[index]
             with pytest.raises(UnsupportedVersion, match="compression_type"):
                 await producer.send_and_wait("t", b"v", partition=0)
+
+    virtually(story, brokers=1)
+
+
+def test_a_request_says_how_long_the_broker_may_wait_for_its_replicas() -> None:
+    """D20. With all requests, those of one batch too."""
+    seen: list[tuple[int, int]] = []
+
+    async def story(cluster: Cluster) -> None:
+        async def look(exchange: Exchange) -> None:
+            seen.append((exchange.request.acks, exchange.request.timeout_ms))
+
+        cluster.intercept(ApiKey.PRODUCE, look)
+        async with producing(cluster, request_timeout_ms=4_567) as producer:
+            for _ in range(2):
+                sent = [await producer.send("t", b"", partition=partition) for partition in (0, 1)]
+                for delivery in sent:
+                    await delivery
+                await producer.send_and_wait("t", b"", partition=0)
+        assert len(seen) >= 4
+        assert set(seen) == {(-1, 4_567)}
 
     virtually(story, brokers=1)
 

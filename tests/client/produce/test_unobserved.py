@@ -84,6 +84,31 @@ def test_an_await_of_many_records_that_is_cancelled_in_that_step_has_not_seen_it
     refusing(story)
 
 
+def test_failures_that_nobody_sees_are_logged_once_for_each_cause(caplog: pytest.LogCaptureFixture) -> None:
+    """P9: in thirty seconds; then with the number of those that were held back."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            await producer.send_and_wait("t", b"", partition=0)
+            stamp, policy = ErrorCode.INVALID_TIMESTAMP, ErrorCode.POLICY_VIOLATION
+            for code, pause in [(stamp, 0), (stamp, 0), (stamp, 0), (policy, 31)] * 2:
+                cluster.intercept(ApiKey.PRODUCE, code, times=1)
+                producer.send_soon("t", b"", partition=0)
+                with pytest.raises(RecordRefused):
+                    await producer.flush()
+                await asyncio.sleep(pause)
+
+    virtually(story)
+    said = [record.getMessage() for record in caplog.records if record.name == "aiokc.produce"]
+    assert [("TIMESTAMP" in line, "POLICY" in line, "2 more" in line) for line in said] == [
+        (True, False, False),
+        (False, True, False),
+        (True, False, True),
+        (False, True, False),
+    ]
+    assert all("1 records were not stored, and nothing awaits 1 of them" in line for line in said)
+
+
 def test_what_one_gives_up_another_may_still_see() -> None:
     async def story(cluster: Cluster, producer: Producer[Any, Any]) -> None:
         delivery = await producer.send("t", b"1", partition=0)

@@ -196,10 +196,23 @@ async def test_a_failure_that_nobody_has_seen_is_raised_at_the_end_of_the_block(
         assert "INVALID_TIMESTAMP" in raised.value.__notes__[0]
 
 
-async def test_a_record_that_is_too_large_is_refused_at_once() -> None:
+@pytest.mark.parametrize(
+    "too_large",
+    [
+        {"value": bytes(5000)},
+        {"key": bytes(5000)},
+        {"headers": [("name", bytes(5000))]},
+        {"value": bytes(2000), "key": bytes(2000), "headers": [("n" * 500, bytes(500))]},
+    ],
+    ids=["value", "key", "headers", "all together"],
+)
+async def test_a_record_that_is_too_large_is_refused_at_once(too_large: dict[str, Any]) -> None:
+    """D5: header, key and value count."""
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster, max_request_size=5000) as producer:
         with pytest.raises(MessageTooLarge, match="max_request_size"):
-            await producer.send("t", bytes(5000))
+            await producer.send("t", **too_large)
+        with pytest.raises(MessageTooLarge, match="max_request_size"):
+            producer.send_soon("t", **too_large)
         await producer.send_and_wait("t", bytes(4900))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -398,6 +399,24 @@ def test_a_callback_may_send_and_may_not_stop() -> None:
         await producer.stop()
 
     virtually(story, brokers=1)
+
+
+async def test_callbacks_that_take_long_have_all_run_when_stop_returns() -> None:
+    """I3: also those whose turns, of a millisecond each, would come later."""
+    seen: list[Exception | None] = []
+
+    def slow(metadata: RecordMetadata, error: Exception | None) -> None:
+        time.sleep(0.002)
+        seen.append(error)
+
+    async with Cluster(brokers=1, topics={"t": 1}) as cluster:
+        producer = producing(cluster)
+        await producer.start()
+        await producer.partitions_for("t")
+        for _ in range(50):
+            producer.send_soon("t", b"", partition=0, on_done=slow)
+        await producer.stop()
+    assert seen == [None] * 50
 
 
 def test_callbacks_have_all_run_when_stop_returns() -> None:

@@ -70,6 +70,20 @@ async def test_each_kind_of_transaction_has_its_own_requests(stage: Stage) -> No
 
 
 @scenario()
+async def test_each_coordinator_is_looked_up_by_its_kind(stage: Stage) -> None:
+    """D22: brokers spread groups and transactional ids in ways of their own."""
+    async with stage.producer("one name") as producer, producer.transaction() as transaction:
+        await producer.send("out", b"", partition=0)
+        await transaction.send_offsets({IN0: 1}, GroupMetadata("one name"))
+    kinds: list[int] = []
+    for _, name, request in stage.asked.log:
+        if name == "FindCoordinatorRequest":
+            assert (request.coordinator_keys or [request.key]) == ["one name"]
+            kinds.append(request.key_type)
+    assert kinds == [1, 0]
+
+
+@scenario()
 async def test_transactions_one_after_the_other(stage: Stage) -> None:
     async with stage.producer() as producer:
         for number in range(20):

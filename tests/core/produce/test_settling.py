@@ -306,11 +306,13 @@ def test_where_what_may_be_stored_may_not_be_sent_again_it_fails_and_the_partiti
     assert third.sequence == 1
 
 
-def test_a_duplicate_is_stored_at_an_unknown_offset() -> None:
+@pytest.mark.parametrize("offset", [-1, 7])
+def test_a_duplicate_is_stored_at_an_unknown_offset(offset: int) -> None:
+    """Whatever offset comes with the error: it need not be that of the first arrival."""
     world = Produced()
     batch = world.append()
     world.send()
-    world.answer(batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)
+    world.answer(batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, offset)
     assert batch.outcome == Stored(None)
 
 
@@ -370,6 +372,7 @@ def test_a_batch_that_is_too_large_is_split_in_order_under_the_same_sequences() 
     world.accumulator.options = Produced(batch_size=300).accumulator.options
     world.send()
     later = world.append()
+    world.accumulator.ratios.closed("t", 1000, 100)  # it looked as if the topic compressed well
     assert world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
     assert batch.outcome is None
     waiting = list(world.queue().waiting)

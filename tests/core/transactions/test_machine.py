@@ -503,6 +503,22 @@ def test_a_producer_fenced_after_an_unanswered_commit_says_that_nobody_knows(ver
     assert "nobody knows" in told.error.__notes__[0]
 
 
+def test_v2_a_commit_that_never_arrived_and_is_refused_when_repeated_was_no_commit() -> None:
+    """T9, T13: to repeat a commit that was carried out succeeds. So the coordinator has aborted the transaction."""
+    producer = Producer(2).begun(T0).commits()
+    producer.gets_no_answer()
+    producer.waits()
+    told = producer.answer(ErrorCode.INVALID_TXN_STATE)[-1]
+    assert isinstance(told, Ended)
+    assert told.error is not None
+    assert not hasattr(told.error, "__notes__"), "what became of it is known"
+    producer.settle()
+    producer.feed(Abort())
+    assert producer.last == EndTxn(producer.machine.identity, False, True)
+    assert producer.answer()[-1] == Ended(False)
+    assert producer.state is State.READY
+
+
 @both
 def test_an_id_that_is_forgotten_after_an_unanswered_commit_is_no_abort(version: int) -> None:
     producer = Producer(version).begun(T0).commits()

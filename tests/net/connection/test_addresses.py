@@ -92,7 +92,9 @@ async def test_a_configured_function_that_raises_is_named_as_the_cause() -> None
 
 
 @pytest.mark.parametrize(
-    "raised", [asyncio.CancelledError(), GeneratorExit(), StopIteration(), StopAsyncIteration()], ids=repr
+    "raised",
+    [asyncio.CancelledError(), GeneratorExit(), StopIteration(), StopAsyncIteration(), BaseException("foreign")],
+    ids=repr,
 )
 async def test_what_would_end_a_task_in_silence_is_an_error_of_a_configured_function(raised: BaseException) -> None:
     async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:

@@ -23,6 +23,9 @@ RELEASES = (
     + [f"3.{minor}" for minor in range(10)]
     + ["4.0", "4.1", "4.2", "4.3", "4.4"]
 )
+#: Where the first version of a release is not the one to go by: 4.0.1 has two versions of JoinGroup again that 4.0.0
+#: had left out (KAFKA-19444).
+PATCHES = {"4.0": 2}
 PROGRAM = Path(__file__).with_name("AdvertisedVersions.java")
 
 _KEYS = frozenset(ApiKey)
@@ -55,13 +58,14 @@ def versions_in(jar: Path) -> dict[int, tuple[int, int]]:
 
 
 def fetch(release: str, folder: Path) -> Path:
-    """Download the jar of a release's first version."""
-    artifact = f"org.apache.kafka:kafka-clients:{release}.0"
+    """Download the jar of a release: of its first version, but for PATCHES."""
+    version = f"{release}.{PATCHES.get(release, 0)}"
+    artifact = f"org.apache.kafka:kafka-clients:{version}"
     command = ["mvn", "-q", "-B", _COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
     subprocess.run(
         [*command, f"-Dmaven.repo.local={folder}/repository"], check=True, timeout=_SECONDS, stdout=sys.stderr
     )
-    return folder / f"kafka-clients-{release}.0.jar"
+    return folder / f"kafka-clients-{version}.jar"
 
 
 def table(released: dict[str, dict[int, tuple[int, int]]]) -> Iterator[str]:

@@ -162,7 +162,7 @@ since_3_0, since_3_5, since_3_9 = (pytest.mark.every_kafka(since=since) for sinc
         pytest.param(-5, 8, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1), marks=since_3_5),
         pytest.param(-5, 9, (0, -1, -1, -1), marks=since_3_9),
         pytest.param(-6, 10, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1), marks=since_3_0),
-        pytest.param(-6, 11, (0, -1, -1, -1), marks=pytest.mark.every_kafka(since="4.0")),
+        pytest.param(-6, 11, (0, -1, -1, -1), marks=pytest.mark.every_kafka(since="4.2")),
         pytest.param(-7, 11, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1), marks=since_3_0),
     ],
 )

@@ -32,6 +32,7 @@ from .group_transactions import Transaction
 
 pytestmark = pytest.mark.every_kafka
 
+by_topic_id = pytest.mark.every_kafka(since="4.2")
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
@@ -90,7 +91,7 @@ async def test_all_offsets_of_one_group(scene: Scene, version: int) -> None:
     "version",
     [
         *(pytest.param(version, marks=pytest.mark.every_kafka(since="3.9")) for version in (8, 9)),
-        pytest.param(10, marks=pytest.mark.every_kafka(since="4.0")),
+        pytest.param(10, marks=by_topic_id),
     ],
 )
 async def test_offsets_of_groups(scene: Scene, version: int) -> None:
@@ -118,20 +119,22 @@ async def test_several_groups_at_once(scene: Scene) -> None:
     }
 
 
-@pytest.mark.every_kafka(since="4.0")
-async def test_topics_that_do_not_exist(scene: Scene) -> None:
-    by_name = [OffsetFetchRequestTopics(name="no-such-topic", partition_indexes=[0])]
-    by_id = [OffsetFetchRequestTopics(topic_id=UUID(int=77), partition_indexes=[0])]
-    found = []
-    for wanted, version in ((by_name, 9), (by_id, 10)):
-        groups = [OffsetFetchRequestGroup(group_id=scene.group, topics=wanted)]
-        (group,) = (await scene.admin.ask(OffsetFetchRequest(groups=groups), version)).groups
-        (partition,) = group.topics[0].partitions
-        found.append((group.error_code, partition.committed_offset, partition.error_code))
-    assert found == [(0, -1, 0), (0, -1, ErrorCode.UNKNOWN_TOPIC_ID)]
+@pytest.mark.parametrize(
+    ("topic", "version", "code"),
+    [
+        pytest.param({"name": "no-such-topic"}, 9, 0, id="name", marks=pytest.mark.every_kafka(since="4.0")),
+        pytest.param({"topic_id": UUID(int=77)}, 10, ErrorCode.UNKNOWN_TOPIC_ID, id="id", marks=by_topic_id),
+    ],
+)
+async def test_a_topic_that_does_not_exist(scene: Scene, topic: dict[str, Any], version: int, code: int) -> None:
+    wanted = [OffsetFetchRequestTopics(**topic, partition_indexes=[0])]
+    groups = [OffsetFetchRequestGroup(group_id=scene.group, topics=wanted)]
+    (group,) = (await scene.admin.ask(OffsetFetchRequest(groups=groups), version)).groups
+    (partition,) = group.topics[0].partitions
+    assert (group.error_code, partition.committed_offset, partition.error_code) == (0, -1, code)
 
 
-@pytest.mark.every_kafka(since="4.0")
+@by_topic_id
 async def test_commits_by_topic_id(scene: Scene) -> None:
     one = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata=None)
     ids = [scene.topic_id, UUID(int=77)]

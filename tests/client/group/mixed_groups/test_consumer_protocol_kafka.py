@@ -12,7 +12,7 @@ from tests.testing.groups.foreign_members import CONSUMER_PROTOCOL, ConfluentMem
 from .mixed_group import PARTITIONS, Member, MixedGroup
 from .mixed_members import AUTO, JavaMember, OurMember
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.every_kafka(since="4.0"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.testing.groups.foreign_members import CONSUMER_PROTOCOL
 
 from .reading_on import PARTITIONS, ReadingGroup
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.every_kafka(since="4.0"), pytest.mark.timeout(400)]
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ async def test_a_batch(either: Kafka, topic: str, what: str) -> None:
     assert (ErrorCode(answer.error_code), answer.base_offset) == (code, 0 if code is ErrorCode.NONE else -1)
 
 
-@pytest.mark.parametrize("version", [*range(3, 13), pytest.param(13, marks=pytest.mark.every_kafka(since="4.0"))])
+@pytest.mark.parametrize("version", [*range(3, 13), pytest.param(13, marks=pytest.mark.every_kafka(since="4.1"))])
 async def test_every_version_is_answered(either: Kafka, topic: str, version: int) -> None:
     async with connected(either.bootstrap) as client:
         if version < 13:

@@ -18,7 +18,7 @@ from tests.written.losing_proxy import LosingProxy
 
 from .readers import PARTITIONS, WITHIN, Broker, Reader, reading, write
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.every_kafka(since="4.0"), pytest.mark.timeout(120)]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from aiokc.admin import GroupDescription
 
 from .readers import PARTITIONS, WITHIN, Broker, Heard, reading, write
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.every_kafka(since="4.0"), pytest.mark.timeout(120)]
 
 # The session timeout of both brokers' groups is 6 s.
 LONGER_THAN_A_SESSION = 8.0

@@ -12,7 +12,7 @@ from aiokc.errors import BrokerError
 
 from .readers import PARTITIONS, Broker, reading, write
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.every_kafka(since="4.0"), pytest.mark.timeout(120)]
 
 
 @pytest.fixture

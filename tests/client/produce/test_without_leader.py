@@ -1,0 +1,84 @@
+"""Partitions without a leader while all other brokers are well: what goes there, what does not, and when it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import Producer, ProducerRecord
+from aiokc.records.encoding.murmur2 import murmur2_partition
+from aiokc.testing import Cluster
+from tests.client.virtually import virtually
+
+pytestmark = pytest.mark.timeout(30)
+
+PARTITIONS = 3
+#: Keys by the partition that they go to, and by the one that they would go to if there were two.
+KEYS = {(murmur2_partition(key, PARTITIONS), murmur2_partition(key, 2)): key for key in map(b"%d".__mod__, range(50))}
+
+
+def producing(cluster: Cluster, **options: Any) -> Producer[Any, Any]:
+    return Producer(**{"bootstrap_servers": cluster.bootstrap, **options})
+
+
+async def without_leader(cluster: Cluster, producer: Producer[Any, Any]) -> int:
+    """Take the only replica of partition 1 down, and return its broker once the producer has heard of it."""
+    cluster.create_topic("alone", PARTITIONS, replication_factor=1)
+    await producer.partitions_for("alone")
+    leader = cluster.leader("alone", 1)
+    assert leader is not None
+    cluster.take_down(leader)
+    while (await producer.partitions_for("alone"))[1].leader is not None:
+        await producer._runtime.cluster_client.metadata.changed.wait()
+    return leader
+
+
+def test_a_key_goes_to_its_partition_though_that_has_no_leader() -> None:
+    """A12: all partitions count. Else the records of a key would be in another one for as long as a broker is away."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            leader = await without_leader(cluster, producer)
+            sent = [
+                producer.send_soon("alone", b"1", KEYS[1, 0]),
+                await producer.send("alone", b"2", KEYS[1, 0], timeout_ms=1_000),
+            ]
+            many = await producer.send_many("alone", [ProducerRecord("alone", b"3", KEYS[1, 0])])
+            assert (await producer.send_and_wait("alone", b"4", KEYS[0, 1])).partition == 0
+            assert [delivery.done() for delivery in sent] == [False, False]
+            assert not many.done()
+            cluster.bring_up(leader)
+            assert [(await delivery).partition for delivery in sent] == [1, 1]
+            assert [tp.partition for tp in await many] == [1]
+        assert [record.value for record in cluster.records("alone", 1)] == [b"1", b"2", b"3"]
+
+    virtually(story)
+
+
+def test_records_without_a_key_go_to_partitions_with_a_leader() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, batch_size=100) as producer:
+            await without_leader(cluster, producer)
+            for _ in range(100):
+                await producer.send_and_wait("alone", bytes(50))
+        assert [cluster.end_offset("alone", number) > 0 for number in range(PARTITIONS)] == [True, False, True]
+
+    virtually(story)
+
+
+def test_the_leader_is_asked_for_until_there_is_one() -> None:
+    """D6, D16: no connection fails any more that would bring news, and metadata_max_age_ms is minutes away."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            leader = await without_leader(cluster, producer)
+            sent = await producer.send("alone", b"", partition=1)
+            await asyncio.sleep(30)
+            assert producer.health().troubled[sent.place()[0].tp].error == "the partition has no leader"
+            cluster.bring_up(leader)
+            async with asyncio.timeout(3):
+                await sent
+
+    virtually(story)
