@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,11 +107,12 @@ class FetchCollector:
         Return the buffer at which the caller has to wait (``give_way``), or None if all is done. The buffers that it
         passed are appended to ``served``, for ``take`` if no other task runs in between.
         """
+        time = asyncio.get_running_loop().time
         for serving in self.buffer.servable(self.subscription, only):
             buffer = serving[0]
             if served is not None:
                 served.append(serving)
-            if not self._decode(buffer, count, enough, until):
+            if not self._decode(buffer, count, enough, until, time):
                 return buffer
             ready = len(buffer.ready)
             count -= ready
@@ -120,12 +121,13 @@ class FetchCollector:
                 break
         return None
 
-    def _decode(self, buffer: PartitionBuffer, count: int, enough: int, until: float) -> bool:
+    def _decode(
+        self, buffer: PartitionBuffer, count: int, enough: int, until: float, time: Callable[[], float]
+    ) -> bool:
         """Decode up to ``count`` records of one partition; return False where the caller has to wait at its buffer."""
-        time = asyncio.get_running_loop().time
         ready = len(buffer.ready)
         while ready < count and (first := buffer.first) is not None:
-            if not isinstance(first, Run):  # which needs no memory, and no opening
+            if type(first) is not Run:  # which needs no memory, and no opening
                 if ready >= enough and self.buffer.is_crowded and buffer.needs_memory:
                     break  # The budget is exceeded: records to decode ahead are not worth another open batch.
                 if self.opens_slowly(buffer):
@@ -226,7 +228,8 @@ class FetchCollector:
         if serving is None:
             return None
         buffer, _ = serving
-        if not self._decode(buffer, count, count, until) or len(buffer.ready) < count:
+        time = asyncio.get_running_loop().time
+        if not self._decode(buffer, count, count, until, time) or len(buffer.ready) < count:
             return None
         return self.take(count, None, (serving,))
 

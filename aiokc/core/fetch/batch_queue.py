@@ -69,7 +69,7 @@ class BatchQueue:
         """Note that the first run was decoded up to the batch at byte ``at``."""
         run.at = at
         if run.frame is not None:
-            self._memory.reads(run.frame)
+            run.frame.read_at = self._memory.came  # so that it is not replaced by copies
         if at == len(run.view):
             self.pass_first()
 
