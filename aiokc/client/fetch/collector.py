@@ -219,19 +219,26 @@ class FetchCollector:
         return batch
 
     def take_in_turn(self, count: int, until: float) -> ConsumerRecords[Any, Any] | None:
-        """Do as ``decode_at_once`` and ``take`` do, if the partition in turn has ``count`` records.
+        """Do as ``decode_at_once`` and ``take`` do, if the partitions in turn have ``count`` records.
 
-        None: it has fewer, or they take longer than until the loop's time ``until``. Nothing was handed out then; what
-        was decoded stays for the next call.
+        None: the first in the order of service may not be handed out, there are fewer records, or they take longer than
+        until the loop's time ``until``. Nothing was handed out then; what was decoded stays for the next call.
         """
         serving = self.buffer.in_turn(self.subscription)
         if serving is None:
             return None
         buffer, _ = serving
         time = asyncio.get_running_loop().time
-        if not self._decode(buffer, count, count, until, time) or len(buffer.ready) < count:
+        if not self._decode(buffer, count, count, until, time):
             return None
-        return self.take(count, None, (serving,))
+        served = [serving]
+        if len(buffer.ready) < count:
+            served.clear()
+            if self.decode_at_once(count, count, None, until, served) is not None:
+                return None
+            if sum(len(buffer.ready) for buffer, _ in served) < count:
+                return None
+        return self.take(count, None, served)
 
     def hand_out(
         self, buffer: PartitionBuffer, position: PartitionPosition, count: int, after: int, step: HandOut
