@@ -117,6 +117,12 @@ class PositionFinder:
             committed = await self._fetch_committed(tokens)
         missing: list[TopicPartition] = []
         timestamp = self._reset.timestamp(self._clock())
+        if self._fetch_committed is None and timestamp is not None and timestamp != LATEST:
+            left = iter(tokens.items())
+            while some_of_them := dict(islice(left, _SET_AT_ONCE)):
+                self._subscription.await_resets(some_of_them, timestamp)
+                await asyncio.sleep(0)
+            tokens = {}
         for done, (tp, token) in enumerate(tokens.items(), start=1):
             if done % _SET_AT_ONCE == 0:
                 await asyncio.sleep(0)

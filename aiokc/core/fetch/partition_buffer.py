@@ -138,7 +138,10 @@ class PartitionBuffer:
         run = measure_run(records, offset, transactional=True)
         if run is None or run[0] != len(records):
             return False
-        self._remember_sender(offset, broker)
+        if self._senders:
+            self._remember_sender(offset, broker)
+        else:
+            self._senders = ((offset, broker),)
         self._kept.add(Run(records, None))
         _, self.end, self.epoch = run
         return True

@@ -322,6 +322,19 @@ class Subscription:
         else:
             self.changes.count += 1  # nothing was fetched of it
 
+    def await_resets(self, tokens: Mapping[TopicPartition, int], timestamp: int) -> None:
+        """Have the positions of these looked up by timestamp, as ``await_reset`` does, where the token is current.
+
+        They have none yet: they are those of a start, which may be thousands.
+        """
+        assigned, waiting = self._assigned, self._waiting
+        for tp, token in tokens.items():
+            position = assigned.get(tp)
+            if position is not None and position.token == token:
+                position.await_reset(next(self._tokens), timestamp)
+                waiting.put(tp, AWAIT_RESET)
+        self.changes.count += 1
+
     def begin_anew(self, tp: TopicPartition, timestamp: int) -> None:
         """Have the position of ``tp`` looked up by timestamp in its recreated topic.
 
