@@ -100,12 +100,8 @@ class FetchResponseHandler:
                     continue
                 if not data.records:
                     continue
-                buffer = self._buffer.of(target.tp)
-                if buffer is not None and buffer.is_arriving:
-                    await self._add_rest(target, buffer, time_slice)
-                    buffer = self._buffer.of(target.tp)
-            if data.records:
-                size += len(data.records)
+                buffer = await self._add_rest(target, time_slice)
+            size += len(data.records or b"")
             goes_on = goes_on or self._goes_on(buffer, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
         has_more = goes_on or 2 * size > plan.max_bytes
@@ -125,13 +121,14 @@ class FetchResponseHandler:
             return None  # Another leader was elected since: this one may not have known that (KIP-320).
         return position
 
-    async def _add_rest(self, target: FetchTarget, buffer: PartitionBuffer, time_slice: TimeSlice) -> None:
-        """Store the rest of a partition's batches, letting other tasks run after each time slice.
+    async def _add_rest(self, target: FetchTarget, time_slice: TimeSlice) -> PartitionBuffer | None:
+        """Store the rest of a partition's batches, letting other tasks run after each time slice; return the buffer.
 
         Stops where the answer becomes stale meanwhile: the token has changed, or the partition has another leader.
         """
         time = asyncio.get_running_loop().time
-        while buffer.is_arriving:
+        buffer = self._buffer.of(target.tp)
+        while buffer is not None and buffer.is_arriving:
             if time() > time_slice.ends:
                 await time_slice.give_way()
             position = self._position_of(target)
@@ -139,6 +136,7 @@ class FetchResponseHandler:
                 self._buffer.leave_rest(buffer)
             else:
                 self._buffer.add_more(buffer, position)
+        return self._buffer.of(target.tp)
 
     def _goes_on(self, buffer: PartitionBuffer | None, position: PartitionPosition) -> bool:
         """Whether the log holds more of a partition than was fetched."""

@@ -258,11 +258,11 @@ class FetchBuffer:
         return None if position is None or not position.fetchable else (buffer, position)
 
     def _in_order(self) -> Iterator[TopicPartition]:
-        first = list(self._open) if self.is_crowded else []
-        first += islice(self._partitions, _FIRST_FEW)
+        first = list(islice(self._partitions, _FIRST_FEW))
+        if self._open and self.is_crowded:
+            first = list(dict.fromkeys(chain(self._open, first)))
         if len(self._partitions) <= _FIRST_FEW:
-            return iter(dict.fromkeys(first))
-        first = list(dict.fromkeys(first))
+            return iter(first)
         return chain(first, self._others(first))
 
     def _others(self, first: list[TopicPartition]) -> Iterator[TopicPartition]:

@@ -197,8 +197,11 @@ class FrameMemory:
         if frame is None:
             unread.view = _EMPTY
             return
-        if type(unread) is Run and unread.spans:
-            self.lend(unread)
+        if type(unread) is Run and unread.spans:  # as ``lend`` does
+            frame.lent += 1
+            self._lent.append(frame)
+            self._lent_spans += unread.spans
+            unread.spans = ()
         del frame.unread[unread]
         frame.left -= len(unread.view)
         frame.read_at = self.came

@@ -317,7 +317,7 @@ class PartitionBuffer:
         if taken:
             has_moved = True
             self._add_ready(taken)
-            if type(taken) is not list:
+            if not isinstance(taken, list):
                 run.spans += (taken,)
         self._kept.has_read(run, at)
         if after > self.next:

@@ -162,6 +162,13 @@ class PartitionPosition:
         self.reset_timestamp = timestamp
         self.retry_at = 0.0
 
+    def hand_out(self, position: int, leader_epoch: int | None) -> None:
+        """Note that the application holds everything below ``position``. Only Subscription.hand_out may call this."""
+        self.held, self.held_id = True, self.topic_id
+        self.position = position
+        if leader_epoch is not None:
+            self.leader_epoch, self.epoch_is_read = leader_epoch, True
+
     def skip_to(self, position: int, leader_epoch: int | None) -> None:
         """Skip offsets without a record for the application: control records, aborted ones, compacted ones.
 

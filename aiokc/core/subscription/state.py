@@ -416,9 +416,7 @@ class Subscription:
     def hand_out(self, tp: TopicPartition, position: int, leader_epoch: int | None) -> None:
         """Note that the application holds everything of ``tp`` below ``position``; serve all others first now."""
         held = self._assigned.pop(tp, None) or self[tp]
-        held.held, held.held_id, held.position = True, held.topic_id, position
-        if leader_epoch is not None:
-            held.leader_epoch, held.epoch_is_read = leader_epoch, True
+        held.hand_out(position, leader_epoch)
         self._held.add(tp)
         self._assigned[tp] = held
 
