@@ -210,7 +210,6 @@ class FetchBuffer:
     def _drop(self, tp: TopicPartition) -> None:
         buffer = self._partitions.pop(tp, None)
         self._open.pop(tp, None)
-        self._filled.pop(tp, None)
         if buffer is not None:
             buffer.drop()
             self._touched[tp] = None
