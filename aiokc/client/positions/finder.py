@@ -171,7 +171,7 @@ class PositionFinder:
             if not self._metadata.cluster.topics and subscription.in_state(AWAIT_RESET, now, 1):
                 # No partition has a leader yet. To find that out one by one takes as long as to find positions.
                 self._metadata.request_missing()
-                await self.wake.wait(leaderless.next())
+                await self._first_topics(now + leaderless.next())
                 continue
             tokens = subscription.in_state(AWAIT_RESET, now, AT_ONCE)
             assigned = subscription.assigned
@@ -196,6 +196,12 @@ class PositionFinder:
                 await self._next(now)
             else:
                 await asyncio.sleep(0)
+
+    async def _first_topics(self, until: float) -> None:
+        """Wait until the metadata have a topic, or for the time of the next request for them."""
+        loop = asyncio.get_running_loop()
+        while not self._metadata.cluster.topics and (left := until - loop.time()) > 0:
+            await self.wake.wait(left)
 
     async def _end_waits_for_leaders(self) -> None:
         """Let the partitions be asked for at once that have a leader by newer metadata.
