@@ -230,7 +230,10 @@ class _Source:
         """Add code that reads a length or count into ``n`` and handles null; return the depth of the code to follow."""
         if self._flexible:
             self._add(depth, "n = buffer[at] - 1; at += 1")
-            self._add(depth, "if n > 126: n, at = length(buffer, at - 1)")
+            self._add(depth, "if n > 126:")  # two bytes, three, or more
+            self._add(depth + 1, "if (more := buffer[at]) < 128: n += more - 1 << 7; at += 1")
+            self._add(depth + 1, "elif (last := buffer[at + 1]) < 128: n += (last - 1 << 7) + more - 1 << 7; at += 2")
+            self._add(depth + 1, "else: n, at = length(buffer, at - 1)")
         else:
             form = Format(">" + width)
             self._add(depth, f"n, = {self._name(form.unpack_from, 'unpack')}(buffer, at); at += {form.size}")

@@ -118,6 +118,25 @@ def test_a_lying_compact_count_allocates_nothing(count: int) -> None:
         decode(MetadataResponse, bytes(data), 9)
 
 
+@pytest.mark.parametrize("length", [0, 126, 127, 128, 16_381, 16_382, 16_383, (1 << 21) - 2, (1 << 21) - 1])
+def test_lengths_of_one_byte_of_two_of_three_and_of_more(length: int) -> None:
+    request = HeartbeatRequest(group_id="g" * length, generation_id=1, member_id="m", group_instance_id=None)
+    assert decode(HeartbeatRequest, encode(request, 4), 4) == request
+    with pytest.raises(MalformedResponse):
+        decode(HeartbeatRequest, encode(request, 4)[: max(1, length // 2)], 4)
+
+
+@pytest.mark.parametrize("three", [b"\x04", b"\x84\x00", b"\x84\x80\x00", b"\x84\x80\x80\x00", b"\x84\x80\x80\x80\x00"])
+def test_a_length_in_more_bytes_than_it_needs(three: bytes) -> None:
+    rest = encode(HeartbeatRequest(group_id="", generation_id=1, member_id="m", group_instance_id=None), 4)[1:]
+    assert decode(HeartbeatRequest, three + b"abc" + rest, 4).group_id == "abc"
+    for null in (b"\0", b"\x80\0", b"\x80\x80\0"):
+        with pytest.raises(MalformedResponse, match="string of length -1"):
+            decode(HeartbeatRequest, null + rest, 4)
+        read = decode(HeartbeatRequest, b"\1" + rest[:-2] + null + b"\0", 4)
+        assert read.group_instance_id is None
+
+
 def test_a_varint_of_too_many_bytes() -> None:
     with pytest.raises(MalformedResponse, match="varint of more than 32 bits"):
         decode(MetadataResponse, bytes(4) + b"\xff" * 64, 9)

@@ -205,11 +205,13 @@ class OffsetLister:
         cluster = self._metadata.cluster
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for tp, timestamp in asked.items():
-            topics.setdefault(tp.topic, []).append(
+            name, number = tp
+            partitions = topics.get(name)
+            if partitions is None:
+                partitions = topics[name] = []
+            partitions.append(
                 ListOffsetsPartition(
-                    partition_index=tp.partition,
-                    current_leader_epoch=cluster.leader_epoch(tp),
-                    timestamp=timestamp,
+                    partition_index=number, current_leader_epoch=cluster.leader_epoch(tp), timestamp=timestamp
                 )
             )
         for partitions in topics.values():
@@ -275,7 +277,10 @@ def group_by_leader(cluster: Cluster, asked: Asked) -> dict[int, dict[TopicParti
         topic = topics.get(tp.topic)
         info = None if topic is None else topic.partitions.get(tp.partition)
         if info is not None and info.leader is not None and info.leader in brokers:
-            by_leader.setdefault(info.leader, {})[tp] = timestamp
+            led = by_leader.get(info.leader)
+            if led is None:
+                led = by_leader[info.leader] = {}
+            led[tp] = timestamp
     return by_leader
 
 

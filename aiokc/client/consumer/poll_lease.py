@@ -21,7 +21,8 @@ class PollLease:
     stands still meanwhile, is wrong by no more than that.
 
     There is no lease where records are more than taken: with deserializers or interceptors. Observers hear of its
-    batches as of a poll's. And it serves only a call that the partition in turn can fill; any other call is a poll.
+    batches as of a poll's. And it serves only a call that can be filled with what is buffered, from the partition in
+    turn on; any other call is a poll.
     """
 
     def __init__(self, runtime: ConsumerRuntime, user: SingleUser) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,11 +107,12 @@ class FetchCollector:
         Return the buffer at which the caller has to wait (``give_way``), or None if all is done. The buffers that it
         passed are appended to ``served``, for ``take`` if no other task runs in between.
         """
+        time = asyncio.get_running_loop().time
         for serving in self.buffer.servable(self.subscription, only):
             buffer = serving[0]
             if served is not None:
                 served.append(serving)
-            if not self._decode(buffer, count, enough, until):
+            if not self._decode(buffer, count, enough, until, time):
                 return buffer
             ready = len(buffer.ready)
             count -= ready
@@ -120,12 +121,13 @@ class FetchCollector:
                 break
         return None
 
-    def _decode(self, buffer: PartitionBuffer, count: int, enough: int, until: float) -> bool:
+    def _decode(
+        self, buffer: PartitionBuffer, count: int, enough: int, until: float, time: Callable[[], float]
+    ) -> bool:
         """Decode up to ``count`` records of one partition; return False where the caller has to wait at its buffer."""
-        time = asyncio.get_running_loop().time
         ready = len(buffer.ready)
         while ready < count and (first := buffer.first) is not None:
-            if not isinstance(first, Run):  # which needs no memory, and no opening
+            if type(first) is not Run:  # which needs no memory, and no opening
                 if ready >= enough and self.buffer.is_crowded and buffer.needs_memory:
                     break  # The budget is exceeded: records to decode ahead are not worth another open batch.
                 if self.opens_slowly(buffer):
@@ -217,18 +219,26 @@ class FetchCollector:
         return batch
 
     def take_in_turn(self, count: int, until: float) -> ConsumerRecords[Any, Any] | None:
-        """Do as ``decode_at_once`` and ``take`` do, if the partition in turn has ``count`` records.
+        """Do as ``decode_at_once`` and ``take`` do, if the partitions in turn have ``count`` records.
 
-        None: it has fewer, or they take longer than until the loop's time ``until``. Nothing was handed out then; what
-        was decoded stays for the next call.
+        None: the first in the order of service may not be handed out, there are fewer records, or they take longer than
+        until the loop's time ``until``. Nothing was handed out then; what was decoded stays for the next call.
         """
         serving = self.buffer.in_turn(self.subscription)
         if serving is None:
             return None
         buffer, _ = serving
-        if not self._decode(buffer, count, count, until) or len(buffer.ready) < count:
+        time = asyncio.get_running_loop().time
+        if not self._decode(buffer, count, count, until, time):
             return None
-        return self.take(count, None, (serving,))
+        served = [serving]
+        if len(buffer.ready) < count:
+            served.clear()
+            if self.decode_at_once(count, count, None, until, served) is not None:
+                return None
+            if sum(len(buffer.ready) for buffer, _ in served) < count:
+                return None
+        return self.take(count, None, served)
 
     def hand_out(
         self, buffer: PartitionBuffer, position: PartitionPosition, count: int, after: int, step: HandOut

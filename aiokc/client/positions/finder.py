@@ -19,7 +19,7 @@ from ...core.backoff import Backoff, retry_backoff
 from ...core.cluster.snapshot import Cluster
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
-from ...core.subscription.position import PositionState
+from ...core.subscription.position import AWAIT_RESET, INITIALIZING
 from ...core.subscription.state import Subscription
 from ...errors import AuthenticationFailed, KafkaError, NoOffsetForPartition
 from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
@@ -97,7 +97,7 @@ class PositionFinder:
         backoff = self._new_backoff()
         while True:
             now = loop.time()
-            tokens = self._subscription.in_state(PositionState.INITIALIZING, now)
+            tokens = self._subscription.in_state(INITIALIZING, now)
             if not tokens:
                 await self._next(now)
                 continue
@@ -105,7 +105,7 @@ class PositionFinder:
                 await self._look_up_committed(tokens)
                 backoff.reset()
             except KafkaError as error:
-                waiting = self._subscription.in_state(PositionState.INITIALIZING, now)
+                waiting = self._subscription.in_state(INITIALIZING, now)
                 self._subscription.retry_later(waiting, loop.time() + backoff.next())
                 self._report(error, tokens, retriable=error.retriable or isinstance(error, AuthenticationFailed))
 
@@ -117,6 +117,12 @@ class PositionFinder:
             committed = await self._fetch_committed(tokens)
         missing: list[TopicPartition] = []
         timestamp = self._reset.timestamp(self._clock())
+        if self._fetch_committed is None and timestamp is not None and timestamp != LATEST:
+            left = iter(tokens.items())
+            while some_of_them := dict(islice(left, _SET_AT_ONCE)):
+                self._subscription.await_resets(some_of_them, timestamp)
+                await asyncio.sleep(0)
+            tokens = {}
         for done, (tp, token) in enumerate(tokens.items(), start=1):
             if done % _SET_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -162,8 +168,14 @@ class PositionFinder:
             await self._end_waits_for_leaders()
             now = loop.time()
             subscription = self._subscription
-            tokens = subscription.in_state(PositionState.AWAIT_RESET, now, AT_ONCE)
-            asked = {tp: cast(int, subscription[tp].reset_timestamp) for tp in tokens}
+            if not self._metadata.cluster.topics and subscription.in_state(AWAIT_RESET, now, 1):
+                # No partition has a leader yet. To find that out one by one takes as long as to find positions.
+                self._metadata.request_missing()
+                await self._first_topics(now + leaderless.next())
+                continue
+            tokens = subscription.in_state(AWAIT_RESET, now, AT_ONCE)
+            assigned = subscription.assigned
+            asked = cast(dict[TopicPartition, int], {tp: assigned[tp].reset_timestamp for tp in tokens})
             by_leader = group_by_leader(self._metadata.cluster, asked)
             self._connect_to(by_leader)
             for node_id, part in by_leader.items():
@@ -184,6 +196,12 @@ class PositionFinder:
                 await self._next(now)
             else:
                 await asyncio.sleep(0)
+
+    async def _first_topics(self, until: float) -> None:
+        """Wait until the metadata have a topic, or for the time of the next request for them."""
+        loop = asyncio.get_running_loop()
+        while not self._metadata.cluster.topics and (left := until - loop.time()) > 0:
+            await self.wake.wait(left)
 
     async def _end_waits_for_leaders(self) -> None:
         """Let the partitions be asked for at once that have a leader by newer metadata.
@@ -230,10 +248,14 @@ class PositionFinder:
         cluster = self._metadata.cluster  # as of now: the answer cannot be about a topic that is created later
         answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
         subscription, found, says = self._subscription, answer.found, logger.isEnabledFor(logging.INFO)
+        unanswered: list[TopicPartition] = []
         for done, (tp, token) in enumerate(tokens.items(), start=1):
             if done % _SET_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            if tp not in found or (position := subscription.get(tp, token)) is None:
+            if tp not in found:
+                unanswered.append(tp)
+                continue
+            if (position := subscription.get(tp, token)) is None:
                 continue  # a seek, or a new assignment: it wins over the answer
             offset = found[tp]
             if offset is None:  # no record is as new as the timestamp (KIP-1106)
@@ -250,7 +272,7 @@ class PositionFinder:
                 topic_id=None if topic is None else topic.topic_id,
                 checked_epoch=-1 if info is None or info.leader_epoch is None else info.leader_epoch,
             )
-        left = [tp for tp, token in tokens.items() if self._subscription.get(tp, token) is not None]
+        left = [tp for tp in unanswered if subscription.get(tp, tokens[tp]) is not None]
         if left:
             backoff = self._backoffs.setdefault(node_id, self._new_backoff())
             self._subscription.retry_later(left, asyncio.get_running_loop().time() + backoff.next())

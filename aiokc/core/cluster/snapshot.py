@@ -56,7 +56,8 @@ class Cluster:
 
     def leader_epoch(self, tp: TopicPartition) -> int:
         """The newest leader epoch seen for ``tp``; -1 where none is known (brokers before 2.1)."""
-        partition = self.partition(tp)
+        topic = self.topics.get(tp.topic)
+        partition = None if topic is None else topic.partitions.get(tp.partition)
         return -1 if partition is None or partition.leader_epoch is None else partition.leader_epoch
 
     def topic_id(self, topic: str) -> UUID | None:

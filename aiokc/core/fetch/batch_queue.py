@@ -66,9 +66,11 @@ class BatchQueue:
         """Note that the first run was decoded up to the batch at byte ``at``."""
         run.at = at
         if run.frame is not None:
-            self._memory.reads(run.frame)
+            run.frame.read_at = self._memory.came  # so that it is not replaced by copies
         if at == len(run.view):
-            self.pass_first()
+            self._passed.append(self.unread.popleft())
+            if self.unread:
+                self._find_reader()
 
     def pass_first(self) -> None:
         """Go on behind the first batch or run. The next batch has a reader already if it was open before a rewind."""
@@ -140,13 +142,11 @@ class BatchQueue:
 
     def forget_passed(self) -> None:
         """Free what was decoded to its end, because all decoded records were taken. The open batch stays."""
-        if self._passed:
-            for passed in self._passed:
-                if isinstance(passed, Run):
-                    self._memory.free(passed)
-            self._passed.clear()
-        first = self.unread[0] if self.unread else None
-        if isinstance(first, Run):
+        for passed in self._passed:
+            if type(passed) is Run:
+                self._memory.free(passed)
+        self._passed.clear()
+        if self.unread and type(first := self.unread[0]) is Run:
             self._memory.lend(first)
             if first.at:
                 self._memory.trim(first)

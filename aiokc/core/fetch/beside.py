@@ -52,7 +52,7 @@ class FetchBeside:
         return self._next if self._changed and self._may_park else inf
 
     def request(
-        self, now: float, asked: Mapping[tuple[str, int], FetchTarget], wanted: Wanted, also: Wanted
+        self, now: float, asked: Mapping[tuple[str, int], FetchTarget], wanted: Wanted
     ) -> SessionRequest | None:
         """Return a request for what is ``wanted`` and was not ``asked`` for by the Fetch in flight; None: for nothing.
 
@@ -62,7 +62,7 @@ class FetchBeside:
         targets: dict[TopicPartition, FetchTarget] = {}
         for tp in list(islice(self._changed, _MOST_PARTITIONS)):
             del self._changed[tp]
-            target, known = wanted.get(tp) or also.get(tp), asked.get(tp)
+            target, known = wanted.get(tp), asked.get(tp)
             if target is not None and (known is None or known.token != target.token):
                 targets[tp] = target
         if not targets:

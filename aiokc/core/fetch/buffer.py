@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from ...errors import KafkaError
 from ...types import TopicPartition
 from ...wire import FrameBuffers
-from ..subscription.position import PartitionPosition
+from ..subscription.position import FETCHING, PartitionPosition
 from ..subscription.state import Subscription
 from .fetched_partition import FetchedPartition, Limits
 from .frame_memory import FrameMemory
@@ -29,8 +29,8 @@ class FetchBuffer:
 
     A buffer of an older token (its partition was revoked, sought or reset) is dropped by FetchPlanner.look, or once
     more of its partition arrives. ``take_touched`` tells the planner for which partitions the next offset to fetch, or
-    whether to fetch at all, may have changed; ``take_emptied`` tells it for which nothing is buffered any more, and
-    nothing else has changed.
+    whether to fetch at all, may have changed; ``take_filled`` tells it in which an answer was stored, and
+    nothing else has changed. One that is emptied is fetched from the same offset on: that is no news.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class FetchBuffer:
         self._memory = FrameMemory(buffers, budget=budget)
         self._open: dict[TopicPartition, None] = {}  # those with something decompressed or decoded
         self._touched: dict[TopicPartition, None] = {}
-        self._emptied: dict[TopicPartition, None] = {}
+        self._filled: dict[TopicPartition, PartitionBuffer] = {}
 
     @property
     def bytes(self) -> int:
@@ -73,27 +73,24 @@ class FetchBuffer:
         return self._memory.settle()
 
     def take_touched(self) -> list[TopicPartition]:
-        """Return the partitions whose buffers were filled or dropped since the last call, or emptied otherwise than by
-        ``take_emptied``.
-        """
+        """Return the partitions of whose buffers ``take_filled`` does not tell all that has happened since."""
         if not self._touched:
             return []
         touched, self._touched = self._touched, {}
         return list(touched)
 
-    def take_emptied(self) -> list[TopicPartition]:
-        """Return those of which all was handed out since the last call, and which are fetched from the same offset on.
-
-        Where partitions are many, most are emptied as often as they are filled: so the planner need not look again.
-        """
-        if not self._emptied:
-            return []
-        emptied, self._emptied = self._emptied, {}
-        return list(emptied)
+    def take_filled(self, most: int) -> list[PartitionBuffer]:
+        """Return up to ``most`` of the buffers in which an answer was stored since, and which go on behind it."""
+        filled = self._filled
+        if len(filled) > most:
+            return [filled.pop(tp) for tp in list(islice(filled, most))]
+        self._filled = {}
+        return list(filled.values())
 
     @property
     def has_touched(self) -> bool:
-        return bool(self._touched)
+        """Whether ``take_touched`` or ``take_filled`` has anything to tell."""
+        return bool(self._touched or self._filled)
 
     def add(self, fetched: FetchedPartition, position: PartitionPosition) -> None:
         """Store all that arrived under a token that is current."""
@@ -106,16 +103,33 @@ class FetchBuffer:
 
         Return the buffer to give to ``add_more`` for the others, or None if there are no others.
         """
-        buffer = self._partitions.get(fetched.tp)
-        if buffer is None or buffer.token != position.token:
-            if buffer is not None:
-                self._drop(fetched.tp)
-            buffer = PartitionBuffer(
-                fetched.tp, position.token, position.position, self._limits, self._memory, position.leader_epoch
-            )
-            self._partitions[fetched.tp] = buffer
+        buffer = self._current(fetched.tp, position)
         buffer.begin(fetched)
         return self._has_added(buffer, position)
+
+    def add_run(
+        self, tp: TopicPartition, offset: int, records: memoryview, position: PartitionPosition, broker: int
+    ) -> PartitionBuffer | None:
+        """Store what arrived under a current token, if it is one run, and return its buffer. None: nothing is stored.
+
+        It does what ``begin`` does, for what nearly every partition brings where partitions are many.
+        """
+        buffer = self._current(tp, position)
+        if not buffer.add_run(records, offset, broker):
+            return None
+        self._filled[tp] = buffer
+        return buffer
+
+    def _current(self, tp: TopicPartition, position: PartitionPosition) -> PartitionBuffer:
+        buffer = self._partitions.get(tp)
+        if buffer is not None:
+            if buffer.token == position.token:
+                return buffer
+            self._drop(tp)
+        buffer = self._partitions[tp] = PartitionBuffer(
+            tp, position.token, position.position, self._limits, self._memory, position.leader_epoch
+        )
+        return buffer
 
     def add_more(self, buffer: PartitionBuffer, position: PartitionPosition) -> PartitionBuffer | None:
         """Store some more of what arrived; return the buffer if there is still more. The token must be current."""
@@ -128,9 +142,10 @@ class FetchBuffer:
         self._touched[buffer.tp] = None
 
     def _has_added(self, buffer: PartitionBuffer, position: PartitionPosition) -> PartitionBuffer | None:
-        self._touched[buffer.tp] = None
         if buffer.undecoded:  # as nearly always
+            self._filled[buffer.tp] = buffer
             return buffer if buffer.is_arriving else None
+        self._touched[buffer.tp] = None
         self._drop_if_done(buffer, position)
         return buffer if buffer.is_arriving else None
 
@@ -151,6 +166,11 @@ class FetchBuffer:
         """The buffer of ``tp``, or None."""
         return self._partitions.get(tp)
 
+    def holds(self, tp: TopicPartition) -> bool:
+        """Whether anything of ``tp`` is buffered: records, or an error."""
+        buffer = self._partitions.get(tp)
+        return buffer is not None and not buffer.empty
+
     def is_current(self, buffer: PartitionBuffer) -> bool:
         """Whether this buffer was not dropped."""
         return self._partitions.get(buffer.tp) is buffer
@@ -158,12 +178,11 @@ class FetchBuffer:
     def served(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
         """Put a partition that was served behind all others, unless a deserializer refused its next record."""
         if buffer.empty:
-            if buffer.next == position.position:
-                self._forget(buffer.tp)
-                is_same = buffer.end == position.position and buffer.epoch == position.leader_epoch
-                (self._emptied if is_same else self._touched)[buffer.tp] = None
-                return
-            self._touched[buffer.tp] = None
+            at_end = buffer.next == position.position
+            if not at_end or buffer.end != position.position or buffer.epoch != position.leader_epoch:
+                self._touched[buffer.tp] = None
+            if at_end:
+                return self._forget(buffer.tp)
         if buffer.refused is None:
             self._partitions.move_to_end(buffer.tp)
         if buffer.is_open:
@@ -222,7 +241,7 @@ class FetchBuffer:
             if buffer is None or (wanted is not None and tp not in wanted):
                 continue
             position = subscription.get(tp, buffer.token)
-            if position is None or not position.fetchable:
+            if position is None or position.state is not FETCHING or position.paused or position.blocked:
                 continue
             # ``next`` may be ahead of the position without a record: behind offsets that hold none.
             if not buffer.empty or buffer.next > position.position:
@@ -238,11 +257,11 @@ class FetchBuffer:
         return None if position is None or not position.fetchable else (buffer, position)
 
     def _in_order(self) -> Iterator[TopicPartition]:
-        first = list(self._open) if self.is_crowded else []
-        first += islice(self._partitions, _FIRST_FEW)
+        first = list(islice(self._partitions, _FIRST_FEW))
+        if self._open and self.is_crowded:
+            first = list(dict.fromkeys(chain(self._open, first)))
         if len(self._partitions) <= _FIRST_FEW:
-            return iter(dict.fromkeys(first))
-        first = list(dict.fromkeys(first))
+            return iter(first)
         return chain(first, self._others(first))
 
     def _others(self, first: list[TopicPartition]) -> Iterator[TopicPartition]:

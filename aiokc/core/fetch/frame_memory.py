@@ -116,7 +116,7 @@ class FrameMemory:
         self.unpacking = FrameBuffers(min(_MOST_SPARE, budget // 16))
         self.ahead = UnpackingAhead(self.unpacking, min(_MOST_AHEAD, budget // 16))
         self._frames: dict[int, Frame] = {}
-        self._came = 0
+        self.came = 0  # frames, so far
         self._lent: list[Frame] = []  # once for each time that something of it was taken
         self._lent_spans: list[RecordSpan] = []
 
@@ -136,9 +136,11 @@ class FrameMemory:
         frame = self._frames.get(id(view.obj))
         if frame is None:
             self._look_at_oldest()
-            self._came += 1
+            self.came += 1
             frame = self._begin(view, self.buffers)
-        self._put(unread, frame)
+        frame.unread[unread] = None
+        frame.left += len(view)
+        unread.frame = frame
 
     def hold_unpacked(self, run: Run, packed: PackedRun, size: int) -> None:
         """Keep the buffer of ``run``. The first ``size`` bytes of ``packed`` were unpacked to it, and are forgotten."""
@@ -152,7 +154,7 @@ class FrameMemory:
         self.ahead.begin(packed, packed.view, limit=limit, check_crcs=limits.check_crcs, room=room)
 
     def _begin(self, view: memoryview, buffers: FrameBuffers | None) -> Frame:
-        frame = self._frames[id(view.obj)] = Frame(view.obj, memoryview(view.obj).nbytes, self._came, buffers)
+        frame = self._frames[id(view.obj)] = Frame(view.obj, memoryview(view.obj).nbytes, self.came, buffers)
         self.bytes += frame.size
         return frame
 
@@ -170,10 +172,6 @@ class FrameMemory:
             self._put(first, run.frame)
         return first
 
-    def reads(self, frame: Frame) -> None:
-        """Note that some of a frame was read, so that it is not replaced by copies."""
-        frame.read_at = self._came
-
     def trim(self, run: Run) -> None:
         """Cut off the part of a run that was read: it is not needed any more."""
         if run.frame is not None:
@@ -187,7 +185,7 @@ class FrameMemory:
         packed.view = packed.view[size:]
         if packed.frame is not None:
             packed.frame.left -= size
-            packed.frame.read_at = self._came
+            packed.frame.read_at = self.came
 
     def lend(self, run: Run) -> None:
         """The records of the run's spans were taken, or dropped. Keep its frame for them until ``settle``."""
@@ -214,17 +212,21 @@ class FrameMemory:
 
     def free(self, unread: Held) -> None:
         """Let go of the bytes of a batch that was opened, or of a batch or run that is done or dropped."""
-        frame, size = unread.frame, len(unread.view)
+        frame = unread.frame
         if type(unread) is PackedRun:
             self.ahead.cancel(unread)
-        elif type(unread) is Run and unread.spans:
-            self.lend(unread)
-        unread.view, unread.frame = _EMPTY, None
         if frame is None:
+            unread.view = _EMPTY
             return
+        if type(unread) is Run and unread.spans:  # as ``lend`` does
+            frame.lent += 1
+            self._lent.append(frame)
+            self._lent_spans += unread.spans
+            unread.spans = ()
         del frame.unread[unread]
-        frame.left -= size
-        frame.read_at = self._came
+        frame.left -= len(unread.view)
+        frame.read_at = self.came
+        unread.view, unread.frame = _EMPTY, None
         if not frame.unread and not frame.lent:
             self._forget(frame)
 
@@ -240,7 +242,7 @@ class FrameMemory:
         A frame that has more left goes to the end, so that the next call looks at another one.
         """
         oldest = next(iter(self._frames.values()), None)
-        if oldest is None or oldest.read_at == self._came:
+        if oldest is None or oldest.read_at == self.came:
             return
         if oldest.left > oldest.size * _WORTH_KEEPING:
             self._frames[id(oldest.owner)] = self._frames.pop(id(oldest.owner))

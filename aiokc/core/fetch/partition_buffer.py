@@ -13,13 +13,14 @@ from ...records import (
     BatchHeader,
     ColumnBuilder,
     RecordReader,
+    RecordSpan,
     append,
     append_run,
     measure_run,
     open_measured,
     take_run,
 )
-from ...types import ConsumerRecord, TopicPartition
+from ...types import ConsumerRecord, RawRecord, TopicPartition
 from .arrived_batches import Arrived, split_arrived
 from .batch_queue import BatchQueue, Opened
 from .fetched_partition import FetchedPartition, Limits
@@ -33,6 +34,9 @@ _STEP_BYTES: Final = 1 << 20
 
 # Appending so many single batches takes less than a millisecond. Each of them may hold only one record.
 _ADDED_AT_ONCE: Final = 64
+
+# What is ``ready`` while nothing is: of most buffers for most of the time. Nothing is ever added to it.
+_NONE_READY: Final[RecordSequence[bytes | None, bytes | None]] = RecordSequence()
 
 
 class PartitionBuffer:
@@ -83,7 +87,7 @@ class PartitionBuffer:
         self.next_epoch = epoch  # the leader epoch of the last record, or marker, before ``next``
         self.taken = offset  # the position behind what was taken
         self.taken_epoch = epoch  # the leader epoch of the last record before ``taken``
-        self.ready: RecordSequence[bytes | None, bytes | None] = RecordSequence()
+        self.ready = _NONE_READY
         self.typed: list[ConsumerRecord[Any, Any]] = []
         self.refused: DeserializationFailed | None = None
         self.error: KafkaError | None = None
@@ -115,22 +119,30 @@ class PartitionBuffer:
         if fetched.error is not None:
             self.error = fetched.error
             return
-        self._remember_sender(fetched)
+        self._remember_sender(fetched.offset, fetched.broker)
         aborted = None
         if fetched.aborted:
             aborted = AbortedTransactions(fetched.aborted, check_crcs=self._limits.check_crcs)
-        if not self._add_run(fetched.records, aborted):
-            self._arriving = split_arrived(fetched.records, self.end, aborted)
-            self.add_more()
+        self._arriving = split_arrived(fetched.records, self.end, aborted)
+        self.add_more()
         if self.end == fetched.offset:
             self._refuse_nothing(fetched)
 
-    def _add_run(self, records: memoryview, aborted: AbortedTransactions | None) -> bool:
-        """Append all that arrived, if it is one run, as most of what comes is where partitions are many."""
-        run = measure_run(records, self.end, transactional=aborted is None)
+    def add_run(self, records: memoryview, offset: int, broker: int) -> bool:
+        """Append all that arrived, if it is one run, as most of what comes is where partitions are many.
+
+        Return False, and change nothing, if it is anything else, or stale.
+        """
+        if offset != self.end or self.error is not None or self._arriving is not None:
+            return False
+        run = measure_run(records, offset, transactional=True)
         if run is None or run[0] != len(records):
             return False
-        self._kept.add(Run(records, aborted))
+        if self._senders:
+            self._remember_sender(offset, broker)
+        else:
+            self._senders = ((offset, broker),)
+        self._kept.add(Run(records, None))
         _, self.end, self.epoch = run
         return True
 
@@ -302,19 +314,26 @@ class PartitionBuffer:
         taken, at, run.inside, after, epoch = take_run(
             run.view, run.at, run.inside, topic, partition, self.next, count, check_crcs
         )
-        has_moved = at > run.at or bool(taken)
-        self.ready.add(taken)
-        if not isinstance(taken, list):
-            run.spans += (taken,)
+        has_moved = at > run.at
+        if taken:
+            has_moved = True
+            self._add_ready(taken)
+            if not isinstance(taken, list):
+                run.spans += (taken,)
         self._kept.has_read(run, at)
         if after > self.next:
             self.next, self.next_epoch = after, epoch if epoch >= 0 else None
         return has_moved
 
+    def _add_ready(self, part: RecordSpan | list[RawRecord]) -> None:
+        if self.ready is _NONE_READY:
+            self.ready = RecordSequence()
+        self.ready.add(part)
+
     def _read(self, reader: RecordReader, count: int) -> None:
         header = self._kept.header
         average = self._kept.open_bytes // max(1, header.record_count)
-        self.ready.add(reader.take(min(count, max(1, _STEP_BYTES // max(1, average))), self.next))
+        self._add_ready(reader.take(min(count, max(1, _STEP_BYTES // max(1, average))), self.next))
         if self.ready:
             self.next = max(self.next, self.ready[-1].offset + 1)
             self.next_epoch = header.leader_epoch
@@ -386,7 +405,7 @@ class PartitionBuffer:
         The position may lie behind offsets without a record, of a newer leader epoch: a transaction's marker.
         """
         if count >= len(self.ready):
-            taken, self.ready = self.ready, RecordSequence()
+            taken, self.ready = self.ready, _NONE_READY
             self._kept.forget_passed()
             self.taken, self.taken_epoch = self.next, self.next_epoch
             return taken, self.taken
@@ -412,14 +431,14 @@ class PartitionBuffer:
     def rewind(self) -> None:
         """Go back to where the last ``take`` ended: what was decoded and not taken is decoded again."""
         self._kept.rewind()
-        self.ready, self.typed, self.refused = RecordSequence(), [], None
+        self.ready, self.typed, self.refused = _NONE_READY, [], None
         self.next, self.next_epoch = self.taken, self.taken_epoch
 
-    def _remember_sender(self, fetched: FetchedPartition) -> None:
+    def _remember_sender(self, offset: int, broker: int) -> None:
         senders = self._senders
-        if senders and senders[-1][1] == fetched.broker:
+        if senders and senders[-1][1] == broker:
             return
-        senders = (*senders, (fetched.offset, fetched.broker))
+        senders = (*senders, (offset, broker))
         while len(senders) > 1 and senders[1][0] <= self.taken:
             senders = senders[1:]  # all that this broker has sent was handed out
         self._senders = senders

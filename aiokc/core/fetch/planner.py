@@ -114,43 +114,44 @@ class Plans:
 
 @dataclass(slots=True)
 class _Node:
-    """What to fetch from one broker: partitions with nothing buffered, and those to read ahead of what is buffered."""
+    """What to fetch from one broker."""
 
     session: FetchSession
-    unbuffered: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
-    ahead: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
+    wanted: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     only: frozenset[TopicPartition] | None = None  # the partitions that the last request was confined to
     has_more: bool = False  # the broker has more than its last response brought, and no request has asked for it yet
     retry_at: float = 0.0
     beside: FetchBeside = field(default_factory=FetchBeside)
 
-    def put(self, target: FetchTarget, *, is_ahead: bool, is_retry: bool) -> None:
+    def put(self, target: FetchTarget, *, is_retry: bool) -> None:
         """Want ``target``. A new one goes to the end: so a broker without sessions serves all partitions in turn."""
         tp = target.tp
-        wanted, other = (self.ahead, self.unbuffered) if is_ahead else (self.unbuffered, self.ahead)
-        known = wanted.get(tp)
+        known = self.wanted.get(tp)
         if known == target:
             return
         if known is not None:
-            del wanted[tp]
-        else:
-            known = other.pop(tp, None)
-            if known == target:
-                wanted[tp] = known  # the session's own object: one object fewer to keep, and nothing to tell the broker
-                return
-        wanted[tp] = target
+            del self.wanted[tp]
+        self.wanted[tp] = target
         self.session.change(tp)
         if not is_retry:  # which is in no hurry
             self.beside.change(tp)
 
-    def emptied(self, tp: TopicPartition) -> None:
-        """Nothing is buffered of ``tp`` any more, and it is fetched from the same offset on."""
-        target = self.ahead.pop(tp, None)
-        if target is not None:
-            self.unbuffered[tp] = target
+    def filled(self, buffer: PartitionBuffer) -> FetchTarget | None:
+        """The answer for a partition was stored: want what follows, and return that. None: it is not wanted so."""
+        tp = buffer.tp
+        known = self.wanted.get(tp)
+        if known is None or known.token != buffer.token:
+            return None
+        del self.wanted[tp]
+        last_epoch = -1 if buffer.epoch is None else buffer.epoch
+        target = FetchTarget(tp, known.token, buffer.end, known.leader_epoch, last_epoch, known.topic_id)
+        self.wanted[tp] = target
+        self.session.change(tp)
+        self.beside.change(tp)
+        return target
 
     def take(self, tp: TopicPartition) -> None:
-        if self.unbuffered.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
+        if self.wanted.pop(tp, None) is not None:
             self.session.change(tp)
 
     def most_bytes(self, of_partition: int) -> int:
@@ -158,14 +159,13 @@ class _Node:
         return of_partition * len(self.session.known)
 
     def request(self, only: frozenset[TopicPartition] | None) -> SessionRequest:
-        """Return what to tell the broker: about all partitions, or as if there were ``only`` these unbuffered ones."""
+        """Return what to tell the broker: about all partitions, or as if there were ``only`` these."""
         if only != self.only:
             self.only = only
-            self.session.changed(self.unbuffered)
-            self.session.changed(self.ahead)
+            self.session.changed(self.wanted)
         if only is None:
-            return self.session.request(self.unbuffered, self.ahead)
-        return self.session.request({tp: self.unbuffered[tp] for tp in self.unbuffered if tp in only})
+            return self.session.request(self.wanted)
+        return self.session.request({tp: target for tp, target in self.wanted.items() if tp in only})
 
 
 class FetchPlanner:
@@ -205,15 +205,16 @@ class FetchPlanner:
             self._cluster = cluster
             for node_id in self._nodes.keys() - cluster.brokers.keys():
                 gone = self._nodes.pop(node_id)
-                self._pending.update(dict.fromkeys((*gone.unbuffered, *gone.ahead)))
-        for tp in self._buffer.take_emptied():
-            home = self._home.get(tp)
-            node = None if home is None else self._nodes.get(home)
-            if node is not None:
-                node.emptied(tp)
-        self._pending.update(dict.fromkeys(self._subscription.take_touched()))
-        self._pending.update(dict.fromkeys(self._buffer.take_touched()))
+                self._pending.update(dict.fromkeys(gone.wanted))
         pending = self._pending
+        for buffer in self._buffer.take_filled(most):
+            target = self._behind(buffer)
+            if target is None:
+                pending[buffer.tp] = None
+            else:
+                self._found.append(target)
+        pending.update(dict.fromkeys(self._subscription.take_touched()))
+        pending.update(dict.fromkeys(self._buffer.take_touched()))
         for tp in list(islice(pending, most)):
             del pending[tp]
             self._look_at(tp, now)
@@ -221,6 +222,18 @@ class FetchPlanner:
         self._found.clear()
         recreated, self._recreated = self._recreated, []
         return Looked(bool(pending) or self._subscription.has_touched or self._buffer.has_touched, recreated)
+
+    def _behind(self, buffer: PartitionBuffer) -> FetchTarget | None:
+        """Go on behind what was stored, at the same broker; return the target. None: the partition is to be looked at.
+
+        Whatever else may have happened to it, to its leader or its topic, has touched it, or is ``_concerned``.
+        """
+        position, home = self._subscription.get(buffer.tp, buffer.token), self._home.get(buffer.tp)
+        if position is None or home is None or buffer.error is not None:
+            return None
+        if position.until is not None or position.read_replica is not None:
+            return None
+        return self._nodes[home].filled(buffer) if home in self._nodes else None
 
     def _concerned(self, cluster: Cluster) -> Iterable[TopicPartition]:
         """The assigned partitions about which a new snapshot of the cluster may say something new.
@@ -267,8 +280,7 @@ class FetchPlanner:
             node = self._nodes.get(node_id)
             if node is None:
                 node = self._nodes[node_id] = _Node(FetchSession(wished=self._sessions))
-            is_ahead, is_retry = buffer is not None and not buffer.empty, position is not None and position.retry_at > 0
-            node.put(target, is_ahead=is_ahead, is_retry=is_retry)
+            node.put(target, is_retry=position is not None and position.retry_at > 0)
             self._found.append(target)
 
     def _leave(self, tp: TopicPartition, home: int) -> None:
@@ -348,7 +360,7 @@ class FetchPlanner:
         one on its way.
         """
         config = self._config
-        asked = {node_id: node for node_id, node in self._nodes.items() if node.unbuffered or node.ahead}
+        asked = {node_id: node for node_id, node in self._nodes.items() if node.wanted}
         set_aside = self._set_aside(len(asked))
         free = config.fetch_buffer_bytes - set_aside * len(asked)
         eager = sum(node.has_more or busy.get(node_id, 0) > set_aside for node_id, node in asked.items())
@@ -359,8 +371,8 @@ class FetchPlanner:
         short_of_room = False
         fetches: list[FetchPlan] = []
         for node_id, node in asked.items():
-            only = None if self._reading_ahead else _waited_for(node, demand)
-            left_out = only is not None and len(only) < len(node.unbuffered) + len(node.ahead)
+            only = None if self._reading_ahead else self._waited_for(node, demand)
+            left_out = only is not None and len(only) < len(node.wanted)
             short_of_room = short_of_room or left_out
             if node_id in busy or node.retry_at > now or only == frozenset():
                 continue
@@ -391,6 +403,13 @@ class FetchPlanner:
             beside_at,
         )
 
+    def _waited_for(self, node: _Node, demand: Demand) -> frozenset[TopicPartition]:
+        """The partitions of one broker that the application waits for now, and of which nothing is buffered."""
+        if not demand.waits:
+            return frozenset()
+        among = node.wanted if demand.only is None else [tp for tp in node.wanted if tp in demand.only]
+        return frozenset(tp for tp in among if not self._buffer.holds(tp))
+
     def _plan_beside(self, parking: Mapping[int, _Node], now: float, room: int) -> tuple[list[FetchPlan], float]:
         """Plan the Fetches beside those of brokers that may be ``parking`` them, into the room that is left.
 
@@ -401,7 +420,7 @@ class FetchPlanner:
         for node_id, node in parking.items() if self._reading_ahead else ():
             if node.beside.at > now or room < config.max_partition_fetch_bytes:
                 continue
-            session = node.beside.request(now, node.session.known, node.unbuffered, node.ahead)
+            session = node.beside.request(now, node.session.known, node.wanted)
             if session is not None:
                 most = min(room, config.fetch_max_bytes, config.max_partition_fetch_bytes * len(session.asked))
                 fetches.append(FetchPlan(node_id, session, most, 0, is_beside=True))
@@ -462,7 +481,7 @@ class FetchPlanner:
     def wanted(self, node_id: int) -> list[FetchTarget]:
         """All that is to be fetched from a broker."""
         node = self._nodes.get(node_id)
-        return [*node.unbuffered.values(), *node.ahead.values()] if node is not None else []
+        return list(node.wanted.values()) if node is not None else []
 
     def rest(self, node_id: int, until: float) -> None:
         """Leave a broker alone until ``until``."""
@@ -475,10 +494,3 @@ def _is_of_former_topic(position: PartitionPosition, topic_id: UUID | None, buff
     if position.topic_id is None or topic_id is None or topic_id == position.topic_id:
         return False
     return buffer is None or buffer.error is None
-
-
-def _waited_for(node: _Node, demand: Demand) -> frozenset[TopicPartition]:
-    """The unbuffered partitions of one broker that the application waits for now."""
-    if not demand.waits:
-        return frozenset()
-    return frozenset(tp for tp in node.unbuffered if demand.only is None or tp in demand.only)

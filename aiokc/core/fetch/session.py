@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import chain, islice
-from types import MappingProxyType
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -52,9 +51,6 @@ class FetchTarget(NamedTuple):
 
 #: All that a broker is to be asked for.
 Wanted: TypeAlias = Mapping[TopicPartition, FetchTarget]
-
-_NOTHING: Final[Wanted] = MappingProxyType({})
-
 
 #: What a broker last said of a partition: high watermark, last stable offset and log start offset. A plain tuple, which
 #: Python's garbage collector stops tracking: there is one for each partition.
@@ -157,18 +153,18 @@ class FetchSession:
         """Note that ``tp`` may be wanted from now on, or differently, or no more."""
         (self._altered if tp in self.known else self._added)[tp] = None
 
-    def request(self, wanted: Wanted, also: Wanted = _NOTHING) -> SessionRequest:
-        """Return the request that makes the broker send what ``wanted`` and ``also`` name, and count it as sent."""
+    def request(self, wanted: Wanted) -> SessionRequest:
+        """Return the request that makes the broker send what is ``wanted``, and count it as sent."""
         if len(self._altered) > _MOST_CHANGED:
             self._epoch = FIRST_EPOCH
         if self.is_full:
-            return self._full(wanted, also)
+            return self._full(wanted)
         asked: list[FetchTarget] = []
         forgotten: list[FetchTarget] = []
         replaced: list[FetchTarget] = []
         altered, self._altered = self._altered, {}
         for tp in altered:
-            target, known = wanted.get(tp) or also.get(tp), self.known.get(tp)
+            target, known = wanted.get(tp), self.known.get(tp)
             if known is None:
                 self._added[tp] = None
             elif target is None:
@@ -182,33 +178,33 @@ class FetchSession:
                 self._forget(known)
                 self._added[tp] = None
             else:
-                if known.topic_id not in (None, target.topic_id):
+                if known.topic_id is not target.topic_id and known.topic_id not in (None, target.topic_id):
                     replaced.append(known)
                 asked.append(target)
-                self._learn(target)
-        self._ask_for_added(wanted, also, asked)
+                self._learn(target, known)
+        self._ask_for_added(wanted, asked)
         untrack(asked)
         if self._by_id != (self._nameless == 0):
             # A broker refuses names and ids of topics in the same session (FETCH_SESSION_TOPIC_ID_ERROR).
             self._epoch = FIRST_EPOCH
-            return self._full(wanted, also)
+            return self._full(wanted)
         return SessionRequest(self._session_id, self._epoch, asked, forgotten, replaced, self._by_id, bool(self._added))
 
-    def _ask_for_added(self, wanted: Wanted, also: Wanted, asked: list[FetchTarget]) -> None:
+    def _ask_for_added(self, wanted: Wanted, asked: list[FetchTarget]) -> None:
         """Fill ``asked`` up with partitions that the broker was not asked for yet."""
         while self._added and len(asked) < _MOST_ASKED:
             for tp in list(islice(self._added, _MOST_ASKED - len(asked))):
                 del self._added[tp]
-                target = wanted.get(tp) or also.get(tp)
+                target = wanted.get(tp)
                 if target is not None and tp not in self.known:
                     asked.append(target)
                     self._learn(target)
 
-    def _full(self, wanted: Wanted, also: Wanted) -> SessionRequest:
+    def _full(self, wanted: Wanted) -> SessionRequest:
         self.known, self._names, self._nameless, self._last_named = {}, {}, 0, None
         self._altered, self._added = {}, {}
         self.marks.clear()
-        for tp, target in chain(wanted.items(), also.items()):
+        for tp, target in wanted.items():
             if len(self.known) < _MOST_ASKED or self._sessionless:
                 self._learn(target)
             else:
@@ -219,10 +215,10 @@ class FetchSession:
         untrack(asked)
         return SessionRequest(self._session_id, self._full_epoch, asked, [], [], self._by_id, more)
 
-    def _learn(self, target: FetchTarget) -> None:
-        known = self.known.pop(target.tp, None)
-        if known is not None:
-            self._forget(known)
+    def _learn(self, target: FetchTarget, known: FetchTarget | None = None) -> None:
+        """Note that the broker is asked for ``target``, in the place of what it was asked for before (``known``)."""
+        if known is not None and known.topic_id is None:
+            self._nameless -= 1
         self.known[target.tp] = target
         topic_id = target.topic_id
         if topic_id is None:

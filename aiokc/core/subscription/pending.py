@@ -42,7 +42,8 @@ class PendingPositions:
         place = self._places.get(tp)
         if place is not None:
             del place[tp]
-        place = self._places[tp] = self._list(state)
+        place = self._await_reset if state is AWAIT_RESET else self._list(state)
+        self._places[tp] = place
         place[tp] = state
 
     def remove(self, tp: TopicPartition) -> None:

@@ -275,11 +275,12 @@ class Subscription:
         ``topic_id``: the topic that ``offset`` belongs to, if it is known; in a recreated topic the offset means
         nothing. ``checked_epoch``: the offset came from the leader of that epoch, which need not validate it.
         """
-        position = self[tp]
+        position = self._assigned.get(tp) or self[tp]
         position.locate(next(self._tokens), offset, leader_epoch, topic_id)
         position.checked_epoch = checked_epoch
         self._waiting.remove(tp)
-        self.touch(tp)
+        self._touched[tp] = None  # as ``touch`` does: this is done for each partition of a start
+        self.changes.count += 1
 
     def await_validation(self, tp: TopicPartition) -> None:
         """Fetch and hand out nothing of ``tp`` until its leader's log is known to hold what was read (KIP-320)."""
@@ -312,7 +313,7 @@ class Subscription:
 
         ``lost``: the log does not hold the former position any more, which is worth a warning.
         """
-        position = self[tp]
+        position = self._assigned.get(tp) or self[tp]
         had_position = position.has_position
         position.await_reset(next(self._tokens), timestamp, lost=lost)
         self._waiting.put(tp, AWAIT_RESET)
@@ -320,6 +321,19 @@ class Subscription:
             self.touch(tp)
         else:
             self.changes.count += 1  # nothing was fetched of it
+
+    def await_resets(self, tokens: Mapping[TopicPartition, int], timestamp: int) -> None:
+        """Have the positions of these looked up by timestamp, as ``await_reset`` does, where the token is current.
+
+        They have none yet: they are those of a start, which may be thousands.
+        """
+        assigned, waiting = self._assigned, self._waiting
+        for tp, token in tokens.items():
+            position = assigned.get(tp)
+            if position is not None and position.token == token:
+                position.await_reset(next(self._tokens), timestamp)
+                waiting.put(tp, AWAIT_RESET)
+        self.changes.count += 1
 
     def begin_anew(self, tp: TopicPartition, timestamp: int) -> None:
         """Have the position of ``tp`` looked up by timestamp in its recreated topic.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError, RequestTimedOut, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import drop
+from aiokc.testing.faults import delay, drop
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest
 
@@ -63,6 +64,33 @@ async def test_many_partitions_are_looked_up_in_portions() -> None:
         asked = [len(request.topics[0].partitions) for request in sent]
         assert max(asked) == 1_000
         assert sum(asked) == 3 * len(partitions)
+
+
+def test_no_partition_is_looked_at_before_any_topic_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata of a topic of thousands of partitions take a while, and until then there is no one to ask."""
+    left_alone: list[float] = []
+    retry_later = Subscription.retry_later
+
+    def counted(self: Subscription, partitions: Iterable[TopicPartition], at: float) -> None:
+        partitions = list(partitions)
+        left_alone.extend([asyncio.get_running_loop().time()] * len(partitions))
+        retry_later(self, partitions, at)
+
+    async def story(cluster: Cluster) -> None:
+        monkeypatch.setattr(Subscription, "retry_later", counted)
+        cluster.append("t", b"0")
+        cluster.intercept(MetadataRequest, delay(0.7), where=lambda exchange: bool(exchange.request.topics))
+        asked: list[float] = []
+        cluster.intercept(MetadataRequest, lambda exchange: asked.append(asyncio.get_running_loop().time()))
+        async with reading(cluster) as consumer:
+            began = asyncio.get_running_loop().time()
+            consumer.assign([ZERO, ONE])
+            assert (await consumer.getone()).value == b"0"
+            assert len(left_alone) == 2, "each until the answer with its offset"
+            assert min(left_alone) >= began + 0.7
+            assert len(asked) <= 3
+
+    virtually(story, brokers=1, topics={"t": 2})
 
 
 async def test_many_positions_are_set_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -504,11 +504,11 @@ def test_a_partition_that_goes_on_is_asked_for_after_those_that_wait() -> None:
     snapshot = cluster({A0: 1, A1: 1})
     while planner.look(snapshot, 0.0, 10).more:
         pass
-    assert list(planner._nodes[1].unbuffered) == [A0, A1]
+    assert list(planner._nodes[1].wanted) == [A0, A1]
     subscription.seek(A0, 5)
     while planner.look(snapshot, 0.0, 10).more:
         pass
-    assert [(tp, target.offset) for tp, target in planner._nodes[1].unbuffered.items()] == [(A1, 0), (A0, 5)]
+    assert [(tp, target.offset) for tp, target in planner._nodes[1].wanted.items()] == [(A1, 0), (A0, 5)]
 
 
 def test_a_partition_that_waits_for_its_validation_is_asked_for_no_more() -> None:

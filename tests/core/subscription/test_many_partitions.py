@@ -12,7 +12,7 @@ from aiokc.core.subscription.pending import PendingPositions
 from aiokc.core.subscription.position import AWAIT_RESET, INITIALIZING, PositionState
 from aiokc.core.subscription.state import Subscription
 from aiokc.native import untrack
-from aiokc.types import TopicPartition
+from aiokc.types import EARLIEST, TopicPartition
 
 from ...suite.untracking import UNTRACKS
 
@@ -39,6 +39,25 @@ def test_positions_are_untracked_as_they_are_made(monkeypatch: pytest.MonkeyPatc
     assert counts[3:] == [1]
     assert subscription[A] is kept
     assert list(subscription.assigned) == [C, A, TopicPartition("u", 0)]
+
+
+def test_what_many_wait_for_is_what_each_would() -> None:
+    """A token that is not current any more says that a seek, or another assignment, came first."""
+    one_by_one, together = Subscription(), Subscription()
+    for subscription in (one_by_one, together):
+        subscription.assign([A, B, C])
+        subscription.seek(B, 5)
+    tokens = {A: together[A].token, B: together[B].token - 1, C: together[C].token, D: 1}
+    for tp in (A, C):
+        one_by_one.await_reset(tp, EARLIEST)
+    before = together.changes.count
+    together.await_resets(tokens, EARLIEST)
+    assert together.changes.count > before, "a call under a lease has to look"
+    for tp in (A, B, C):
+        mine, wanted = together[tp], one_by_one[tp]
+        assert [getattr(mine, name) for name in mine.__slots__] == [getattr(wanted, name) for name in wanted.__slots__]
+    assert together.in_state(AWAIT_RESET, 0.0) == one_by_one.in_state(AWAIT_RESET, 0.0)
+    assert together.take_touched() == one_by_one.take_touched()
 
 
 def test_those_that_wait_together_share_one_object_and_keep_what_they_wait_for() -> None:

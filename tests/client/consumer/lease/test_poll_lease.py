@@ -70,6 +70,31 @@ def test_each_record_once_and_in_order_and_partitions_take_turns() -> None:
     alone(story)
 
 
+def test_several_partitions_fill_one_call() -> None:
+    """The one in turn has too few records for it, as where partitions are many."""
+
+    async def story(cluster: Cluster) -> None:
+        async with reading(cluster, 7, range(5)) as consumer:
+            found: dict[TopicPartition, list[int]] = {}
+            leases = 0
+            while sum(map(len, found.values())) < 35:
+                before = consumer._runtime.changes.count
+                batch = await consumer.getmany(max_records=8)
+                if consumer._runtime.changes.count == before:
+                    leases += 1
+                    assert len(batch) > 1
+                    assert sum(map(len, batch.values())) == 8
+                for tp, records in batch.items():
+                    found.setdefault(tp, []).extend(record.offset for record in records)
+                    assert await consumer.position(tp) == records[-1].offset + 1
+                    assert batch.next_offsets[tp].offset == records[-1].offset + 1
+            assert found == {TopicPartition("t", number): list(range(7)) for number in range(5)}
+            assert leases > 0
+            assert await consumer.getmany(timeout_ms=0) == {}
+
+    alone(story, partitions=5)
+
+
 def test_what_earlier_calls_returned_is_processed() -> None:
     async def story(cluster: Cluster) -> None:
         async with reading(cluster) as consumer:

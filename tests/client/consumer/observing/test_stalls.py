@@ -60,7 +60,7 @@ def test_a_partition_that_is_not_fetched_any_more_is_stalled() -> None:
             await reader.getmany(timeout_ms=1_000)
             reader._runtime.subscription[T0].high_watermark = 10
             for node in reader._runtime.fetcher._planner._nodes.values():
-                node.unbuffered.pop(T0, None)  # a bug: the planner has forgotten it
+                node.wanted.pop(T0, None)  # a bug: the planner has forgotten it
             poll = asyncio.ensure_future(application(reader))
             assert await stalls(reader, 20) == {T0}
             assert reader.health().stalled[T0] >= 15_000
