@@ -66,16 +66,18 @@ class FetchResponseHandler:
 
         Return whether it brought little, and all that there was.
         """
-        loop = asyncio.get_running_loop()
-        time_slice = TimeSlice()
-        time_slice.begins()
+        time = asyncio.get_running_loop().time
+        time_slice: TimeSlice | None = None  # the first partition is one step, and most answers have no other
         heard_at = self._clock()
         moved = self._learn_leaders(answers, response, plan.node_id)
         later: list[TopicPartition] = []
         size, goes_on = 0, False
         for target, data in answers:
-            if loop.time() > time_slice.ends:
-                await time_slice.give_way()
+            if time_slice is not None:
+                if time() > time_slice.ends:
+                    await time_slice.give_way()
+            elif len(answers) > 1:
+                time_slice = TimeSlice.begun()
             position = self._position_of(target)
             if position is None:
                 continue
@@ -90,6 +92,7 @@ class FetchResponseHandler:
             elif data.records:
                 buffer = self._buffer.of(target.tp)
                 if buffer is not None and buffer.is_arriving:
+                    time_slice = time_slice or TimeSlice.begun()
                     await self._add_rest(target, buffer, time_slice)
                     buffer = self._buffer.of(target.tp)
                 size += len(data.records)
@@ -99,7 +102,7 @@ class FetchResponseHandler:
         if has_more or not plan.is_beside:  # which says nothing about all the others
             self._planner.answered(plan.node_id, has_more=has_more)
         if later:
-            self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
+            self._subscription.retry_later(later, time() + self._config.retry_backoff_ms / 1e3)
         return not has_more and size <= _LITTLE_BYTES
 
     def _position_of(self, target: FetchTarget) -> PartitionPosition | None:
@@ -107,7 +110,8 @@ class FetchResponseHandler:
         position = self._subscription.get(target.tp, target.token)
         if position is None:
             return None  # revoked, or sought away from, while the Fetch was in flight
-        if position.state is not FETCHING or target.leader_epoch != _epoch(position.checked_epoch):
+        epoch = position.checked_epoch
+        if position.state is not FETCHING or target.leader_epoch != (-1 if epoch is None else epoch):
             return None  # Another leader was elected since: this one may not have known that (KIP-320).
         return position
 
@@ -142,6 +146,8 @@ class FetchResponseHandler:
         ``node_id`` says that it is no leader, and only a response has named it, the metadata count again.
         """
         refused = [(target, data) for target, data in answers if data.error_code]
+        if not refused:
+            return set()
         leaders = {
             target.tp: NewLeader(data.current_leader.leader_id, data.current_leader.leader_epoch, target.topic_id)
             for target, data in refused
@@ -212,8 +218,3 @@ class FetchResponseHandler:
         logger.debug("%s is fetched from broker %d from now on", tp, replica)
         self._subscription.read_from(tp, replica, until)
         return True
-
-
-def _epoch(known: int | None) -> int:
-    """A leader epoch as a request carries it."""
-    return -1 if known is None else known

@@ -42,6 +42,9 @@ class FetchBuffer:
         # key that is left becomes slow.
         self._partitions: OrderedDict[TopicPartition, PartitionBuffer] = OrderedDict()
         self._memory = FrameMemory(buffers, budget=budget)
+        #: Lets go of the frames of the records that were handed out; returns whether there were any. Records that are
+        #: still in use are copied.
+        self.settle: Final = self._memory.settle
         self._open: dict[TopicPartition, None] = {}  # those with something decompressed or decoded
         self._touched: dict[TopicPartition, None] = {}
         self._emptied: dict[TopicPartition, None] = {}
@@ -50,6 +53,11 @@ class FetchBuffer:
     def bytes(self) -> int:
         """The memory in use: frames with unread batches, decompressed batches, spare buffers for the next frames."""
         return self._memory.bytes + self._memory.spare_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is buffered of any partition."""
+        return not self._partitions
 
     def offsets(self, subscription: Subscription) -> int:
         """How many offsets of current holds lie between what was handed out and what was fetched last."""
@@ -64,13 +72,6 @@ class FetchBuffer:
     def is_crowded(self) -> bool:
         """Whether ``bytes`` exceeds the budget: then no batch is to be opened that can wait."""
         return self.bytes > self._budget
-
-    def settle(self) -> bool:
-        """Let go of the frames of the records that were handed out; return whether there were any.
-
-        Records that are still in use are copied.
-        """
-        return self._memory.settle()
 
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions whose buffers were filled or dropped since the last call, or emptied otherwise than by
@@ -114,7 +115,9 @@ class FetchBuffer:
                 fetched.tp, position.token, position.position, self._limits, self._memory, position.leader_epoch
             )
             self._partitions[fetched.tp] = buffer
-        buffer.begin(fetched)
+        if buffer.begin(fetched):
+            self._touched[fetched.tp] = None
+            return None
         return self._has_added(buffer, position)
 
     def add_more(self, buffer: PartitionBuffer, position: PartitionPosition) -> PartitionBuffer | None:
@@ -129,9 +132,8 @@ class FetchBuffer:
 
     def _has_added(self, buffer: PartitionBuffer, position: PartitionPosition) -> PartitionBuffer | None:
         self._touched[buffer.tp] = None
-        if buffer.undecoded:  # as nearly always
-            return buffer if buffer.is_arriving else None
-        self._drop_if_done(buffer, position)
+        if not buffer.undecoded:  # as hardly ever
+            self._drop_if_done(buffer, position)
         return buffer if buffer.is_arriving else None
 
     def fail(self, tp: TopicPartition, position: PartitionPosition, error: KafkaError) -> None:
@@ -238,7 +240,9 @@ class FetchBuffer:
         return None if position is None or not position.fetchable else (buffer, position)
 
     def _in_order(self) -> Iterator[TopicPartition]:
-        first = list(self._open) if self.is_crowded else []
+        if len(self._partitions) == 1:
+            return iter(list(self._partitions))
+        first = list(self._open) if self._open and self.is_crowded else []
         first += islice(self._partitions, _FIRST_FEW)
         if len(self._partitions) <= _FIRST_FEW:
             return iter(dict.fromkeys(first))

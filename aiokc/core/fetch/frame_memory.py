@@ -121,10 +121,13 @@ class FrameMemory:
         view = unread.view
         frame = self._frames.get(id(view.obj))
         if frame is None:
-            self._look_at_oldest()
+            if self._frames:
+                self._look_at_oldest()
             self._came += 1
             frame = self._begin(view, self.buffers)
-        self._put(unread, frame)
+        frame.unread[unread] = None
+        frame.left += len(view)
+        unread.frame = frame
 
     def hold_unpacked(self, run: Run, packed: PackedRun, size: int) -> None:
         """Keep the buffer of ``run``. The first ``size`` bytes of ``packed`` were unpacked to it, and are forgotten."""

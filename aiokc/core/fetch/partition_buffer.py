@@ -105,34 +105,32 @@ class PartitionBuffer:
         while self.is_arriving:
             self.add_more()
 
-    def begin(self, fetched: FetchedPartition) -> None:
+    def begin(self, fetched: FetchedPartition) -> bool:
         """Append the first batches of what arrived; ``add_more`` appends the others, as long as ``is_arriving``.
 
-        Ignores a response for another offset than ``end``, because it is stale.
+        Ignores a response for another offset than ``end``, because it is stale. Return whether it was one run, as most
+        of what comes is where partitions are many: then that was all of it, and there is something to decode.
         """
         if fetched.offset != self.end or self.error is not None or self._arriving is not None:
-            return
+            return False
         if fetched.error is not None:
             self.error = fetched.error
-            return
+            return False
         self._remember_sender(fetched)
         aborted = None
         if fetched.aborted:
             aborted = AbortedTransactions(fetched.aborted, check_crcs=self._limits.check_crcs)
-        if not self._add_run(fetched.records, aborted):
-            self._arriving = split_arrived(fetched.records, self.end, aborted)
-            self.add_more()
+        records = fetched.records
+        run = measure_run(records, self.end, transactional=aborted is None)
+        if run is not None and run[0] == len(records):
+            self._kept.add(Run(records, aborted))
+            _, self.end, self.epoch = run
+            return True
+        self._arriving = split_arrived(records, self.end, aborted)
+        self.add_more()
         if self.end == fetched.offset:
             self._refuse_nothing(fetched)
-
-    def _add_run(self, records: memoryview, aborted: AbortedTransactions | None) -> bool:
-        """Append all that arrived, if it is one run, as most of what comes is where partitions are many."""
-        run = measure_run(records, self.end, transactional=aborted is None)
-        if run is None or run[0] != len(records):
-            return False
-        self._kept.add(Run(records, aborted))
-        _, self.end, self.epoch = run
-        return True
+        return False
 
     def _refuse_nothing(self, fetched: FetchedPartition) -> None:
         """Set an error where bytes arrived and no batch could be appended: nothing can be read past them."""
