@@ -40,6 +40,7 @@ from ...errors import (
     broker_error,
 )
 from ...net.pool import Pool, Purpose
+from ...net.reply import others_first
 from ...types import TopicPartition
 from ...wire import prepare
 from ...wire.lone_fetch import prepare_lone_fetch
@@ -325,7 +326,7 @@ class Fetcher:
             was_little = await self._fetch(following)
             if was_little and self._news and self.collector.waits:
                 self._tell()
-                await asyncio.sleep(0)  # the application's task runs first
+                await others_first()  # the application's task
             following = self._follow(plan.node_id, tasks)
 
     def _follow(self, node_id: int, tasks: TaskGroup) -> FetchPlan | None:
