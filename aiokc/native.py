@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 
@@ -42,13 +42,14 @@ missing: Final[ImportError | None] = _why
 NATIVE: Final[bool] = _found is not None
 
 
-def untrack(objects: Iterable[object]) -> None:
-    """Have Python's garbage collector ignore these objects, none of which can be in a reference cycle.
+def _nothing(objects: Iterable[object]) -> None:
+    """Stand in for the extension where there is none."""
 
-    It ignores the lists of numbers in their fields, too. For what there is one of for each partition, a few hundred at
-    a time: a pass over those of ten thousand partitions holds the event loop, and each ten thousand that survive two
-    passes over the young ones bring a pass over all that the program has. They are freed as all others, with the last
-    reference to them. Without the extension this does nothing.
-    """
-    if NATIVE:
-        extension.untrack(objects)
+
+#: Has Python's garbage collector ignore these objects, none of which can be in a reference cycle.
+#:
+#: It ignores the lists of numbers in their fields, too. For what there is one of for each partition, a few hundred at
+#: a time: a pass over those of ten thousand partitions holds the event loop, and each ten thousand that survive two
+#: passes over the young ones bring a pass over all that the program has. They are freed as all others, with the last
+#: reference to them. Without the extension this does nothing.
+untrack: Final[Callable[[Iterable[object]], None]] = extension.untrack if NATIVE else _nothing

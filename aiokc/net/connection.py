@@ -195,7 +195,8 @@ class Connection:
         if now >= deadline or not self.can_write:
             await self._permission_to_write(api_name(request_type), deadline - now, deadline)
         body = await self._exchange(request, version, deadline, at_once)
-        response = await decoded(request_type, version, body, self.name)
+        response = decoded_at_once(request_type, version, body, self.name)
+        response = response or await decoded(request_type, version, body, self.name)
         self._throttle(response)
         if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(deadline):
             return await self.ask(request, version, deadline, at_once=at_once)
@@ -441,7 +442,8 @@ class Connection:
         self.traffic.requests.add(self.last_used - waiter.sent_at)
         if self._in_turn is not None:
             self._watch_turn()
-        self._close_if_spent()
+        if self._retiring:
+            self._close_if_spent()
         if waiter.reply.done():
             return  # the request was cancelled
         if waiter.at_once:

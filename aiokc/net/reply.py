@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
@@ -37,8 +39,29 @@ class HandedOver(asyncio.Future[T]):
     def hand_over(self, result: T) -> None:
         """Set the result, and run the task that awaits it until it waits for something else; then return.
 
-        If another task is running, its step can't be interrupted: the waiting task is woken as by ``set_result``.
+        Behind it, run those tasks for which that one calls ``hand_over_next``. What they tell others of is heard in the
+        loop's next iteration. If another task is running, its step can't be interrupted: the waiting task is woken as
+        by ``set_result``.
         """
+        outer, following = _step.next, deque[HandedOver[None]]()
+        _step.next = following
+        try:
+            self.resume(result)
+            _step.next = outer
+            # In asyncio's debug mode they run later: it tells of callbacks that take long, and should name the task
+            # that does, not the one that reads from the socket.
+            while following and not following[0].get_loop().get_debug():
+                future = following.popleft()
+                if not future.done():
+                    future.resume(None)
+        finally:
+            _step.next = outer
+            for future in following:
+                if not future.done():
+                    future.set_result(None)
+
+    def resume(self, result: T) -> None:
+        """Do as ``hand_over`` with the task that awaits it alone."""
         wake, self._wake = self._wake, None
         if wake is None or asyncio.current_task() is not None:
             self.set_result(result)
@@ -51,6 +74,36 @@ class HandedOver(asyncio.Future[T]):
         except BaseException as error:  # of a task only SystemExit and KeyboardInterrupt come this far
             if not leaves_the_loop(error):
                 raise
+
+
+def hand_over_next(future: HandedOver[None]) -> None:
+    """Set the result of ``future``. In a task that was handed a result: run who awaits it once that task waits again.
+
+    That is before the callback returns which has read an answer from the socket.
+    """
+    if _step.next is None:
+        future.set_result(None)
+    else:
+        _step.next.append(future)
+
+
+async def others_first() -> None:
+    """Go on behind all that was to be run next: within the same callback, or else in the loop's next iteration."""
+    if _step.next is None:
+        await asyncio.sleep(0)
+    else:
+        turn: HandedOver[None] = HandedOver(loop=asyncio.get_running_loop())
+        _step.next.append(turn)
+        await turn
+
+
+class _Step(threading.local):
+    """The step of a task that ``hand_over`` runs in this thread: what runs behind it. None: there is no such step."""
+
+    next: deque[HandedOver[None]] | None = None
+
+
+_step: Final = _Step()
 
 
 class Reply(HandedOver[memoryview]):
@@ -89,8 +142,9 @@ def decoded_at_once(request_type: type[Request[R]], version: int, body: memoryvi
     """Return the response that ``body`` is; None where that takes longer. Raises MalformedResponse, as ``decoded``."""
     if len(body) > _DECODE_AT_ONCE_BYTES:
         return None
+    response: type[R] = request_type.response  # type: ignore[assignment]  # Request.__init_subclass__ sets it
     try:
-        return decode(cast(type[R], request_type.response), body, version)
+        return decode(response, body, version)
     except MalformedResponse as error:
         raise _named(error, request_type, version, broker) from error
 

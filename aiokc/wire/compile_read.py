@@ -30,12 +30,17 @@ SlicedReader = Callable[[Any, int, int, list[int], int], Generator[None, None, t
 
 def decode(cls: type[M], buffer: Buffer, version: int) -> M:
     """Return the message that fills ``buffer`` to its last byte. Raises MalformedResponse."""
-    view = _readable(cls, version, buffer)
+    found = _decoders.get((cls, version))
+    read, keeps_views = _decoder(cls, version) if found is None else found
+    end = len(buffer)
+    message: M
     try:
-        message, at = reader(cls, version, cls.is_flexible_in(version))(view, 0, len(view))
+        message, at = read(memoryview(buffer) if keeps_views else bytes(buffer), 0, end)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise _malformed(cls, version, error) from error
-    return _whole(cls, version, message, at, len(view))
+    if at != end:
+        raise _too_long(cls, version, end - at)
+    return message
 
 
 def decode_prefix(cls: type[M], buffer: Buffer, version: int) -> tuple[M, int]:
@@ -59,7 +64,21 @@ def decode_in_slices(cls: type[M], buffer: Buffer, version: int, every: int = 25
         message, at = yield from sliced(view, 0, len(view), [every], every)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise _malformed(cls, version, error) from error
-    return _whole(cls, version, message, at, len(view))
+    if at != len(view):
+        raise _too_long(cls, version, len(view) - at)
+    return cast(M, message)
+
+
+def decode_with(cls: type[Message], version: int, read: Reader) -> None:
+    """Have ``decode`` use ``read``, which must read each message as the function does that ``reader`` returns."""
+    _decoders[cls, version] = read, _has_records(cls)
+
+
+def _decoder(cls: type[Message], version: int) -> tuple[Reader, bool]:
+    """Return the reader of a message, and whether it reads a view of the buffer (``_readable``). Kept for next time."""
+    view = _readable(cls, version, b"")
+    found = _decoders[cls, version] = reader(cls, version, cls.is_flexible_in(version)), isinstance(view, memoryview)
+    return found
 
 
 def _readable(cls: type[Message], version: int, buffer: Buffer) -> bytes | memoryview:
@@ -79,16 +98,15 @@ def _malformed(cls: type[Message], version: int, error: Exception) -> MalformedR
     return MalformedResponse(f"{cls.__name__} v{version} is cut off or garbled ({error})")
 
 
-def _whole(cls: type[M], version: int, message: Any, at: int, end: int) -> M:
-    if at != end:
-        raise MalformedResponse(f"{cls.__name__} v{version} is followed by {end - at} bytes that belong to nothing")
-    return cast(M, message)
+def _too_long(cls: type[Message], version: int, left: int) -> MalformedResponse:
+    return MalformedResponse(f"{cls.__name__} v{version} is followed by {left} bytes that belong to nothing")
 
 
 # Arrays of fewer numbers than this are read with cached formats.
 _FEW: Final = 8
 
 _readers: Final[dict[tuple[type[Struct], int, bool], Reader]] = {}
+_decoders: Final[dict[tuple[type[Message], int], tuple[Reader, bool]]] = {}
 _sliced: Final[dict[tuple[type[Struct], int, bool], SlicedReader]] = {}
 
 
@@ -352,6 +370,9 @@ class _Source:
 
 def _long_length(buffer: Any, at: int) -> tuple[int, int]:
     """Read a compact length or count that takes more than a byte."""
+    second = buffer[at + 1]
+    if second < 0x80:  # as nearly always
+        return (buffer[at] & 0x7F | second << 7) - 1, at + 2
     value, at = read_uvarint(buffer, at)
     return value - 1, at
 

@@ -31,15 +31,19 @@ def encode(message: Message, version: int) -> bytes:
 def write_message(message: Message, version: int, out: bytearray) -> None:
     """Append the bytes of ``message``, as ``encode``."""
     cls = type(message)
-    if not cls.min_version <= version <= cls.max_version:
-        raise ValueError(f"{cls.__name__} has versions {cls.min_version} to {cls.max_version}, not {version}")
+    write = _encoders.get((cls, version))
+    if write is None:
+        if not cls.min_version <= version <= cls.max_version:
+            raise ValueError(f"{cls.__name__} has versions {cls.min_version} to {cls.max_version}, not {version}")
+        write = _encoders[cls, version] = writer(cls, version, cls.is_flexible_in(version))
     try:
-        writer(cls, version, cls.is_flexible_in(version))(message, out)
+        write(message, out)
     except (struct.error, TypeError, AttributeError) as error:
         raise ValueError(f"{cls.__name__} cannot be written in version {version}: {error}") from error
 
 
 _writers: Final[dict[tuple[type[Struct], int, bool], Writer]] = {}
+_encoders: Final[dict[tuple[type[Message], int], Writer]] = {}
 
 
 def writer(cls: type[Struct], version: int, flexible: bool) -> Writer:

@@ -194,7 +194,7 @@ def read_response_header(frame: memoryview, request: type[Request[Any]], version
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
         start = _CORRELATION_ID.size
-        if has_flexible_response_header(request, version):
+        if version >= request.flexible_from and request.api_key != _API_VERSIONS:  # has_flexible_response_header()
             start = skip_tags(frame, start) if frame[start] else start + 1
     except (struct.error, IndexError) as error:
         raise MalformedResponse(f"a response of {len(frame)} bytes has no complete header") from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..clients import CLIENTS
-from ..studies.latency import SEEKS
+from ..studies.latency import BARE, SEEKS
 from .aims import beside
 from .judging import Judged
 from .results import Results
@@ -135,7 +135,7 @@ def _measured(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
 def _latency(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
     seeks = [row for row in rows if row["client"].endswith(SEEKS)]
     mine = [row for row in rows if row["client"].startswith("aiokc") and row not in seeks]
-    peers = [row for row in rows if row not in seeks and row not in mine]
+    peers = [row for row in rows if row not in seeks and row not in mine and row["client"] != BARE]
     for row in mine if peers else ():
         found, most = float(row["p50 ms"]), min(_most_latency(peer) for peer in peers)
         aim = f"at most {most:.2f}: aiokafka's, and 1.5 times confluent's"

@@ -13,11 +13,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from statistics import median
 from typing import Any, Final
 
-from . import StudyFailed, measured
+from . import StudyFailed, bare_fetches, measured
 
 TITLE: Final = "Latency, from produce() to the record in hand, at 1,000 records of 100 B per second"
 
+#: What asyncio itself takes: no client, which would decode and check what comes.
+BARE: Final = "bare asyncio connection"
 CLIENTS: Final = {
+    "bare": BARE,
     "aiokc": "aiokc getmany",
     "aiokafka": "aiokafka getmany",
     "confluent": "confluent poll",
@@ -33,7 +36,7 @@ _PAUSES: Final = (0.02, 0.05, 0.1, 0.15)  # seconds from the last record to the 
 
 
 def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
-    measurements = [(client, seeks) for seeks in (False, True) for client in CLIENTS]
+    measurements = [(client, seeks) for seeks in (False, True) for client in CLIENTS if client != "bare" or not seeks]
     found: dict[tuple[str, bool], list[dict[str, float]]] = {one: [] for one in measurements}
     failures: dict[tuple[str, bool], str] = {}
     for number in range(rounds):
@@ -119,6 +122,10 @@ async def _aiokc(bootstrap: str, topic: str, start: Callable[[], None], latencie
             for records in (await consumer.getmany()).values():
                 for record in records:
                     latencies.add(record.value or b"")
+
+
+async def _bare(bootstrap: str, topic: str, start: Callable[[], None], latencies: Latencies) -> None:
+    await bare_fetches.read(bootstrap, topic, start, latencies.add, lambda: latencies.done)
 
 
 async def _aiokafka(bootstrap: str, topic: str, start: Callable[[], None], latencies: Latencies) -> None:
@@ -268,7 +275,8 @@ def main(job: dict[str, Any]) -> dict[str, float]:
         if job["client"] == "confluent":
             _confluent(bootstrap, topic, start, latencies)
         else:
-            asyncio.run((_aiokc if job["client"] == "aiokc" else _aiokafka)(bootstrap, topic, start, latencies))
+            read = {"bare": _bare, "aiokc": _aiokc, "aiokafka": _aiokafka}[job["client"]]
+            asyncio.run(read(bootstrap, topic, start, latencies))
     finally:
         for producer in producers:
             producer.kill()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from ...net.reply import HandedOver, hand_over_next
+
 
 class Follower(Protocol):
     """What is notified with a signal: another signal, for instance."""
@@ -22,7 +24,7 @@ class Signal:
     def __init__(self) -> None:
         #: How often ``notify`` was called.
         self.notified = 0
-        self._waiters: dict[asyncio.Future[None], None] = {}  # a dict, since a set has no order
+        self._waiters: dict[HandedOver[None], None] = {}  # a dict, since a set has no order
         self._followers: list[Follower] = []
 
     def followed_by(self, other: Follower) -> None:
@@ -34,7 +36,11 @@ class Signal:
         self._followers.remove(other)
 
     def notify(self) -> None:
-        """Wake all tasks that wait now, in the order in which they began to wait."""
+        """Wake all tasks that wait now, in the order in which they began to wait.
+
+        They run in the loop's next iteration. What an answer brings is quicker: they run before the callback returns
+        that has read it from the socket, once the task waits again to which the answer was handed over.
+        """
         self.notified += 1
         for follower in self._followers:
             follower.notify()
@@ -43,14 +49,14 @@ class Signal:
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
-                waiter.set_result(None)
+                hand_over_next(waiter)
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until the next ``notify``, at most ``timeout`` seconds; return whether it came."""
         if timeout is not None and timeout <= 0:
             return False
         loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
+        waiter: HandedOver[None] = HandedOver(loop=loop)
         timer = None if timeout is None else loop.call_later(timeout, _expire, waiter)
         self._waiters[waiter] = None
         try:

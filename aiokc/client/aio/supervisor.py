@@ -78,8 +78,10 @@ class Supervisor:
         """Raise a copy of the error that ended the background; ``closed`` where others have cancelled its task."""
         if self.error is not None:
             raise fresh(self.error)
+        if self._task is None or not self._task.done():
+            return
         stopped = self._scope is None or self._scope.cancel_called
-        if self._task is not None and self._task.done() and not stopped:
+        if not stopped:
             raise self._closed(f"{_ENDED}, with its event loop perhaps: make a new one")
 
     async def stop(self) -> None:

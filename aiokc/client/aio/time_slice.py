@@ -55,6 +55,13 @@ class TimeSlice:
     def __init__(self) -> None:
         self.ends = 0.0  # loop time
 
+    @classmethod
+    def begun(cls) -> TimeSlice:
+        """Return a slice that begins now."""
+        begun = cls()
+        begun.begins()
+        return begun
+
     async def give_way(self) -> None:
         """Let other tasks run, and begin a new slice: to be called when the slice has ended."""
         await let_others_run()

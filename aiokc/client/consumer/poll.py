@@ -134,11 +134,12 @@ class Poll(Generic[K, V]):
         deadline = None if timeout is None else time() + timeout
         passed: ConsumerRecords[K | None, V | None] | None = None  # the batches that interceptors left nothing of
         only = self._enter(partitions, began)
+        changes = runtime.changes
         try:
             while True:
                 if time() > user.time_slice.ends:
                     await user.time_slice.give_way()
-                as_of = runtime.changes.count
+                as_of = changes.count
                 has_seen_all = self._raise_first(only)
                 served: list[Serving] | None = []
                 waits_at = collector.decode_at_once(decode, most, only, user.time_slice.ends, served)

@@ -61,7 +61,7 @@ class FetchCollector:
         self.subscription = subscription
         self.buffer = buffer
         self._has_taken = False  # whether the application has taken records since the last Fetch was sent
-        self._waits = False
+        self.waits = False  # whether a call of the application waits for records
         self._waits_for: frozenset[TopicPartition] | None = None
         self.counters = counters
         self._wake = wake
@@ -107,6 +107,8 @@ class FetchCollector:
         Return the buffer at which the caller has to wait (``give_way``), or None if all is done. The buffers that it
         passed are appended to ``served``, for ``take`` if no other task runs in between.
         """
+        if self.buffer.is_empty:  # as for whoever is quicker than the records come
+            return None
         time = asyncio.get_running_loop().time
         for serving in self.buffer.servable(self.subscription, only):
             buffer = serving[0]
@@ -178,19 +180,21 @@ class FetchCollector:
 
     def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
         """Whether records wait to be decoded or deserialized: they may have come while other tasks ran."""
+        if self.buffer.is_empty:
+            return False
         servable = self.buffer.servable(self.subscription, only)
         return any(buffer.undecoded or buffer.ready for buffer, _ in servable)
 
     def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
         """The application waits for records of ``only`` (None: any), and there are none, until it takes records."""
-        self._waits, self._waits_for = True, only
+        self.waits, self._waits_for = True, only
         if self.resume_at is not None:
             self._wake.notify()
 
     @property
     def demand(self) -> Demand:
         """What the application does, for the planner: whether it takes records, or waits for some."""
-        return Demand(self._has_taken, self._waits, self._waits_for)
+        return Demand(self._has_taken, self.waits, self._waits_for)
 
     def sent(self) -> None:
         """A Fetch is sent: ``demand`` counts the records that the application takes from now on."""
@@ -204,7 +208,8 @@ class FetchCollector:
         ``served``: the buffers that ``decode_at_once`` passed, in this tick. Raises the error of a partition only if
         there is no record to hand out.
         """
-        self.settle()
+        if self.buffer.settle():
+            self._tell_of_room()
         batch: ConsumerRecords[Any, Any] = ConsumerRecords()
         step = HandOut()
         for buffer, position in self.buffer.servable(self.subscription, only) if served is None else served:
@@ -264,10 +269,10 @@ class FetchCollector:
         Raises the error of a partition only if the call hands out nothing; else ``raise_held_back`` raises it later.
         """
         if step.ends:
-            self._has_taken, self._waits = True, False
+            self._has_taken, self.waits = True, False
         if self.resume_at is not None:
             self.buffer.settle()  # copies of what is handed out rather than no room to read ahead
-        self._tell_of_room()
+            self._tell_of_room()
         if not step.ends and step.failed:
             self._raise(step.failed[0])
         for buffer in step.failed:

@@ -40,8 +40,10 @@ from ...errors import (
     broker_error,
 )
 from ...net.pool import Pool, Purpose
+from ...net.reply import others_first
 from ...types import TopicPartition
 from ...wire import prepare
+from ...wire.lone_fetch import prepare_lone_fetch
 from ...wire.messages.fetch import FetchRequest, FetchResponse
 from ..aio.signal import Signal
 from ..cluster.metadata import Metadata
@@ -52,6 +54,7 @@ from .response_handler import FetchResponseHandler
 
 logger = logging.getLogger("aiokc.fetch")
 prepare(FetchRequest)
+prepare_lone_fetch()
 
 # Planning looks at so many partitions between two looks at the clock (some 0.5 ms), and lets other tasks run after so
 # many seconds. The Fetches that it finds are sent in the same step as the last partitions are looked at.
@@ -299,7 +302,8 @@ class Fetcher:
             self.arrived.notify()
 
     def _next_look(self, plans: Plans, now: float) -> float:
-        retries = [self._subscription.next_retry(now), plans.retry_at, plans.beside_at]
+        next_retry = self._subscription.next_retry(now)
+        retries = [inf if next_retry is None else next_retry, plans.retry_at, plans.beside_at]
         if plans.without_leader:
             if now >= self._next_search:
                 self._metadata.request_missing()
@@ -309,7 +313,7 @@ class Fetcher:
             self._search_pauses.reset()
         if self._subscription.has_touched:  # a retry has become due since `_look` read the clock
             return now
-        return min((retry for retry in retries if retry is not None and retry > now), default=inf)
+        return min([retry for retry in retries if retry > now], default=inf)
 
     async def _converse(self, plan: FetchPlan, tasks: TaskGroup) -> None:
         """Send one Fetch after the other to a broker, as long as the next one can be planned in the answer's step.
@@ -320,9 +324,9 @@ class Fetcher:
         following: FetchPlan | None = plan
         while following is not None:
             was_little = await self._fetch(following)
-            if was_little and self._news and self.collector.demand.waits:
+            if was_little and self._news and self.collector.waits:
                 self._tell()
-                await asyncio.sleep(0)  # the application's task runs first
+                await others_first()  # the application's task
             following = self._follow(plan.node_id, tasks)
 
     def _follow(self, node_id: int, tasks: TaskGroup) -> FetchPlan | None:

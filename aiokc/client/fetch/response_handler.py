@@ -69,9 +69,9 @@ class FetchResponseHandler:
 
         Return whether it brought little, and all that there was.
         """
-        loop = asyncio.get_running_loop()
-        time_slice = TimeSlice()
-        time_slice.begins()
+        time = asyncio.get_running_loop().time
+        # The first partition is one step, and most answers have no other.
+        time_slice = TimeSlice.begun() if len(answers) > 1 else None
         heard_at, node_id = self._clock(), plan.node_id
         moved = self._learn_leaders(answers, response, node_id)
         later: list[TopicPartition] = []
@@ -79,7 +79,7 @@ class FetchResponseHandler:
         for target, data in answers:
             unlooked -= 1
             if unlooked < 0:
-                if loop.time() > time_slice.ends:
+                if time_slice is not None and time() > time_slice.ends:
                     await time_slice.give_way()
                 unlooked = _RUNS_BETWEEN_LOOKS
             position = self._position_of(target)
@@ -100,7 +100,7 @@ class FetchResponseHandler:
                     continue
                 if not data.records:
                     continue
-                buffer = await self._add_rest(target, time_slice)
+                buffer = await self._add_rest(target, time_slice or TimeSlice.begun())
             size += len(data.records or b"")
             goes_on = goes_on or self._goes_on(buffer, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
@@ -108,7 +108,7 @@ class FetchResponseHandler:
         if has_more or not plan.is_beside:  # which says nothing about all the others
             self._planner.answered(node_id, has_more=has_more)
         if later:
-            self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
+            self._subscription.retry_later(later, time() + self._config.retry_backoff_ms / 1e3)
         return not has_more and size <= _LITTLE_BYTES
 
     def _position_of(self, target: FetchTarget) -> PartitionPosition | None:
@@ -154,6 +154,8 @@ class FetchResponseHandler:
         ``node_id`` says that it is no leader, and only a response has named it, the metadata count again.
         """
         refused = [(target, data) for target, data in answers if data.error_code]
+        if not refused:
+            return set()
         leaders = {
             target.tp: NewLeader(data.current_leader.leader_id, data.current_leader.leader_epoch, target.topic_id)
             for target, data in refused

@@ -42,6 +42,9 @@ class FetchBuffer:
         # key that is left becomes slow.
         self._partitions: OrderedDict[TopicPartition, PartitionBuffer] = OrderedDict()
         self._memory = FrameMemory(buffers, budget=budget)
+        #: Lets go of the frames of the records that were handed out; returns whether there were any. Records that are
+        #: still in use are copied.
+        self.settle: Final = self._memory.settle
         self._open: dict[TopicPartition, None] = {}  # those with something decompressed or decoded
         self._touched: dict[TopicPartition, None] = {}
         self._filled: dict[TopicPartition, PartitionBuffer] = {}
@@ -50,6 +53,11 @@ class FetchBuffer:
     def bytes(self) -> int:
         """The memory in use: frames with unread batches, decompressed batches, spare buffers for the next frames."""
         return self._memory.bytes + self._memory.spare_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is buffered of any partition."""
+        return not self._partitions
 
     def offsets(self, subscription: Subscription) -> int:
         """How many offsets of current holds lie between what was handed out and what was fetched last."""
@@ -64,13 +72,6 @@ class FetchBuffer:
     def is_crowded(self) -> bool:
         """Whether ``bytes`` exceeds the budget: then no batch is to be opened that can wait."""
         return self.bytes > self._budget
-
-    def settle(self) -> bool:
-        """Let go of the frames of the records that were handed out; return whether there were any.
-
-        Records that are still in use are copied.
-        """
-        return self._memory.settle()
 
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions of whose buffers ``take_filled`` does not tell all that has happened since."""

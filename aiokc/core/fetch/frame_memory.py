@@ -135,7 +135,8 @@ class FrameMemory:
         view = unread.view
         frame = self._frames.get(id(view.obj))
         if frame is None:
-            self._look_at_oldest()
+            if self._frames:
+                self._look_at_oldest()
             self.came += 1
             frame = self._begin(view, self.buffers)
         frame.unread[unread] = None

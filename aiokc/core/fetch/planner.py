@@ -363,7 +363,7 @@ class FetchPlanner:
         asked = {node_id: node for node_id, node in self._nodes.items() if node.wanted}
         set_aside = self._set_aside(len(asked))
         free = config.fetch_buffer_bytes - set_aside * len(asked)
-        eager = sum(node.has_more or busy.get(node_id, 0) > set_aside for node_id, node in asked.items())
+        eager = sum([node.has_more or busy.get(node_id, 0) > set_aside for node_id, node in asked.items()])
         share = free // (2 * max(1, eager))
         room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values()) - sum(beside.values())
         room = room_if_empty - self._buffer.bytes
@@ -394,11 +394,11 @@ class FetchPlanner:
             node.beside.planned(now, wait_ms)
             fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms))
         parking = {node_id: node for node_id, node in asked.items() if node_id in busy and node_id not in beside}
-        fetches_beside, beside_at = self._plan_beside(parking, now, room)
+        fetches_beside, beside_at = self._plan_beside(parking, now, room) if parking else ([], inf)
         return Plans(
             fetches + fetches_beside,
             self._without_leader.keys(),
-            min((node.retry_at for node in self._nodes.values() if node.retry_at > now), default=inf),
+            min([node.retry_at for node in self._nodes.values() if node.retry_at > now], default=inf),
             room_if_empty - self._enough_room if short_of_room else None,
             beside_at,
         )

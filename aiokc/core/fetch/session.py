@@ -130,6 +130,7 @@ class FetchSession:
         self._nameless = 0  # how many known partitions have no topic id
         self._names: dict[UUID, str] = {}
         self._last_named: UUID | None = None  # in _names
+        self._last_name = ""  # that topic's
         self._altered: dict[TopicPartition, None] = {}  # known partitions that may be wanted differently, or no more
         self._added: dict[TopicPartition, None] = {}  # partitions that may be wanted and are not known
         self._sessionless = not wished
@@ -224,7 +225,8 @@ class FetchSession:
         if topic_id is None:
             self._nameless += 1
         elif topic_id is not self._last_named:  # the hash of a UUID is a call of Python, and most targets share one
-            self._names[topic_id], self._last_named = target.tp.topic, topic_id
+            self._names[topic_id] = self._last_name = target.tp.topic
+            self._last_named = topic_id
 
     def _forget(self, known: FetchTarget) -> None:
         self.known.pop(known.tp, None)
@@ -245,17 +247,18 @@ class FetchSession:
                 self._session_id = NO_SESSION
             self._restart()
             return None
-        if self._is_throttled(response):
+        is_full = self.is_full
+        if is_full and self._is_throttled(response):
             self._session_id, self._refused = NO_SESSION, False
             return []
         answers = self._read(response)
-        is_complete = answers is not None and (not self.is_full or len(answers) == len(self.known))
-        is_this_one = self.is_full or response.session_id in (NO_SESSION, self._session_id)
+        is_complete = answers is not None and (not is_full or len(answers) == len(self.known))
+        is_this_one = is_full or response.session_id in (NO_SESSION, self._session_id)
         if answers is None or not is_complete or not is_this_one:
             self._restart()
             return None
         self._refused = False
-        self._sessionless = self.is_full and response.session_id == NO_SESSION
+        self._sessionless = is_full and response.session_id == NO_SESSION
         if response.session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, FIRST_EPOCH
         else:
@@ -279,9 +282,11 @@ class FetchSession:
         return SessionRequest(self._session_id, FINAL_EPOCH, [], [], [], self._by_id, False)
 
     def _is_throttled(self, response: FetchResponse) -> bool:
-        """Whether the broker read nothing and opened no session, because the client is over its quota (KIP-219)."""
+        """Whether the answer to a full request says that the broker read nothing and opened no session, because the
+        client is over its quota (KIP-219).
+        """
         is_empty = response.session_id == NO_SESSION and not response.responses
-        return self.is_full and is_empty and response.throttle_time_ms > 0
+        return is_empty and response.throttle_time_ms > 0
 
     def _restart(self) -> None:
         self._refused = self.is_full
@@ -292,14 +297,15 @@ class FetchSession:
         answers: list[tuple[FetchTarget, PartitionData]] = []
         known = self.known
         for topic in response.responses:
-            name = topic.topic or self._names.get(topic.topic_id, "")
+            topic_id = topic.topic_id
+            name = topic.topic or (self._last_name if topic_id is self._last_named else self._names.get(topic_id, ""))
             asked_id = None  # the id last compared: as a rule, all targets of a topic share one object
             for data in topic.partitions:
                 target = known.get((name, data.partition_index))
                 if target is None:
                     return None
                 if not topic.topic and target.topic_id is not asked_id:
-                    if target.topic_id != topic.topic_id:
+                    if target.topic_id is not topic_id and target.topic_id != topic_id:
                         return None
                     asked_id = target.topic_id
                 answers.append((target, data))

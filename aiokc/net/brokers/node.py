@@ -33,6 +33,8 @@ class Purpose(Enum):
     JOIN = "join"
     PRODUCE = "produce"
 
+    __hash__ = object.__hash__  # Enum's is a call of Python, for each request
+
 
 # The connections for requests that any broker can answer.
 _FOR_ANY: Final = (Purpose.DATA, Purpose.COORDINATOR)

@@ -8,7 +8,7 @@ from benchmarks.measuring.job import Stalls
 from benchmarks.report.bars import BARS, render_verdicts, verdicts
 from benchmarks.report.results import Results
 from benchmarks.studies import Study, observing
-from benchmarks.studies.latency import SEEKS
+from benchmarks.studies.latency import BARE, SEEKS
 
 from ..examples import measurement, results
 
@@ -69,6 +69,7 @@ def test_the_worst_stalls_of_all_reads_are_looked_at() -> None:
 
 def test_studies_are_compared_with_the_best_peer_and_with_one_partition() -> None:
     latency = [
+        {"client": BARE, "p50 ms": "0.10", "p99 ms": "0.20"},
         {"client": "aiokc getmany", "p50 ms": "1.20", "p99 ms": "9.00"},
         {"client": "aiokafka getmany", "p50 ms": "2.00", "p99 ms": "8.00"},
         {"client": "confluent poll", "p50 ms": "0.70", "p99 ms": "12.00"},

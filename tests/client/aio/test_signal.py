@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aiokc.client.aio.signal import Signal
+from aiokc.net.reply import Reply
 
 pytestmark = pytest.mark.any_loop
 
@@ -35,6 +36,33 @@ async def test_they_are_woken_in_the_order_in_which_they_came() -> None:
         await asyncio.sleep(0)
         signal.notify()
     assert woken == list(range(50))
+
+
+async def test_what_an_answer_brings_wakes_them_before_the_callback_returns_that_has_read_it() -> None:
+    signal, follower, reply = Signal(), Signal(), Reply()
+    signal.followed_by(follower)
+    steps: list[str] = []
+
+    async def answered() -> None:
+        await reply
+        signal.notify()
+        steps.append("answered")
+
+    async def wait(number: int) -> None:
+        assert await follower.wait(20)
+        steps.append(f"woken {number}")
+
+    def read() -> None:
+        reply.hand_over(memoryview(b""))
+        steps.append("read")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(answered())
+        for number in range(3):
+            tasks.create_task(wait(number))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(read)
+    assert steps == ["answered", "woken 0", "woken 1", "woken 2", "read"]
 
 
 async def test_no_time_to_wait() -> None:

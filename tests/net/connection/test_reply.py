@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from aiokc.net.reply import Reply
+from aiokc.net.reply import HandedOver, Reply, hand_over_next, others_first
 
 BODY = memoryview(b"body")
 
@@ -133,3 +133,142 @@ async def test_an_error_behind_it_is_the_tasks() -> None:
     assert steps == ["handed over"]
     with pytest.raises(LookupError):
         await task
+
+
+async def handed_on(reply: Reply, news: HandedOver[None], steps: list[str]) -> None:
+    """The task that gets the reply tells others of it, and goes on behind them."""
+    await reply
+    steps.append("first")
+    hand_over_next(news)
+    steps.append("told")
+    await others_first()
+    steps.append("first again")
+
+
+async def told(news: HandedOver[None], steps: list[str]) -> None:
+    await news
+    steps.append("next")
+
+
+async def test_who_is_told_of_it_goes_on_before_the_callback_returns_and_the_teller_behind_them() -> None:
+    reply, news, steps = Reply(), HandedOver[None](), list[str]()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(handed_on(reply, news, steps))
+        tasks.create_task(told(news, steps))
+        await asyncio.sleep(0)
+        await in_a_callback(reply, steps)
+        assert steps == ["first", "told", "next", "first again", "handed over"]
+
+
+async def test_outside_of_a_callback_they_go_on_in_a_later_round_in_the_same_order() -> None:
+    reply, news, steps = Reply(), HandedOver[None](), list[str]()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(handed_on(reply, news, steps))
+        tasks.create_task(told(news, steps))
+        await asyncio.sleep(0)
+        reply.hand_over(BODY)  # within this task
+        assert steps == []
+    assert steps == ["first", "told", "next", "first again"]
+
+
+async def test_in_debug_mode_they_go_on_later_so_that_asyncio_names_them_if_they_take_long() -> None:
+    reply, news, steps = Reply(), HandedOver[None](), list[str]()
+    asyncio.get_running_loop().set_debug(True)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(handed_on(reply, news, steps))
+        tasks.create_task(told(news, steps))
+        await asyncio.sleep(0)
+        await in_a_callback(reply, steps)
+    assert steps == ["first", "told", "handed over", "next", "first again"]
+
+
+async def test_whom_those_tell_who_are_told_goes_on_later_so_that_none_can_hold_the_loop() -> None:
+    reply, steps = Reply(), list[str]()
+    news = [HandedOver[None]() for _ in range(3)]
+
+    async def tell(number: int) -> None:
+        await news[number]
+        steps.append(str(number))
+        if number < 2:
+            hand_over_next(news[number + 1])
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(handed_on(reply, news[0], steps))
+        for number in range(3):
+            tasks.create_task(tell(number))
+        await asyncio.sleep(0)
+        await in_a_callback(reply, steps)
+    assert steps == ["first", "told", "0", "first again", "handed over", "1", "2"]
+
+
+async def test_who_is_cancelled_meanwhile_is_left_out() -> None:
+    """The task that is told first cancels the one that is told next, and the one that has told them."""
+    reply, news, steps = Reply(), [HandedOver[None](), HandedOver[None]()], list[str]()
+
+    async def tell() -> None:
+        await reply
+        for one in news:
+            hand_over_next(one)
+        await others_first()
+        steps.append("first again")
+
+    async def cancel() -> None:
+        await news[0]
+        steps.append("next")
+        teller.cancel()
+        second.cancel()
+
+    teller = asyncio.create_task(tell())
+    first, second = asyncio.create_task(cancel()), asyncio.create_task(told(news[1], steps))
+    await asyncio.sleep(0)
+    await in_a_callback(reply, steps)
+    assert steps == ["next", "handed over"]
+    await first
+    for task in (teller, second):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert steps == ["next", "handed over"]
+
+
+def test_where_a_task_interrupts_the_loop_the_others_are_woken_all_the_same() -> None:
+    """KeyboardInterrupt leaves the loop, in its next iteration. Whoever runs it again finds nobody who waits for ever."""
+    steps: list[str] = []
+
+    async def interrupted(news: HandedOver[None]) -> None:
+        await news
+        raise KeyboardInterrupt
+
+    async def tell(reply: Reply, news: list[HandedOver[None]]) -> None:
+        await reply
+        for one in news:
+            hand_over_next(one)
+
+    async def story() -> Reply:
+        reply, news = Reply(), [HandedOver[None](), HandedOver[None]()]
+        tasks.append(asyncio.create_task(tell(reply, news)))
+        tasks.append(asyncio.create_task(interrupted(news[0])))
+        tasks.append(asyncio.create_task(told(news[1], steps)))
+        await asyncio.sleep(0)
+        return reply
+
+    tasks: list[asyncio.Task[None]] = []
+    with asyncio.Runner() as runner:
+        reply = runner.run(story())
+        runner.get_loop().call_soon(reply.hand_over, BODY)
+        with pytest.raises(KeyboardInterrupt):
+            runner.get_loop().run_forever()
+        assert steps == ["next"]
+        runner.get_loop().run_until_complete(tasks[-1])
+        assert steps == ["next"]
+        with pytest.raises(KeyboardInterrupt):
+            tasks[1].result()
+        runner.run(after_it(steps))
+    assert steps == ["next", "went on", "handed over"]
+
+
+async def after_it(steps: list[str]) -> None:
+    """Nothing is left of a callback that was interrupted."""
+    reply = Reply()
+    task = await waiting(reply, steps)
+    await in_a_callback(reply, steps)
+    await task
