@@ -11,6 +11,9 @@
 #include <string.h>
 
 #define BATCH_OVERHEAD 61
+#define PREFIX_SIZE 12 /* what a batch's length does not count */
+#define CRC_START 21   /* the CRC covers all from here on */
+#define MAGIC 2
 #define NO_TIMESTAMP (-1)
 #define MOST_32_BITS 0x7FFFFFFF
 
@@ -60,6 +63,12 @@ static inline uint8_t *put_varint(uint8_t *at, uint64_t number) {
         number >>= 7;
     }
     *at++ = (uint8_t)number;
+    return at;
+}
+
+static inline uint8_t *put_big_endian(uint8_t *at, uint64_t number, int size) {
+    for (int left = size; left > 0; left--)
+        *at++ = (uint8_t)(number >> 8 * (left - 1));
     return at;
 }
 

@@ -306,6 +306,50 @@ static PyObject *appender_take(Appender *self, PyObject *Py_UNUSED(ignored)) {
     return buffer;
 }
 
+/* Return the CRC-32C of bytes that stay where they are; -1: there is an exception. */
+static int64_t crc_of(State *state, const char *bytes, Py_ssize_t size) {
+    PyObject *view = PyMemoryView_FromMemory((char *)bytes, size, PyBUF_READ);
+    PyObject *crc = view == NULL ? NULL : PyObject_CallOneArg(state->crc32c, view);
+    Py_XDECREF(view);
+    int64_t value = crc == NULL ? -1 : (int64_t)PyLong_AsUnsignedLong(crc);
+    Py_XDECREF(crc);
+    return PyErr_Occurred() ? -1 : value;
+}
+
+static PyObject *appender_write_header(Appender *self, PyObject *args) {
+    PyObject *buffer, *module = PyType_GetModuleByDef(Py_TYPE(self), &module_definition);
+    long long producer_id;
+    short attributes, epoch;
+    int base_sequence;
+    if (module == NULL || !PyArg_ParseTuple(args, "O!hLhi:write_header", &PyByteArray_Type, &buffer, &attributes,
+                                            &producer_id, &epoch, &base_sequence))
+        return NULL;
+    Py_ssize_t size = PyByteArray_GET_SIZE(buffer);
+    if (size < BATCH_OVERHEAD) {
+        PyErr_SetString(PyExc_ValueError, "the buffer has no room for a header");
+        return NULL;
+    }
+    Filling filling = filling_of(self);
+    uint8_t *start = (uint8_t *)PyByteArray_AS_STRING(buffer), *at = start + CRC_START;
+    at = put_big_endian(at, (uint64_t)attributes, 2);
+    at = put_big_endian(at, (uint64_t)(filling.count - 1), 4);
+    at = put_big_endian(at, (uint64_t)filling.base_timestamp, 8);
+    at = put_big_endian(at, (uint64_t)filling.max_timestamp, 8);
+    at = put_big_endian(at, (uint64_t)producer_id, 8);
+    at = put_big_endian(at, (uint64_t)epoch, 2);
+    at = put_big_endian(at, (uint64_t)base_sequence, 4);
+    put_big_endian(at, (uint64_t)filling.count, 4);
+    int64_t crc = crc_of(PyModule_GetState(module), (const char *)start + CRC_START, size - CRC_START);
+    if (crc < 0)
+        return NULL;
+    at = put_big_endian(start, 0, 8);                                  /* the base offset, which the broker chooses */
+    at = put_big_endian(at, (uint64_t)(size - PREFIX_SIZE), 4);
+    at = put_big_endian(at, (uint64_t)-1, 4);                          /* the leader epoch, too */
+    *at++ = MAGIC;
+    put_big_endian(at, (uint64_t)crc, 4);
+    Py_RETURN_NONE;
+}
+
 static PyObject *appender_count(Appender *self, void *Py_UNUSED(closure)) {
     return PyLong_FromLongLong(filling_of(self).count);
 }
@@ -340,6 +384,9 @@ static PyMethodDef appender_methods[] = {
     {"seal", (PyCFunction)appender_seal, METH_NOARGS, PyDoc_STR("seal()\n\nFrom now on nothing has room.")},
     {"take", (PyCFunction)appender_take, METH_NOARGS,
      PyDoc_STR("take() -> bytearray\n\nThe records, behind room for the batch's header. Nothing can be appended then.")},
+    {"write_header", (PyCFunction)appender_write_header, METH_VARARGS,
+     PyDoc_STR("write_header(buffer, attributes, producer_id, epoch, base_sequence)\n\n"
+               "Write the batch's header to the start of a buffer with its records, which may be compressed.")},
     {0},
 };
 

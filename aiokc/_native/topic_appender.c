@@ -1,7 +1,7 @@
 /* TopicAppender: appends single records of one topic, each to the open batch of its partition, and returns deliveries.
  *
- * It does what a send that need not wait does most often. Where a record needs nothing but another batch, it returns the
- * partition, and Python begins that batch. For every other record (placing.h) it returns None: then Python does all of
+ * It does what a send that need not wait does most often. Where a record needs nothing but another batch, it returns its
+ * place, and Python begins that batch. For every other record (placing.h) it returns None: then Python does all of
  * it. Python also puts the batches here that it has begun. A batch that was sealed or sent refuses records by itself, so
  * nobody has to take it out again.
  *
@@ -220,7 +220,8 @@ static PyObject *topic_append(TopicAppender *self, PyObject *const *args, Py_ssi
     if (appended == 1)
         appended = append_placed(self, &placed, &batch, &where);
     if (appended == 0)
-        return PyLong_FromSsize_t(is_sticky(&self->places, args[2], &placed) ? -1 : placed.partition);
+        return Py_BuildValue("(nLL)", is_sticky(&self->places, args[2], &placed) ? (Py_ssize_t)-1 : placed.partition,
+                             (long long)placed.record.timestamp, (long long)bound_of(&placed.record));
     if (appended < 0)
         return NULL;
     PyObject *index = PyLong_FromLongLong(where.index);
@@ -251,9 +252,10 @@ static PyObject *topic_put(TopicAppender *self, PyObject *args) {
 
 static PyMethodDef topic_methods[] = {
     {"append", (PyCFunction)(void (*)(void))topic_append, METH_FASTCALL,
-     PyDoc_STR("append(value, key, partition, timestamp_ms, headers) -> Delivery | int | None\n\n"
-               "Append a record. An int: it was not appended, since it needs another batch, of this partition; -1: of the\n"
-               "one that the sticky choice falls on. None: it was not appended, since it needs more than that.")},
+     PyDoc_STR("append(value, key, partition, timestamp_ms, headers) -> Delivery | tuple[int, int, int] | None\n\n"
+               "Append a record. A tuple: it was not appended, since it needs another batch, of this partition (-1: of the\n"
+               "one that the sticky choice falls on); with its timestamp, and how many bytes it takes at most. None: it was\n"
+               "not appended, since it needs more than that.")},
     {"put", (PyCFunction)topic_put, METH_VARARGS,
      PyDoc_STR("put(partition, batch, appender)\n\nThe batch that the records of a partition go to now.")},
     {0},

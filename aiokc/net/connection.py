@@ -16,13 +16,13 @@ from ..core.versions import AnyRequest, VersionRange, api_name
 from ..errors import ConnectionFailed, KafkaError, RequestTimedOut, fresh
 from ..wire import Request, Response
 from ..wire.lone_batch import LoneBatch
-from ..wire.messages.produce import ProduceRequest, ProduceResponse
+from ..wire.messages.produce import ProduceResponse
 from .addresses import Address
 from .login.dialogue import carry_out
 from .login.endings import SessionEnded, failure_of, is_refusal, why_it_ended, why_not_connected
 from .login.reauthentication import SaslSession, Start, no_owner
 from .options import SOFTWARE, ConnectionOptions, Route
-from .reply import Reply, Waiter, Written, body_of, decoded, decoded_at_once
+from .reply import Awaited, Reply, Waiter, Written, decoded, decoded_at_once
 from .user_errors import cancellation_is_ours
 
 R = TypeVar("R", bound=Response)
@@ -315,11 +315,11 @@ class Connection:
         self, request: Request[Any], version: int, deadline: float, at_once: bool = False
     ) -> memoryview:
         """Write a request and return the body of its reply. No other task runs before the await."""
-        waiter = Waiter(Reply(loop=self._loop), self._loop.time(), deadline, at_once)
+        waiter = Awaited(Reply(loop=self._loop), self._loop.time(), deadline, at_once)
         exchange, frame = self._pipeline.send(request, version, waiter)
         self._watch(waiter)
         self._transport.write(frame)
-        return await body_of(exchange)
+        return await waiter.body(exchange)
 
     def _watch(self, waiter: Waiter) -> None:
         self.last_used = waiter.sent_at
@@ -331,28 +331,33 @@ class Connection:
     @property
     def can_write(self) -> bool:
         """Whether a request may be written this moment."""
+        return self.can_write_at(self._loop.time())
+
+    def can_write_at(self, now: float) -> bool:
+        """Do as ``can_write``, for a caller who knows the loop's time."""
         is_usable = not (self._retiring or self._gone.done()) and self._transport.can_write
-        return is_usable and self.muted_until <= self._loop.time() < self.admits_until
+        return is_usable and self.muted_until <= now < self.admits_until
 
     async def until_writable(self, deadline: float) -> None:
         """Wait until ``can_write``. Raises ConnectionFailed, and RequestTimedOut at the deadline."""
         await self._permission_to_write("a request", deadline - self._loop.time(), deadline)
 
-    def write(self, request: Request[R], version: int, deadline: float) -> Written[R]:
-        """Write a request now, behind all in flight: ``can_write`` is true. ``answer`` has its response ``at_once``."""
-        waiter = Waiter(Reply(loop=self._loop), self._loop.time(), deadline, at_once=True)
-        parts = self._pipeline.send_in_parts(request, version, waiter)
+    def write(self, request: Request[R], waiter: Written[R]) -> None:
+        """Write a request now, behind all in flight: ``can_write`` is true. ``answer`` then has its response."""
+        parts = self._pipeline.send_in_parts(request, waiter.version, waiter)
         self._watch(waiter)
         self._transport.write_parts(parts)
-        return Written(type(request), version, waiter)
 
-    def write_lone(self, lone: LoneBatch, records: bytearray, now: float, timeout: float) -> Written[ProduceResponse]:
+    def write_lone(self, lone: LoneBatch, records: bytearray, waiter: Written[ProduceResponse]) -> None:
         """Do as ``write`` with a Produce request of one batch."""
-        waiter = Waiter(Reply(loop=self._loop), now, now + timeout, True)
         parts = self._pipeline.send_lone(lone, records, waiter)
-        self._watch(waiter)
-        self._transport.write_parts(parts)
-        return Written(ProduceRequest, lone.version, waiter)
+        self.last_used = waiter.sent_at  # as _watch() does: one call less on the way of a record
+        if waiter.deadline < self._alarm_at:
+            self._set_alarm(waiter.deadline)
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.write_parts(parts)
 
     def write_unanswered(self, request: Request[Any], version: int) -> None:
         """Write a request that the broker does not answer (Produce with acks=0): ``can_write`` is true."""
@@ -360,20 +365,22 @@ class Connection:
         self.last_used = self._loop.time()
 
     def answer_at_once(self, written: Written[R]) -> R | None:
-        """Return what ``answer`` would, where the reply has come and nothing takes time; None: it has to be awaited."""
+        """Return what ``answer`` would, where nothing takes time; None: it has to be awaited."""
         if self.last_used >= self.doubts_from:
             return None
-        response = decoded_at_once(written.request_type, written.version, written.waiter.reply.result(), self.name)
+        response = decoded_at_once(written.request_type, written.version, written.result(), self.name)
         if response is not None:
             self._throttle(response)
         return response
 
     async def answer(self, written: Written[R]) -> R:
-        """Return the response. Raises as ``request``, and SessionEnded for a denial that may be due to its age."""
-        deadline = written.waiter.deadline
-        response = await decoded(written.request_type, written.version, await written.waiter.reply, self.name)
+        """Return the response to what has ended.
+
+        Raises as ``request``, and SessionEnded for a denial that may be due to the session's age.
+        """
+        response = await decoded(written.request_type, written.version, written.result(), self.name)
         self._throttle(response)
-        if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(deadline):
+        if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(written.deadline):
             raise SessionEnded(f"{self.name}: {api_name(written.request_type)} was denied near the session's end")
         return response
 
@@ -382,12 +389,12 @@ class Connection:
 
         Its time begins to run when all requests before it are answered: a JoinGroup may be parked for minutes.
         """
-        waiter = Waiter(Reply(loop=self._loop), self._loop.time(), inf, at_once=False)
+        waiter = Awaited(Reply(loop=self._loop), self._loop.time(), inf, at_once=False)
         exchange, frame = self._pipeline.send(request, version, waiter)
         self._in_turn = waiter
         self._watch_turn()
         self._transport.write(frame)
-        return await body_of(exchange)
+        return await waiter.body(exchange)
 
     def _watch_turn(self) -> None:
         """If the request of ``ask_in_turn`` is now the first in flight, its time begins."""
@@ -429,8 +436,7 @@ class Connection:
             return self._set_alarm(now + min(late, _LATE_READING_SECONDS))
         elapsed = now - first.waiter.sent_at
         error = RequestTimedOut(f"{self.name}: no answer to {first} within {elapsed:.3g} s")
-        if not first.waiter.reply.done():
-            first.waiter.reply.set_exception(fresh(error))
+        first.waiter.has_failed(fresh(error))
         self._end(error)
 
     # Receiving
@@ -438,18 +444,13 @@ class Connection:
     def _receive(self, frame: memoryview) -> None:
         exchange, body = self._pipeline.receive(frame)
         waiter = exchange.waiter
-        self.last_used = self._loop.time()
-        self.traffic.requests.add(self.last_used - waiter.sent_at)
+        self.last_used = now = self._loop.time()
+        self.traffic.requests.add(now - waiter.sent_at)
         if self._in_turn is not None:
             self._watch_turn()
         if self._retiring:
             self._close_if_spent()
-        if waiter.reply.done():
-            return  # the request was cancelled
-        if waiter.at_once:
-            waiter.reply.hand_over(body)
-        else:
-            waiter.reply.set_result(body)
+        waiter.has_reply(body, now)
 
     def _throttle(self, response: Response) -> None:
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
@@ -487,8 +488,7 @@ class Connection:
         closed = error or ConnectionFailed(f"{self.name}: the connection was closed here")
         now = self._loop.time()
         for exchange in self._pipeline.poison(closed):
-            if not exchange.waiter.reply.done():
-                exchange.waiter.reply.set_exception(failure_of(exchange, closed, now - exchange.waiter.sent_at))
+            exchange.waiter.has_failed(failure_of(exchange, closed, now - exchange.waiter.sent_at))
         self._transport.abort()
         if self._session is not None:
             self._session.close()

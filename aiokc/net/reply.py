@@ -1,4 +1,4 @@
-"""The reply to one request: the future of its bytes, who waits for it, and how it is decoded."""
+"""The reply to one request: who waits for its bytes, and how it is decoded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from ..core.connection.in_flight import Exchange
 from ..core.versions import api_name
-from ..errors import MalformedResponse
+from ..errors import KafkaError, MalformedResponse
 from ..wire import Request, Response, decode, decode_in_slices
 from .user_errors import leaves_the_loop
 
@@ -110,32 +110,95 @@ class Reply(HandedOver[memoryview]):
     """The body of a reply."""
 
 
+class Waiter(Protocol):
+    """Who waits for the reply to one request, since ``sent_at`` and until ``deadline`` on the loop's clock."""
+
+    sent_at: float
+    deadline: float
+
+    def has_reply(self, body: memoryview, now: float) -> None:
+        """The reply has come. To be called once at most, and not after ``has_failed``."""
+
+    def has_failed(self, error: KafkaError) -> None:
+        """No reply will come. Does nothing where the request was cancelled."""
+
+
 @dataclass(slots=True)
-class Waiter:
-    """One request that waits for its reply: since when, until when, and how to wake the caller (``at_once``)."""
+class Awaited:
+    """The Waiter of a request whose reply a task awaits. ``at_once``: the task goes on in the step that reads it."""
 
     reply: Reply
     sent_at: float
     deadline: float
     at_once: bool
 
+    def has_reply(self, body: memoryview, now: float) -> None:
+        if self.reply.done():
+            return  # the request was cancelled
+        if self.at_once:
+            self.reply.hand_over(body)
+        else:
+            self.reply.set_result(body)
 
-async def body_of(exchange: Exchange[Waiter]) -> memoryview:
-    """Return the body of the reply. Where the caller is cancelled, the request keeps its place in the pipeline."""
-    try:
-        return await exchange.waiter.reply
-    except asyncio.CancelledError:
-        exchange.abandoned = True
-        raise
+    def has_failed(self, error: KafkaError) -> None:
+        if not self.reply.done():
+            self.reply.set_exception(error)
+
+    async def body(self, exchange: Exchange[Waiter]) -> memoryview:
+        """Return the body of the reply. Where the caller is cancelled, the request keeps its place in the pipeline."""
+        try:
+            return await self.reply
+        except asyncio.CancelledError:
+            exchange.abandoned = True
+            raise
 
 
-@dataclass(slots=True)
 class Written(Generic[R]):
-    """A request that was written to a connection, whose reply may be awaited later, and once (Connection.answer)."""
+    """The Waiter of a request whose reply nobody awaits: ``on_end`` is called once it has come, or will not come.
 
-    request_type: type[Request[R]]
-    version: int
-    waiter: Waiter
+    That is within the callback which reads the reply from the socket, unless a task is running; else in the loop's
+    next iteration.
+    """
+
+    __slots__ = ("_context", "body", "deadline", "ended_at", "error", "request_type", "sent_at", "version")
+
+    def __init__(
+        self,
+        request_type: type[Request[R]],
+        version: int,
+        sent_at: float,
+        deadline: float,
+        context: Context,
+    ) -> None:
+        """``context``: what ``on_end`` is called in."""
+        self.request_type, self.version, self.sent_at, self.deadline = request_type, version, sent_at, deadline
+        #: The body of the reply, which was read at ``ended_at``; or why there is none. Before that, both are None.
+        self.body: memoryview | None = None
+        self.error: KafkaError | None = None
+        self.ended_at = sent_at
+        self._context = context
+
+    def has_reply(self, body: memoryview, now: float) -> None:
+        self.body, self.ended_at = body, now
+        if asyncio.current_task() is None:
+            self._context.run(self.on_end)
+        else:
+            asyncio.get_running_loop().call_soon(self.on_end, context=self._context)
+
+    def has_failed(self, error: KafkaError) -> None:
+        if self.body is None and self.error is None:
+            self.error = error
+            asyncio.get_running_loop().call_soon(self.on_end, context=self._context)
+
+    def on_end(self) -> None:
+        """The reply has come, or will not come any more."""
+
+    def result(self) -> memoryview:
+        """Return the body of the reply, which has ended. Raises why there is none."""
+        if self.error is not None:
+            raise self.error
+        assert self.body is not None, "it has ended"
+        return self.body
 
 
 def decoded_at_once(request_type: type[Request[R]], version: int, body: memoryview, broker: str) -> R | None:

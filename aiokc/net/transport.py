@@ -77,7 +77,11 @@ class FrameTransport(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._ended:
             return
-        self._received(nbytes)
+        try:  # as _received() does: one call less on the way of each answer
+            for frame in self._assembler.filled(nbytes):
+                self._on_frame(frame)
+        except KafkaError as error:
+            self._end(error)
         if self._thread is not None and not self._ended:
             self._read_rest(self._thread)
 

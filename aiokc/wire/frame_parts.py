@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 #: A frame as it is written to a socket: one piece after the other.
-Parts: TypeAlias = Sequence[bytearray | memoryview]
+Parts: TypeAlias = Sequence[bytes | bytearray | memoryview]
 
 #: Shorter content is copied: a piece of its own costs more.
 _LEAST: Final = 4096
@@ -17,7 +17,7 @@ class FrameParts(bytearray):
 
     def __init__(self) -> None:
         super().__init__()
-        self._parts: list[bytearray | memoryview] = []
+        self._parts: list[bytes | bytearray | memoryview] = []
 
     def splice(self, content: memoryview) -> None:
         """Put ``content`` here without a copy. It may not change until the frame is sent."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from struct import Struct as Format
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -62,10 +63,19 @@ class FrameAssembler:
         stop = min(len(self._own), self._own_length, self._own_held + _UNSEEN_BYTES)
         return memoryview(self._own)[self._own_held : stop]
 
-    def filled(self, count: int) -> Iterator[memoryview]:
-        """Yield the frames that are complete with the ``count`` bytes just received. Raises MalformedResponse."""
+    def filled(self, count: int) -> Iterable[memoryview]:
+        """Return the frames that are complete with the ``count`` bytes just received, one by one.
+
+        To go on to the next one raises MalformedResponse.
+        """
         if self._own is None:
-            return self._from_shared(self._held + count)
+            held = self._held + count
+            if _LENGTH.size < held <= self._max_frame_bytes:
+                (length,) = _LENGTH.unpack_from(self._shared)
+                if length == held - _LENGTH.size:  # one whole frame, as most answers are
+                    self._held, self._has_answered = 0, True
+                    return (memoryview(bytes(memoryview(self._shared)[_LENGTH.size : held])),)
+            return self._from_shared(held)
         self._own_held += count
         if self._own_held < self._own_length:
             return iter(())
@@ -201,6 +211,7 @@ def read_response_header(frame: memoryview, request: type[Request[Any]], version
     return correlation_id, start
 
 
+@cache
 def has_flexible_response_header(message: type[Message], version: int) -> bool:
     """Whether the response's header has tagged fields. Never for ApiVersions: the client knows no version yet."""
     return version >= message.flexible_from and message.api_key != _API_VERSIONS

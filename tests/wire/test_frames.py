@@ -109,6 +109,11 @@ def test_a_length_below_zero_or_over_the_limit_is_refused(length: int) -> None:
         receive(FrameAssembler(MIB), struct.pack(">i", length))
 
 
+def test_a_whole_frame_over_the_limit_is_refused() -> None:
+    with pytest.raises(MalformedResponse):
+        receive(FrameAssembler(1000), framed(bytes(1001)))
+
+
 def test_a_length_at_the_limit_is_not_refused() -> None:
     assert receive(FrameAssembler(1000), framed(bytes(1000))) == [bytes(1000)]
 

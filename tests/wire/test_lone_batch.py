@@ -115,11 +115,12 @@ def test_bytes_that_it_understands_mean_the_same_to_the_decoder(version: int, da
         body[at] = byte
     found = lone.stored_at(memoryview(body))
     if found is not None:
+        base_offset, append_time, log_start_offset = found
         assert decode(ProduceResponse, memoryview(body), version) == answer(
             version,
             "t",
             3,
-            base_offset=found.base_offset,
-            log_append_time_ms=found.append_time,
-            log_start_offset=found.log_start_offset,
+            base_offset=base_offset,
+            log_append_time_ms=append_time,
+            log_start_offset=log_start_offset,
         )

@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextvars import copy_context
-from dataclasses import dataclass
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 
 from anyio.abc import TaskGroup
 
 from ...core.backoff import Backoff
+from ...core.cluster.snapshot import Cluster
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.requests import Asked, read_response
-from ...core.produce.settling import PartitionAnswer, settle, unanswered
+from ...core.produce.session import Versions
+from ...core.produce.settling import settle, settle_stored, unanswered
 from ...core.produce.verdicts import Verdict
 from ...core.stopwatch import RequestCounter
-from ...error_codes import ErrorCode
 from ...errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ...net.connection import Connection
-from ...net.reply import Reply, Written
+from ...net.reply import Written
 from ...types import TopicPartition
-from ...wire.lone_batch import LoneBatch, StoredAt
-from ...wire.messages.produce import ProduceResponse
+from ...wire.lone_batch import LoneBatch
+from ...wire.messages.produce import ProduceRequest, ProduceResponse
 from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.produce")
@@ -33,19 +33,26 @@ logger = logging.getLogger("aiokc.produce")
 _LOST: Final = (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed)
 
 
-@dataclass(slots=True)
-class InFlight:
+class InFlight(Written[ProduceResponse]):
     """A Produce request that was written, and that the broker has to answer. ``lone``: it was made of that."""
 
-    asked: Asked
-    connection: Connection
-    written: Written[ProduceResponse]
-    lone: LoneBatch | None
+    __slots__ = ("_answers", "asked", "channel", "connection", "lone")
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the answer has come, or will not come any more."""
-        return self.written.waiter.reply.done()
+    def __init__(
+        self,
+        channel: NodeChannel,
+        asked: Asked,
+        connection: Connection,
+        now: float,
+        deadline: float,
+        answers: Answers,
+        lone: LoneBatch | None = None,
+    ) -> None:
+        Written.__init__(self, ProduceRequest, asked.version, now, deadline, answers.context)
+        self.channel, self.asked, self.connection, self.lone, self._answers = channel, asked, connection, lone, answers
+
+    def on_end(self) -> None:
+        self._answers.came(self)
 
 
 class Agreed(NamedTuple):
@@ -54,6 +61,17 @@ class Agreed(NamedTuple):
     connection: Connection
     wanted: tuple[int, int]
     version: int
+
+
+class Way(NamedTuple):
+    """How a request with one batch of a partition was sent: the next one is sent so, if nothing of this has changed."""
+
+    cluster: Cluster
+    channel: NodeChannel
+    connection: Connection
+    versions: Versions
+    topic_ids: Mapping[str, UUID]
+    lone: LoneBatch
 
 
 class NodeChannel:
@@ -84,6 +102,12 @@ class NodeChannel:
         return connection if connection is not None and connection.can_write else None
 
 
+class Told(Protocol):
+    """Is told that batches may have got their outcome. ``at_once``: no task is in the middle of a step."""
+
+    def __call__(self, *, at_once: bool) -> None: ...
+
+
 class Answers:
     """Takes in answers within the callback that reads them from the socket: no task has to be woken for it.
 
@@ -96,7 +120,7 @@ class Answers:
         accumulator: RecordAccumulator,
         metadata: Metadata,
         *,
-        told: Callable[[], None],
+        told: Told,
         complain: Callable[[str, KafkaError], None],
     ) -> None:
         """``told`` is called when batches may have got their outcome, ``complain`` with what will be tried again."""
@@ -104,57 +128,54 @@ class Answers:
         self._metadata = metadata
         self._told = told
         self._complain = complain
-        self._context = copy_context()
+        self.context = copy_context()
+        self.tasks: TaskGroup | None = None  # while the sender runs
 
-    def expect(
-        self,
-        channel: NodeChannel,
-        asked: Asked,
-        connection: Connection,
-        written: Written[ProduceResponse],
-        tasks: TaskGroup,
-        lone: LoneBatch | None = None,
-    ) -> None:
-        """A request was written: its answer is due behind those of all before it. ``lone``: it was made of that."""
-        channel.in_flight.append(InFlight(asked, connection, written, lone))
-        written.waiter.reply.add_done_callback(partial(self._came, channel, tasks), context=self._context)
-
-    def _came(self, channel: NodeChannel, tasks: TaskGroup, reply: Reply) -> None:
-        if reply.cancelled():  # the sender has ended
+    def came(self, one: InFlight) -> None:
+        """The answer to a request has come, or will not come any more."""
+        tasks = self.tasks
+        if tasks is None:  # the sender has ended
             return
         try:
-            self._take_in(channel, tasks)
+            self._take_in(one.channel, tasks, at_once=True)
         except Exception as error:  # it would end the connection, and nobody would hear of what was on it
             tasks.start_soon(raised, error)
 
-    def _take_in(self, channel: NodeChannel, tasks: TaskGroup) -> None:
-        """Take in the answers that have come, in order."""
-        while not channel.reading and channel.in_flight and channel.in_flight[0].has_ended:
+    def _take_in(self, channel: NodeChannel, tasks: TaskGroup, *, at_once: bool) -> None:
+        """Take in the answers that have come, in order, and tell of each."""
+        while not channel.reading and channel.in_flight:
             one = channel.in_flight[0]
+            body, lone = one.body, one.lone
+            if body is not None and lone is not None and (stored_at := lone.stored_at(body)) is not None:
+                self._heard(channel, one)
+                settle_stored(self._accumulator, one.asked.batches[0], stored_at[0], stored_at[1])
+                self._told(at_once=at_once)
+                continue
+            if body is None and one.error is None:
+                return
             try:
-                if one.lone is not None and (stored := one.lone.stored_at(one.written.waiter.reply.result())):
-                    self._stored(channel, one, stored)
-                    continue
-                response = one.connection.answer_at_once(one.written)
+                response = one.connection.answer_at_once(one)
             except _LOST as error:
                 self._lost(channel, one, error)
-                continue
-            if response is None:
-                channel.reading = True
-                tasks.start_soon(self._take_time, channel, one, tasks)
-                return
-            self._answered(channel, one, response)
+            else:
+                if response is None:
+                    channel.reading = True
+                    tasks.start_soon(self._take_time, channel, one, tasks)
+                    return
+                self._answered(channel, one, response)
+            self._told(at_once=at_once)
 
     async def _take_time(self, channel: NodeChannel, one: InFlight, tasks: TaskGroup) -> None:
         try:
-            response = await one.connection.answer(one.written)
+            response = await one.connection.answer(one)
         except _LOST as error:
             channel.reading = False
             self._lost(channel, one, error)
         else:
             channel.reading = False
             self._answered(channel, one, response)
-        self._take_in(channel, tasks)
+        self._told(at_once=False)
+        self._take_in(channel, tasks, at_once=False)
 
     def _lost(self, channel: NodeChannel, one: InFlight, error: KafkaError) -> None:
         """No answer will come: send the batches again, maybe to another broker."""
@@ -167,24 +188,16 @@ class Answers:
             unanswered(self._accumulator, batch, str(error), now)
         self._metadata.disprove_leader(channel.node_id)
         self._metadata.request_update()
-        self._told()
-
-    def _stored(self, channel: NodeChannel, one: InFlight, stored: StoredAt) -> None:
-        """Do as ``_answered``, for a request with one batch, where the answer says that it is stored."""
-        now = self._heard(channel, one)
-        answer = PartitionAnswer(ErrorCode.NONE, stored.base_offset, stored.append_time)
-        settle(self._accumulator, one.asked.batches[0], answer, now)
-        self._told()
 
     @staticmethod
-    def _heard(channel: NodeChannel, one: InFlight) -> float:
+    def _heard(channel: NodeChannel, one: InFlight) -> None:
         channel.in_flight.popleft()
-        now = channel.heard_at = asyncio.get_running_loop().time()
-        channel.counter.answered.add(now - one.written.waiter.sent_at)
-        return now
+        channel.heard_at = one.ended_at
+        channel.counter.answered.add(one.ended_at - one.sent_at)
 
     def _answered(self, channel: NodeChannel, one: InFlight, response: ProduceResponse) -> None:
-        now = self._heard(channel, one)
+        self._heard(channel, one)
+        now = asyncio.get_running_loop().time()
         answered = read_response(one.asked, response)
         moved: Collection[TopicPartition] = ()
         if answered.leaders:
@@ -199,7 +212,6 @@ class Answers:
         if stale:
             self._metadata.disprove_leader(channel.node_id, [tp for tp in stale if tp not in moved])
             self._metadata.request_update()
-        self._told()
 
 
 async def raised(error: Exception) -> None:

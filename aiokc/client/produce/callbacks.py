@@ -37,10 +37,10 @@ class Callbacks:
         self._due.append(iter(calls))
 
     def begin(self, *, at_once: bool = False) -> None:
-        """Call what is due soon, or ``at_once``."""
+        """Call what is due soon; ``at_once``: now, since no task is in the middle of a step."""
         if not self._due or self._turn is not None or self.running:
             return
-        if at_once and asyncio.current_task() is None:
+        if at_once:
             self._run_a_turn()
         else:
             self._turn = asyncio.get_running_loop().call_soon(self._run_a_turn)

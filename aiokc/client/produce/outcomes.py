@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -31,18 +31,14 @@ class Outcomes:
     def tell(self, batches: list[ProducerBatch], /, *, at_once: bool) -> None:
         """Tell of batches that have just got their outcome.
 
-        ``at_once``: those who wait go on before this returns, since the caller is in the middle of nothing.
+        ``at_once``: those who wait go on before this returns, since no task is in the middle of a step.
         """
         waiting: list[HandedOver[None]] = []
         for batch in batches:
             waiting += batch.waiting
-            if batch.callbacks:
-                self._held.setdefault(batch.tp, []).append(batch)
             if isinstance(batch.outcome, Failure):
                 self.unobserved.failed(batch, batch.outcome)
-        if self._held:
-            for tp in list(self._held):
-                self._release(tp)
+        self._release_all(batches)
         for waiter in waiting:
             if waiter.done():
                 continue
@@ -52,18 +48,34 @@ class Outcomes:
                 waiter.set_result(None)  # its task runs later, and may be cancelled by then
         self._callbacks.begin(at_once=at_once)
 
-    def _release(self, tp: TopicPartition) -> None:
+    def _release_all(self, batches: list[ProducerBatch]) -> None:
+        """Have the callbacks of these batches called, and of those held, as far as no earlier batch keeps them back."""
+        if len(batches) == 1 and not self._held:
+            if batches[0].callbacks:
+                self._release(batches[0].tp, batches)
+            return
+        for batch in batches:
+            if batch.callbacks:
+                self._held.setdefault(batch.tp, []).append(batch)
+        for tp in list(self._held):
+            self._release(tp, self._held.pop(tp))
+
+    def _release(self, tp: TopicPartition, held: list[ProducerBatch]) -> None:
         earliest = self._accumulator.queue(tp).first_number
-        held = self._held.pop(tp)
         if len(held) > 1:
             held.sort(key=lambda batch: batch.number)
-        later = [] if earliest is None else [batch for batch in held if batch.number > earliest]
-        for batch in held[: len(held) - len(later)]:
+        if earliest is not None:
+            later = [batch for batch in held if batch.number > earliest]
+            if later:
+                self._held[tp] = later
+                held = held[: len(held) - len(later)]
+        for batch in held:
             self._callbacks.add(_calls(batch, batch.callbacks))
             batch.callbacks = []
-        if later:
-            self._held[tp] = later
 
 
-def _calls(batch: ProducerBatch, callbacks: list[tuple[int, Any]]) -> Iterator[Call]:
+def _calls(batch: ProducerBatch, callbacks: list[tuple[int, Any]]) -> Iterable[Call]:
+    if len(callbacks) == 1:
+        ((index, told),) = callbacks
+        return (partial(told, batch, index),)
     return (partial(told, batch, index) for index, told in callbacks)

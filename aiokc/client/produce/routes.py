@@ -169,10 +169,11 @@ class Routes:
         """Return the partition that a record without a key goes to now, which takes ``size`` bytes at most."""
         sticky, accumulator = route.sticky, self._accumulator
         if sticky.partition is not None and sticky.partition < len(route.queues):
-            queue = route.queues[sticky.partition]
-            opened = accumulator.look_at(queue)
-            if accumulator.grown:
-                sticky.appended(accumulator.grown, is_open=opened is not None)
+            queue, opened = route.queues[sticky.partition], None
+            if queue.waiting:
+                opened = accumulator.look_at(queue)
+                if accumulator.grown:
+                    sticky.appended(accumulator.grown, is_open=opened is not None)
             if sticky.partition is not None:
                 if not sticky.leaves(size) or (opened is not None and opened.fits(size)):
                     return queue

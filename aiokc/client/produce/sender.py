@@ -31,11 +31,10 @@ from ...records import Codec
 from ...wire.lone_batch import LoneBatch
 from ...wire.messages.discovery import MetadataRequest
 from ...wire.messages.produce import ProduceRequest
-from ...wire.primitives import NO_UUID
 from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
 from ..cluster.metadata import Metadata
-from .answers import Agreed, Answers, NodeChannel, raised
+from .answers import Agreed, Answers, InFlight, NodeChannel, Way, raised
 from .compressing import Compressing
 
 logger = logging.getLogger("aiokc.produce")
@@ -51,7 +50,7 @@ class _Said(TypedDict):
 
 
 class Tell(Protocol):
-    """Tells who waits for these batches. ``at_once``: in this step, as far as nothing else is in the middle of one."""
+    """Tells who waits for these batches. ``at_once``: in this step, since no task is in the middle of one."""
 
     def __call__(self, batches: list[ProducerBatch], /, *, at_once: bool) -> None: ...
 
@@ -90,7 +89,6 @@ class Sender:
         self._compressing = Compressing(accumulator, self._compressed)
         self._answers = Answers(accumulator, metadata, told=self._answered, complain=self._complain)
         self._tasks: TaskGroup | None = None  # while it runs
-        self._looking = False
         self._acks, self._patience = config.required_acks, config.request_timeout_ms / 1e3
         self._sends_at_once = config.linger_ms == 0 and self._acks != 0
         self._channels: dict[int, NodeChannel] = {}
@@ -181,10 +179,13 @@ class Sender:
             self._tell(finished, at_once=at_once)
         self.progress.notify()
 
-    def _answered(self) -> None:
-        """A broker's answer was taken in, or will not come: maybe there is room now for what waits."""
+    def _answered(self, *, at_once: bool = True) -> None:
+        """A broker's answer was taken in, or will not come: maybe there is room now for what waits.
+
+        ``at_once``: no task is in the middle of a step.
+        """
         more = not self.accumulator.queues.is_empty
-        self._told(at_once=True)
+        self._told(at_once=at_once)
         if more:
             self.wake.notify()
 
@@ -195,7 +196,7 @@ class Sender:
         loop = asyncio.get_running_loop()
         try:
             async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
+                self._tasks = self._answers.tasks = tasks
                 while True:
                     look_at, goes_on = self._look(tasks)
                     if goes_on:
@@ -203,56 +204,53 @@ class Sender:
                     else:
                         await self.wake.wait(None if look_at == inf else max(0.001, look_at - loop.time()))
         finally:
-            self._tasks = None
-            for channel in self._channels.values():
-                for one in channel.in_flight:
-                    one.written.waiter.reply.cancel()  # nothing looks at these any more
+            self._tasks = self._answers.tasks = None
 
-    def appended(self) -> None:
+    def appended(self, queue: PartitionQueue | None, now: float) -> None:
         """An append has made news. Without linger it is written in this step, if nothing else is under way.
 
         Else the sender's task does it, in the loop's next iteration: by then other records may have come to go with it.
+        Nobody is told of an outcome in this step. ``queue``: the partition appended to, if it is one.
         """
-        queue = self.accumulator.queues.lone if self._sends_at_once and not self._looking else None
-        if queue is not None and self._tasks is not None:
+        if not self._sends_at_once or queue is None or self._tasks is None:
+            self.wake.notify()
+            return
+        if self.accumulator.queues.has_lone_batch(queue):
             try:
-                self._send_at_once(queue, self._tasks)
+                if self._send_at_once(queue, now):
+                    return
+                self._compressing.start(self._tasks)
             except Exception as error:  # no fault of whose record this is
                 self._tasks.start_soon(raised, error)
-            if not queue.waiting:
-                return
+            if self.accumulator.finished:  # what could not be compressed
+                asyncio.get_running_loop().call_soon(self._answered)
         self.wake.notify()
 
-    def _send_at_once(self, queue: PartitionQueue, tasks: TaskGroup) -> None:
-        """Write the only batch there is, if its leader can be written to this moment, and all is well.
+    def _send_at_once(self, queue: PartitionQueue, now: float) -> bool:
+        """Write the only batch there is the way in which the partition's last one was sent, if nothing has changed.
 
         Else the sender's task looks at everything. What it wakes for by itself stays as it is.
         """
-        accumulator, now = self.accumulator, asyncio.get_running_loop().time()
-        node_id = accumulator.leader_at_rest(queue, self._metadata.cluster, now)
-        channel = None if node_id is None else self._channels.get(node_id)
-        connection = None if channel is None or channel.preparing or self._is_full(channel) else channel.usable
-        if channel is None or connection is None:
-            return
-        self._looking = True
-        try:
-            accumulator.to_compress.turn_begins()
-            accumulator.news = not self._write(channel, connection, [queue], tasks)
-            self._compressing.start(tasks)
-            if accumulator.finished:  # what could not be compressed
-                self._told()
-        finally:
-            self._looking = False
+        way: Way | None = queue.way
+        if way is None or way.cluster is not self._metadata.cluster:
+            return False
+        channel, connection = way.channel, way.connection
+        # A connection that another one has replaced is closed, or about to be. Nothing is in flight on this one.
+        if not connection.can_write_at(now) or way.versions != self.accumulator.session.versions:
+            return False
+        batch = self.accumulator.take_at_rest(queue, now)
+        if batch is None:
+            return False
+        asked = Asked((batch,), way.topic_ids, way.lone.version)
+        one = InFlight(channel, asked, connection, now, now + self._patience, self._answers, way.lone)
+        connection.write_lone(way.lone, batch.frame(), one)
+        channel.in_flight.append(one)
+        channel.refused_since = None
+        self.accumulator.counters.sent(batch, now)
+        return True
 
     def _look(self, tasks: TaskGroup) -> tuple[float, bool]:
         """Send what is ready, for a time slice; return when to look again, and whether more is ready."""
-        self._looking = True
-        try:
-            return self._look_at_all(tasks)
-        finally:
-            self._looking = False
-
-    def _look_at_all(self, tasks: TaskGroup) -> tuple[float, bool]:
         loop = asyncio.get_running_loop()
         ends = loop.time() + SLICE_SECONDS
         while True:
@@ -349,22 +347,23 @@ class Sender:
             ids = {} if batches[0].topic_id is None else {batches[0].tp.topic: batches[0].topic_id}
         else:
             ids = {batch.tp.topic: batch.topic_id for batch in batches if batch.topic_id is not None}
-        asked, lone = Asked(batches, ids, version), None
+        asked = Asked(batches, ids, version)
         if self._acks == 0:
             connection.write_unanswered(produce_request(asked, **self._said()), version)
-        elif len(batches) == 1:
-            lone = self._lone_batch(asked)
-            sent = connection.write_lone(lone, batches[0].frame(), now, self._patience)
         else:
-            sent = connection.write(produce_request(asked, **self._said()), version, now + self._patience)
+            lone = self._lone_batch(channel, connection, asked) if len(batches) == 1 else None
+            one = InFlight(channel, asked, connection, now, now + self._patience, self._answers, lone)
+            if lone is not None:
+                connection.write_lone(lone, batches[0].frame(), one)
+            else:
+                connection.write(produce_request(asked, **self._said()), one)
+            channel.in_flight.append(one)
         for batch in batches:  # behind the writing: meanwhile the broker is at work
             self.accumulator.counters.sent(batch, now)
         if self._acks == 0:
             for batch in batches:
                 written(self.accumulator, batch)
             self._told()
-        else:
-            self._answers.expect(channel, asked, connection, sent, tasks, lone)
         return True
 
     def _said(self) -> _Said:
@@ -376,15 +375,16 @@ class Sender:
             "transactional_id": session.transactional_id,
         }
 
-    def _lone_batch(self, asked: Asked) -> LoneBatch:
-        """Return what the request for this one batch is made of: it is kept for those that follow."""
-        (batch,) = asked.batches
-        queue, version = self.accumulator.queue(batch.tp), asked.version
-        topic_id = batch.topic_id if version >= IDS_FROM else NO_UUID
-        lone = queue.lone_batch
-        if lone is None or lone.version != version or lone.topic_id is not topic_id:
-            lone = queue.lone_batch = lone_batch(asked, **self._said())
-        return lone
+    def _lone_batch(self, channel: NodeChannel, connection: Connection, asked: Asked) -> LoneBatch:
+        """Return what the request for this one batch is made of: it is kept for those that follow on this way."""
+        queue, cluster = self.accumulator.queue(asked.batches[0].tp), self._metadata.cluster
+        versions = self.accumulator.session.versions
+        way: Way | None = queue.way
+        is_as_before = way is not None and way.cluster is cluster and way.connection is connection
+        if way is None or not is_as_before or way.versions != versions:
+            lone = lone_batch(asked, **self._said())
+            queue.way = way = Way(cluster, channel, connection, versions, asked.topic_ids, lone)
+        return way.lone
 
     def _version(self, channel: NodeChannel, connection: Connection, queues: list[PartitionQueue]) -> int:
         """Return the version for these partitions' batches. Raises UnsupportedVersion where the broker has none."""

@@ -71,7 +71,7 @@ class Appending:
     def look(self) -> None:
         """Records were appended: wake the sender if there is something new for it."""
         if self.accumulator.news:
-            self._sender.appended()
+            self._sender.appended(self.accumulator.queues.lone, self.now())
 
     async def send(self, record: ProducerRecord[Any, Any], *, timeout: float, serialized: bool = False) -> Delivery:
         """Append a record: wait for its topic's metadata, its serializers and memory, at most ``timeout`` seconds.
@@ -159,15 +159,15 @@ class Appending:
         key: bytes | None,
         value: bytes | None,
         headers: HeadersToSend,
-        timestamp_ms: int | None,
+        timestamp_ms: int,
+        size: int,
         on_done: OnDelivered | None,
     ) -> Delivery | None:
         """Append a record that QuickSends has found fit to be sent as it is, and that no open batch has room for.
 
         None: nothing was appended, since there is no memory.
         """
-        size = record_bound(key, value, headers)
-        if not self.memory.has_room(size):
+        if not self.accumulator.has_room(size):  # nobody waits for some: QuickSends are cleared before that
             return None
         self.accumulator.session.check_append()
         try:
@@ -192,12 +192,14 @@ class Appending:
         timestamp = int(self.clock() * 1000) if timestamp_ms is None else timestamp_ms
         now = asyncio.get_running_loop().time()
         batch = accumulator.append(queue, timestamp, key, value, headers, now)
-        route.used_at = now
-        if partition is None:
-            self.routes.stuck(route, queue)
         count = batch.count
         if count == 1:
             accumulator.session.appended(queue.tp)
+        if accumulator.news:
+            self._sender.appended(queue, now)
+        route.used_at = now  # behind the writing, as all below: meanwhile the broker is at work
+        if partition is None:
+            self.routes.stuck(route, queue)
         route.appenders[queue.tp.partition] = batch.open
         delivery = Delivery(batch, count - 1, timestamp)
         if self.interceptors is not None:
@@ -205,8 +207,6 @@ class Appending:
             delivery.when_done(Told(acknowledged, timestamp, observes=False))
         if on_done is not None:
             batch.call_when_done(count - 1, Told(on_done, timestamp))
-        if accumulator.news:
-            self._sender.appended()  # the record may have its outcome by this
         self.quick.appended(route, batch)
         return delivery
 

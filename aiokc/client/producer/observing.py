@@ -34,8 +34,6 @@ class ProducerObservers:
 
     def batches(self, batches: list[ProducerBatch]) -> None:
         """These batches have just got their outcome."""
-        if not self.all:
-            return
         now = asyncio.get_running_loop().time()
         for batch in batches:
             outcome = batch.outcome

@@ -26,7 +26,7 @@ _NO_PARTITION: Final = -1
 
 
 class AppendPlain(Protocol):
-    """Appends a record that needs no check; None: there is no memory for it."""
+    """Appends a record of ``size`` bytes at most that needs no check; None: there is no memory for it."""
 
     def __call__(
         self,
@@ -35,7 +35,8 @@ class AppendPlain(Protocol):
         key: bytes | None,
         value: bytes | None,
         headers: HeadersToSend,
-        timestamp_ms: int | None,
+        timestamp_ms: int,
+        size: int,
         on_done: OnDelivered | None,
         /,
     ) -> Delivery | None: ...
@@ -87,9 +88,11 @@ class QuickSends:
         if type(headers) is list:  # C reads tuples only: nobody can change those meanwhile
             headers = tuple(headers)
         appended = route.quick.append(value, key, partition, timestamp_ms, headers)
-        if type(appended) is int:
-            chosen = None if appended < 0 else appended
-            return self._append_plain(route, chosen, key, value, headers, timestamp_ms, on_done)
+        if type(appended) is tuple:
+            chosen, timestamp_ms, size = appended
+            return self._append_plain(
+                route, None if chosen < 0 else chosen, key, value, headers, timestamp_ms, size, on_done
+            )
         delivery: Delivery | None = appended
         if on_done is not None and delivery is not None:
             delivery.call_when_done(on_done)

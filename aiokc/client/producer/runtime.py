@@ -204,7 +204,8 @@ class ProducerRuntime:
 
     def _tell(self, batches: list[ProducerBatch], /, *, at_once: bool) -> None:
         try:
-            self.observers.batches(batches)
+            if self.observers.all:
+                self.observers.batches(batches)
         finally:  # last, for those who wait go on by this
             self.outcomes.tell(batches, at_once=at_once)
 

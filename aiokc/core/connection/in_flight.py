@@ -96,7 +96,8 @@ class InFlightRequests(Generic[W]):
         if self.error is not None:
             raise fresh(self.error)
         parts = lone.parts(self._next_id, self._client_id, records)
-        self._enter(ProduceRequest, lone.version, waiter)
+        self._in_flight.append(Exchange(self._next_id, ProduceRequest, lone.version, waiter))  # as _enter() does
+        self._next_id = (self._next_id + 1) & 0x7FFFFFFF
         return parts
 
     def _enter(self, request_type: type[AnyRequest], version: int, waiter: W) -> Exchange[W]:

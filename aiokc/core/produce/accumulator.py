@@ -197,7 +197,8 @@ class RecordAccumulator:
         batch.topic_id, batch.owner = queue.topic_id, self.owner
         batch.memory = BATCH_OVERHEAD
         self.memory.used += BATCH_COST + BATCH_OVERHEAD
-        self._expires_at = min(self._expires_at, now + options.delivery_timeout)
+        if now + options.delivery_timeout < self._expires_at:
+            self._expires_at = now + options.delivery_timeout
         self.queues.gets_batch(queue)
         queue.waiting.append(batch)
         queue.was_used = True
@@ -251,19 +252,27 @@ class RecordAccumulator:
         self._look_at = min(look_at, self._expires_at)
         return ready._replace(look_at=self._look_at)
 
-    def leader_at_rest(self, queue: PartitionQueue, cluster: Cluster, now: float) -> int | None:
-        """Return where the only batch there is goes now, without linger, if ``ready`` would do nothing but say that."""
-        session, tp, first = self.session, queue.tp, queue.waiting[0]
-        topic = cluster.topics.get(tp.topic)
-        info = None if topic is None else topic.partitions.get(tp.partition)
-        if topic is None or info is None or info.leader is None or info.leader not in cluster.brokers:
-            return None
-        if topic.topic_id is not queue.topic_id and topic.topic_id != queue.topic_id:
-            return None
+    def take_at_rest(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
+        """Take the only batch there is, without linger, for the leader that got the partition's last one.
+
+        None: ``ready`` and ``drain`` have to look, since they might do something else.
+        """
+        session, batch, sequences = self.session, queue.waiting[0], queue.sequences
         is_well = session.doom is None and not (queue.lost_sequence or queue.unresolved or self.finished)
-        if not is_well or now >= self._expires_at or first.attempts or first.closing or not session.may_drain(tp):
+        if not is_well or now >= self._expires_at or batch.open is None or batch.closing:
             return None
-        return info.leader if first.is_numbered or self._has_identity(queue) else None
+        if session.numbered and sequences.identity != session.identity:
+            return None
+        self.news = False
+        if self.options.codec:
+            self.to_compress.turn_begins()
+        if not session.may_drain(queue.tp) or not self._close(queue, batch):
+            return None
+        if session.numbered:
+            batch.identity, batch.sequence = sequences.identity, sequences.take(batch.count)
+        queue.sent_again(batch)
+        session.sent(queue.tp)
+        return batch
 
     def _fail_given_up(self, queue: PartitionQueue) -> None:
         """The partition has begun anew without some batches: sent again, they might be stored twice."""
@@ -333,14 +342,17 @@ class RecordAccumulator:
         opened = batch.open
         if opened is None:
             return True
-        if not self.to_compress.goes_at_once(batch, opened):
+        if self.options.codec and not self.to_compress.goes_at_once(batch, opened):
             return False
         try:
-            batch.close()
+            closed = batch.close()
         except Exception as error:
             self._not_compressed(queue, batch, error)
             return False
-        self._closed(batch)
+        if self.options.codec:
+            self._closed(batch)
+        else:
+            batch.memory = closed.size
         return True
 
     def compressed(self, batch: ProducerBatch, opened: OpenBatch, result: ClosedBatch | Exception) -> None:
@@ -363,8 +375,7 @@ class RecordAccumulator:
         """A batch was compressed: learn from its size, and give back the memory that it does not need any more."""
         if batch.closed is None or batch.memory < 0:
             return
-        if self.options.codec:
-            self.ratios.closed(batch.tp.topic, batch.closed.payload_size, batch.closed.size - BATCH_OVERHEAD)
+        self.ratios.closed(batch.tp.topic, batch.closed.payload_size, batch.closed.size - BATCH_OVERHEAD)
         self.memory.used += batch.closed.size - batch.closed.payload_size - BATCH_OVERHEAD
         batch.memory = batch.closed.size
 
@@ -436,7 +447,8 @@ class RecordAccumulator:
         queue.stored(batch)
         if batch.outcome is None:
             self._end(batch, stored)
-        self.left(queue, batch)
+        self._free(batch)
+        self.queues.lost_batch(queue)
 
     def replace(self, queue: PartitionQueue, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """``parts`` take the place of a batch that was too large, in front of all that wait."""

@@ -147,11 +147,13 @@ class ProducerBatch:
             return ""
         return f"{error_name(self.last_code)}{self.last_text and f' ({self.last_text})'}"
 
-    def close(self) -> None:
-        """Compress it, if that was not done before."""
-        if self.open is not None:
-            self.seal()
-            self.closed_as(self.open.close())
+    def close(self) -> ClosedBatch:
+        """Compress it, and return what it has become."""
+        assert self.open is not None, "it is closed once"
+        self._sealed = True
+        closed = self.open.close()
+        self._count, self.closed, self.open = closed.count, closed, None
+        return closed
 
     def closed_as(self, closed: ClosedBatch) -> None:
         """``closed`` was made of its records."""

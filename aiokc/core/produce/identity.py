@@ -51,10 +51,11 @@ class Sequences:
 
     def take(self, count: int) -> int:
         """Return the sequence for the first of the next ``count`` records."""
-        taken, self.next = self.next, after(self.next, count)
+        taken = self.next
+        self.next = (taken + count) % SEQUENCES
         return taken
 
     def acknowledged(self, sequence: int, count: int) -> None:
         """The broker has stored ``count`` records from ``sequence`` on, and so all before them."""
         if sequence != NO_SEQUENCE:
-            self.expected = after(sequence, count)
+            self.expected = (sequence + count) % SEQUENCES

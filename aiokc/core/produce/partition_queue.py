@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from math import inf
+from typing import Any
 from uuid import UUID
 
 from ...records.encoding.batch_builder import OpenBatch
 from ...types import TopicPartition
-from ...wire.lone_batch import LoneBatch
 from .batch import Number, ProducerBatch
 from .identity import NO_SEQUENCE, NOBODY, ProducerIdentity, Sequences
 from .session import ProducerSession
@@ -34,7 +34,6 @@ class PartitionQueue:
         "in_flight",
         "leader",
         "leader_epoch",
-        "lone_batch",
         "lost_sequence",
         "probing",
         "renumbered",
@@ -45,6 +44,7 @@ class PartitionQueue:
         "unresolved",
         "waiting",
         "was_used",
+        "way",
     )
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -61,10 +61,10 @@ class PartitionQueue:
         self.probing = False
         self.leader: int | None = None
         self.leader_epoch = -1
-        self.lone_batch: LoneBatch | None = None  # what requests with one of its batches are made of; the driver's
         self.trouble = ""  # why nothing can be sent at the moment, where that is known
         self.was_used = False  # whether anything was ever appended
         self.begun_anew = 0  # how often its sequences were lost
+        self.way: Any = None  # how the last request with one batch of it was sent; the driver's
         self.renumbered = 0  # batches that got another sequence though they may be in the log under the former one
 
     def __len__(self) -> int:
@@ -144,6 +144,10 @@ class PartitionQueue:
         if node_id != self.leader:
             self.probing = self.probing or self.leader is not None
         self.leader, self.leader_epoch = node_id, epoch
+        self.sent_again(batch)
+
+    def sent_again(self, batch: ProducerBatch) -> None:
+        """Do as ``sent``: the leader is the one that got the last batch."""
         self.trouble = ""
         self.waiting.popleft()
         batch.attempts += 1

@@ -53,15 +53,16 @@ class PartitionQueues:
 
     @property
     def lone(self) -> PartitionQueue | None:
-        """The partition of the only batch there is, where that waits."""
-        if len(self._active) != 1:
-            return None
-        queue = next(iter(self._active))
-        return queue if len(queue.waiting) == 1 and not queue.in_flight else None
+        """The partition that has all batches which have no outcome yet."""
+        return next(iter(self._active)) if len(self._active) == 1 else None
+
+    def has_lone_batch(self, queue: PartitionQueue) -> bool:
+        """Whether a batch that waits in ``queue`` is the only one there is."""
+        return len(self._active) == 1 and len(queue.waiting) == 1 and not queue.in_flight
 
     def gets_batch(self, queue: PartitionQueue) -> None:
         """A batch is about to be put into ``queue``."""
-        if not queue:
+        if not (queue.waiting or queue.in_flight):
             self._active[queue] = None
 
     def served(self, queue: PartitionQueue) -> None:
@@ -71,7 +72,7 @@ class PartitionQueues:
 
     def lost_batch(self, queue: PartitionQueue) -> None:
         """A batch has left ``queue``."""
-        if not queue:
+        if not (queue.waiting or queue.in_flight):
             self._active.pop(queue, None)
 
     # What is counted

@@ -34,9 +34,8 @@ def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: Partiti
     if batch not in queue.in_flight:
         return verdict  # all batches were ended meanwhile
     if verdict is Verdict.STORED or verdict is Verdict.DUPLICATE:
-        known = verdict is Verdict.STORED and answer.base_offset >= 0
-        append_time = answer.append_time if answer.append_time >= 0 else None
-        accumulator.store(queue, batch, Stored(answer.base_offset if known else None, append_time))
+        base_offset = answer.base_offset if verdict is Verdict.STORED else -1
+        settle_stored(accumulator, batch, base_offset, answer.append_time)
         return verdict
     batch.unclear = batch.unclear or rule.unclear
     batch.last_code, batch.last_text = answer.code, answer.text
@@ -54,6 +53,14 @@ def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: Partiti
     else:
         _give_up(accumulator, queue, batch, refused)
     return rule.verdict
+
+
+def settle_stored(accumulator: RecordAccumulator, batch: ProducerBatch, base_offset: int, append_time: int) -> None:
+    """Do what an answer means by which the batch is stored; -1: the answer does not say that."""
+    queue = accumulator.queue(batch.tp)
+    if batch in queue.in_flight:
+        stored = Stored(base_offset if base_offset >= 0 else None, append_time if append_time >= 0 else None)
+        accumulator.store(queue, batch, stored)
 
 
 def unanswered(accumulator: RecordAccumulator, batch: ProducerBatch, text: str, now: float) -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
+from struct import Struct
 from typing import Final, Self
 
+from crc32c import crc32c
+
 from ...types import NO_TIMESTAMP, Headers, HeadersToSend, ProducerRecord
-from ..batch import HEADER
+from ..batch import CRC_START, HEADER, MAGIC, PREFIX_SIZE
 from .murmur2 import murmur2_partition
 
 _MOST_32: Final = (1 << 31) - 1
 _BEYOND_64: Final = 1 << 63
+
+_CHECKED: Final = Struct(">hiqqqhii")  # the part of a batch's header that its CRC covers
+_UNCHECKED: Final = Struct(">qiibI")
 
 
 #: What a record is longer than key, value and headers at most: its length, attributes, timestamp, offset, three counts.
@@ -172,6 +178,28 @@ class RecordAppender:
         if buffer is None:
             raise ValueError("the buffer was taken before")
         return buffer
+
+    def write_header(
+        self, buffer: bytearray, attributes: int, producer_id: int, epoch: int, base_sequence: int, /
+    ) -> None:
+        """Write the batch's header to the start of ``buffer``, which has the records behind it, maybe compressed."""
+        if len(buffer) < HEADER.size:
+            raise ValueError("the buffer has no room for a header")
+        count = self.count
+        _CHECKED.pack_into(
+            buffer,
+            CRC_START,
+            attributes,
+            count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            producer_id,
+            epoch,
+            base_sequence,
+            count,
+        )
+        crc = crc32c(memoryview(buffer)[CRC_START:])
+        _UNCHECKED.pack_into(buffer, 0, 0, len(buffer) - PREFIX_SIZE, -1, MAGIC, crc)
 
 
 #: How keys choose partitions in ``append_records``: not at all, by murmur2; or a record with a key ends the call.

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Final, Self
 
-from crc32c import crc32c
-
 from ... import native
-from ..batch import CRC_START, HEADER, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG, BatchHeader
+from ..batch import HEADER, TRANSACTIONAL_FLAG, BatchHeader
 from ..compression import Codec, compress, decompress
 from ..decode import new_reader
 from . import _pure
@@ -28,9 +25,6 @@ else:
 
 #: What a batch is longer than its records: the header.
 BATCH_OVERHEAD: Final = HEADER.size
-_CHECKED: Final = Struct(">hiqqqhii")
-_CHECKED_END: Final = CRC_START + _CHECKED.size
-_UNCHECKED: Final = Struct(">qiibI")
 
 
 class OpenBatch(RecordAppender):
@@ -72,16 +66,7 @@ class OpenBatch(RecordAppender):
             records, buffer = buffer, bytearray(BATCH_OVERHEAD)
             buffer += compress(codec, memoryview(records)[BATCH_OVERHEAD:], self._level)
         attributes = codec | (TRANSACTIONAL_FLAG if self._transactional else 0)
-        return ClosedBatch(
-            buffer,
-            attributes,
-            self.count,
-            self.base_timestamp,
-            self.max_timestamp,
-            uncompressed,
-            level=self._level,
-            largest=self.largest,
-        )
+        return ClosedBatch(buffer, self, attributes, uncompressed, self._level)
 
 
 class ClosedBatch:
@@ -90,25 +75,20 @@ class ClosedBatch:
     ``payload_size`` is how long the records are without compression.
     """
 
-    __slots__ = ("_attributes", "_base_timestamp", "_buffer", "_header", "_level", "count", "largest", "max_timestamp",
-                 "payload_size", "size")  # fmt: skip
+    __slots__ = ("_attributes", "_buffer", "_header", "_level", "_records", "count", "payload_size", "size")
 
     def __init__(
-        self,
-        buffer: bytearray,
-        attributes: int,
-        count: int,
-        base_timestamp: int,
-        max_timestamp: int,
-        payload_size: int,
-        *,
-        level: int | None,
-        largest: int,
+        self, buffer: bytearray, records: RecordAppender, attributes: int, payload_size: int, level: int | None
     ) -> None:
-        self._buffer, self._attributes, self._base_timestamp, self._level = buffer, attributes, base_timestamp, level
-        self.count, self.max_timestamp, self.payload_size, self.largest = count, max_timestamp, payload_size, largest
-        self.size = len(buffer)
+        """``records`` have filled the buffer; since then they may have been compressed."""
+        self._buffer, self._records, self._attributes, self._level = buffer, records, attributes, level
+        self.count, self.size, self.payload_size = records.count, len(buffer), payload_size
         self._header: tuple[int, int, int] | None = None
+
+    @property
+    def max_timestamp(self) -> int:
+        """The latest timestamp of its records, in ms."""
+        return self._records.max_timestamp
 
     def frame(self, producer_id: int, epoch: int, base_sequence: int) -> bytearray:
         """Return the whole batch, with a header of this producer. With the same arguments no byte of it changes.
@@ -118,21 +98,7 @@ class ClosedBatch:
         """
         given = (producer_id, epoch, base_sequence)
         if given != self._header:
-            buffer = self._buffer
-            _CHECKED.pack_into(
-                buffer,
-                CRC_START,
-                self._attributes,
-                self.count - 1,
-                self._base_timestamp,
-                self.max_timestamp,
-                producer_id,
-                epoch,
-                base_sequence,
-                self.count,
-            )
-            crc = crc32c(memoryview(buffer)[CRC_START:])
-            _UNCHECKED.pack_into(buffer, 0, 0, len(buffer) - PREFIX_SIZE, -1, MAGIC, crc)
+            self._records.write_header(self._buffer, self._attributes, producer_id, epoch, base_sequence)
             self._header = given
         return self._buffer
 

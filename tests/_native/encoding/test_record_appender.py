@@ -106,6 +106,51 @@ def test_the_buffer_grows_no_further_than_a_full_batch_needs(size: int) -> None:
     assert len(buffer) == appender.size <= capacity
 
 
+@given(
+    st.lists(RECORD, min_size=1, max_size=5),
+    st.integers(0, 0x7FFF),
+    st.integers(-1, (1 << 63) - 1),
+    st.integers(-1, 0x7FFF),
+    st.integers(-1, 0x7FFF_FFFF),
+    st.none() | st.binary(max_size=50),
+)
+def test_it_writes_the_same_header(
+    records: list[tuple[Any, ...]],
+    attributes: int,
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+    compressed: bytes | None,
+) -> None:
+    """Whatever the records have become: they may be compressed since."""
+    found = []
+    for module in (_native, _pure):
+        appender = module.RecordAppender(1 << 30)
+        for record in records:
+            appender.append(*record)
+        buffer = appender.take()
+        if compressed is not None:
+            buffer[61:] = compressed
+        for given_sequence in (0, sequence):  # a batch may be numbered anew
+            assert appender.write_header(buffer, attributes, producer_id, epoch, given_sequence) is None
+        found.append(bytes(buffer))
+    assert found[0] == found[1]
+
+
+def test_a_header_needs_its_room() -> None:
+    for module in (_native, _pure):
+        appender = module.RecordAppender(1_000)
+        with pytest.raises(ValueError, match="no room for a header"):
+            appender.write_header(bytearray(60), 0, 1, 1, 1)
+
+
+def test_a_header_of_wrong_parts_is_refused() -> None:
+    appender = _native.RecordAppender(1_000)
+    for wrong in ((b"no bytearray", 0, 1, 1, 1), (bytearray(61), 0, 1, 1 << 16, 1), (bytearray(61), 0, 1, 1)):
+        with pytest.raises((TypeError, OverflowError)):
+            appender.write_header(*wrong)
+
+
 def test_what_is_appended_is_counted_for_all_batches_together() -> None:
     memory = _native.BufferMemory(1_000)
     one, two = _native.RecordAppender(200, memory), _native.RecordAppender(1_000, memory)

@@ -80,7 +80,11 @@ def test_it_appends_what_append_records_appends(
             touched: list[int] = []
             _pure.append_records([*ample], "t", (record,), 0, 1, NOW, sticky, keys, AMPLE, AMPLE, touched)
             is_sticky = partition is None and (key is None or keys == _pure.KEYS_CHOOSE_NOTHING)
-            assert found == (None if not touched else -1 if is_sticky else touched[0])
+            place = None
+            if touched:
+                timestamp = NOW if timestamp_ms is None else timestamp_ms
+                place = -1 if is_sticky else touched[0], timestamp, _pure.record_bound(key, value, headers)
+            assert found == place
         else:
             (where,) = (number for number in range(3) if expected[number].count > before[number])
             assert type(found) is Place
@@ -106,12 +110,13 @@ def test_a_batch_that_is_sealed_or_gone_takes_nothing() -> None:
     topic, appenders, _ = topic_of(3)
     appenders[0].seal()
     appenders[1].take()
-    assert [topic.append(b"v", None, partition, 5, ()) for partition in range(2)] == [0, 1], "each needs another batch"
+    each = [topic.append(b"v", None, partition, 5, ()) for partition in range(2)]
+    assert each == [(0, 5, 37), (1, 5, 37)], "each needs another batch"
     assert type(topic.append(b"v", None, 2, 5, ())) is Place
     topic.sticky = 0
-    assert topic.append(b"v", None, None, 5, ()) == -1
+    assert topic.append(b"v", None, None, 5, ()) == (-1, 5, 37)
     empty = _native.TopicAppender(Place, lambda: 0.0, _native.BufferMemory(AMPLE), 2, 0, AMPLE)
-    assert empty.append(b"v", None, 0, 5, ()) == 0
+    assert empty.append(b"v", None, 0, 5, ()) == (0, 5, 37)
     assert empty.append(b"v", None, 2, 5, ()) is None, "there is no such partition"
 
 

@@ -62,7 +62,7 @@ def test_each_record_takes_each_step_once_and_in_order(monkeypatch: pytest.Monke
             noted(RecordAccumulator, "drain", "sender")
             noted(Connection, "write_lone", "connection")
             noted(LoneBatch, "stored_at", "answer")
-            noted(answers, "settle", "batch")
+            noted(answers, "settle_stored", "batch")
             for value in ("first", "second"):
                 steps.clear()
                 producer.send_soon("t", value, "key", on_done=lambda metadata, error: steps.append("callback"))

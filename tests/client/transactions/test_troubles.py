@@ -318,7 +318,7 @@ async def transact(producer: Producer[bytes, bytes], number: int) -> None:
 async def test_the_level_of_transactions_changes_between_two_of_them(stage: Stage) -> None:
     """Up and down, and no connection breaks, which would tell the producer."""
     levels, number = (2, 0, 1, 2, 0, 2) if stage.level == 0 else (0, 2, 1, 0, 2), 0
-    async with stage.producer() as producer:
+    async with stage.producer(linger_ms=0) as producer:
         for level in levels:
             for _ in range(2):
                 number += 1

@@ -84,6 +84,8 @@ class Producing(RuleBasedStateMachine):
         self.count = 0
         self.limit = 1 << 20
         self.may_duplicate = False
+        #: The leader and its epoch under which each partition's last batch was sent that was alone in its request.
+        self.ways: dict[PartitionQueue, tuple[int, int]] = {}
 
     def cluster(self) -> Cluster:
         partitions = {number: PartitionInfo("t", number, self.leader, self.epoch) for number in range(PARTITIONS)}
@@ -121,31 +123,51 @@ class Producing(RuleBasedStateMachine):
     @precondition(lambda self: len(self.in_flight) < 5)
     @rule(hurry=st.booleans())
     def send(self, hurry: bool) -> None:
-        cluster, lone = self.cluster(), self.accumulator.queues.lone
-        at_rest = None if lone is None else self.accumulator.leader_at_rest(lone, cluster, self.now)
-        ready = self.accumulator.ready(cluster, self.now, hurry=hurry)
-        if at_rest is not None and hurry:
-            assert ready.nodes == {at_rest: [lone]}
-            assert (ready.renumbered, ready.without_leader, self.accumulator.finished) == ([], [], [])
-        for node, queues in ready.nodes.items():
+        cluster = self.cluster()
+        for node, queues in self.accumulator.ready(cluster, self.now, hurry=hurry).nodes.items():
             self.drain(node, queues, cluster)
 
-    @precondition(lambda self: len(self.in_flight) < 5 and self.accumulator.queues.lone is not None)
-    @rule()
-    def send_at_once(self) -> None:
-        """Nothing is asked but where the only batch goes."""
-        cluster, lone = self.cluster(), self.accumulator.queues.lone
-        assert lone is not None
-        node = self.accumulator.leader_at_rest(lone, cluster, self.now)
-        if node is not None:
-            self.drain(node, [lone], cluster)
-            assert not lone.waiting
+    @precondition(lambda self: self.accumulator.queues.is_empty)
+    @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 4), looks=st.booleans())
+    def records_go_one_by_one(self, partition: int, count: int, looks: bool) -> None:
+        """Each meets a producer at rest; what can't be sent at once for that is sent as any other."""
+        for _ in range(count):
+            self.append(partition, 1)
+            self.send_at_rest(looks)
+            self.send(True)
+            while self.in_flight:
+                self.answer(None)
+            self.each_batch_ends_once()
+
+    @precondition(lambda self: len(self.in_flight) < 5)
+    @rule(looks=st.booleans())
+    def send_at_rest(self, looks: bool) -> None:
+        """The only batch there is goes to the leader that got the last one; ``ready`` would say no more than that."""
+        lone = self.accumulator.queues.lone
+        if lone is None:
+            return
+        if not self.accumulator.queues.has_lone_batch(lone) or self.ways.get(lone) != (self.leader, self.epoch):
+            return
+        ready = self.accumulator.ready(self.cluster(), self.now, hurry=True) if looks else None
+        batch = self.accumulator.take_at_rest(lone, self.now)
+        if batch is None:
+            return
+        if ready is not None:
+            assert ready.nodes == {self.leader: [lone]}
+            assert (ready.renumbered, ready.without_leader, self.accumulator.finished) == ([], [], [])
+        assert (lone.leader, lone.leader_epoch) == (self.leader, self.epoch)
+        assert (list(lone.waiting), list(lone.in_flight)) == ([], [batch])
+        self.sent([batch])
 
     def drain(self, node: int, queues: list[PartitionQueue], cluster: Cluster) -> None:
         batches = self.accumulator.drain(node, queues, cluster)
         assert not self.accumulator.to_compress.take()
-        if not batches:
-            return
+        if len(batches) == 1:
+            self.ways[self.accumulator.queue(batches[0].tp)] = self.leader, self.epoch
+        if batches:
+            self.sent(batches)
+
+    def sent(self, batches: list[ProducerBatch]) -> None:
         frames = [bytes(batch.frame()) for batch in batches]
         assert len({batch.tp for batch in batches}) == len(batches)
         assert sum(map(len, frames)) <= 500 or len(frames) == 1

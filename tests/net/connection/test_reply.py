@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 
 import pytest
 
-from aiokc.net.reply import HandedOver, Reply, hand_over_next, others_first
+from aiokc.errors import ConnectionFailed
+from aiokc.net.reply import HandedOver, Reply, Written, hand_over_next, others_first
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
 
 BODY = memoryview(b"body")
 
@@ -231,7 +233,7 @@ async def test_who_is_cancelled_meanwhile_is_left_out() -> None:
 
 
 def test_where_a_task_interrupts_the_loop_the_others_are_woken_all_the_same() -> None:
-    """KeyboardInterrupt leaves the loop, in its next iteration. Whoever runs it again finds nobody who waits for ever."""
+    """KeyboardInterrupt leaves the loop in its next iteration. Whoever runs it again finds nobody waiting for ever."""
     steps: list[str] = []
 
     async def interrupted(news: HandedOver[None]) -> None:
@@ -272,3 +274,57 @@ async def after_it(steps: list[str]) -> None:
     task = await waiting(reply, steps)
     await in_a_callback(reply, steps)
     await task
+
+
+class Noting(Written[MetadataResponse]):
+    """Notes when it was told of its end."""
+
+    def __init__(self, steps: list[str]) -> None:
+        super().__init__(MetadataRequest, 0, 1.0, 2.0, copy_context())
+        self._steps = steps
+
+    def on_end(self) -> None:
+        self._steps.append("told")
+
+
+async def test_what_nobody_awaits_is_told_of_in_the_callback_that_reads_it() -> None:
+    steps, done = list[str](), asyncio.Event()
+    written = Noting(steps)
+
+    def receive() -> None:
+        written.has_reply(BODY, 1.5)
+        steps.append("read")
+        done.set()
+
+    asyncio.get_running_loop().call_soon(receive)
+    await done.wait()
+    assert (steps, written.result(), written.ended_at) == (["told", "read"], BODY, 1.5)
+
+
+async def test_within_a_task_it_is_told_of_later() -> None:
+    steps = list[str]()
+    written = Noting(steps)
+    written.has_reply(BODY, 1.5)
+    assert steps == []
+    await asyncio.sleep(0)
+    assert steps == ["told"]
+
+
+async def test_that_it_fails_is_told_later_and_once() -> None:
+    steps = list[str]()
+    written = Noting(steps)
+    for number in range(2):
+        written.has_failed(ConnectionFailed(f"broken {number}"))
+    assert steps == []
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert steps == ["told"]
+    with pytest.raises(ConnectionFailed, match="broken 0"):
+        written.result()
+
+
+async def test_a_reply_that_was_read_fails_no_more() -> None:
+    written = Noting([])
+    written.has_reply(BODY, 1.5)
+    written.has_failed(ConnectionFailed("too late"))
+    assert written.result() == BODY

@@ -188,8 +188,8 @@ def _no_bound(self: MemoryWaiters, size: int) -> bool:
     return True
 
 
-def _tell_backwards(self: Outcomes, tp: Any) -> None:
-    for batch in self._held.pop(tp):
+def _tell_backwards(self: Outcomes, tp: Any, held: list[ProducerBatch]) -> None:
+    for batch in held:
         for index, told in reversed(batch.callbacks):
             self._callbacks.add([partial(told, batch, index)])
         batch.callbacks = []

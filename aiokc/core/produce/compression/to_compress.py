@@ -30,8 +30,6 @@ class ToCompress:
 
     def goes_at_once(self, batch: ProducerBatch, opened: OpenBatch) -> bool:
         """Whether to compress the batch in this turn. If not, it is one for a thread, or has to wait for its turn."""
-        if not self._codec:
-            return True
         cost = opened.size + COMPRESSION_COST
         if cost <= self._left:
             self._left -= cost
