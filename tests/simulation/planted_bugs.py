@@ -325,7 +325,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "skip rows on cancel": _bug("skip, lost", (Poll, "columns", _await_before_columns_are_returned), first=7),
     "skip what is refused": _bug("skip, lost", (PartitionBuffer, "take_typed", _pass_over_what_is_refused), first=17),
     "give up after an error": _bug("stuck", (Fetcher, "_back_off", _no_retry_after_an_error), first=5),
-    "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None), first=54),
+    "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None), first=57),
     "leave tasks behind": _bug("leak", (Supervisor, "stop", _stop_nothing)),
     "leave connections behind": _bug("leak", (Pool, "aclose", _stop_without_closing)),
     "believe a wrong leader": _bug("stuck", (LeaderHints, "disprove", lambda *_: False), wrong_leaders=True),
@@ -394,7 +394,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "double owner, duplicate, over-commit, zombie commit",
         (Holdings, "owned", property(lambda self: frozenset(self.held) & (self.target or frozenset()))),
         group=True,
-        first=17,
+        first=43,
         consumer=True,
     ),
     "commit by the newest epoch what was given up": _bug(
@@ -422,7 +422,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "overdue",
         (Holdings, "aim_at", consumer_bugs.take_an_empty_list_for_no_news),
         group=True,
-        first=50,
+        first=57,
         consumer=True,
     ),
     "take the whole assignment for what is new": _bug(

@@ -13,14 +13,13 @@ from ...records import (
     BatchHeader,
     ColumnBuilder,
     RecordReader,
-    RecordSpan,
     append,
     append_run,
     measure_run,
     open_measured,
     take_run,
 )
-from ...types import ConsumerRecord, RawRecord, TopicPartition
+from ...types import ConsumerRecord, TopicPartition
 from .arrived_batches import Arrived, split_arrived
 from .batch_queue import BatchQueue, Opened
 from .fetched_partition import FetchedPartition, Limits
@@ -34,9 +33,6 @@ _STEP_BYTES: Final = 1 << 20
 
 # Appending so many single batches takes less than a millisecond. Each of them may hold only one record.
 _ADDED_AT_ONCE: Final = 64
-
-# What is ``ready`` while nothing is: of most buffers for most of the time. Nothing is ever added to it.
-_NONE_READY: Final[RecordSequence[bytes | None, bytes | None]] = RecordSequence()
 
 
 class PartitionBuffer:
@@ -87,7 +83,7 @@ class PartitionBuffer:
         self.next_epoch = epoch  # the leader epoch of the last record, or marker, before ``next``
         self.taken = offset  # the position behind what was taken
         self.taken_epoch = epoch  # the leader epoch of the last record before ``taken``
-        self.ready = _NONE_READY
+        self.ready: RecordSequence[bytes | None, bytes | None] = RecordSequence()
         self.typed: list[ConsumerRecord[Any, Any]] = []
         self.refused: DeserializationFailed | None = None
         self.error: KafkaError | None = None
@@ -317,7 +313,7 @@ class PartitionBuffer:
         has_moved = at > run.at
         if taken:
             has_moved = True
-            self._add_ready(taken)
+            self.ready.add(taken)
             if not isinstance(taken, list):
                 run.spans += (taken,)
         self._kept.has_read(run, at)
@@ -325,15 +321,10 @@ class PartitionBuffer:
             self.next, self.next_epoch = after, epoch if epoch >= 0 else None
         return has_moved
 
-    def _add_ready(self, part: RecordSpan | list[RawRecord]) -> None:
-        if self.ready is _NONE_READY:
-            self.ready = RecordSequence()
-        self.ready.add(part)
-
     def _read(self, reader: RecordReader, count: int) -> None:
         header = self._kept.header
         average = self._kept.open_bytes // max(1, header.record_count)
-        self._add_ready(reader.take(min(count, max(1, _STEP_BYTES // max(1, average))), self.next))
+        self.ready.add(reader.take(min(count, max(1, _STEP_BYTES // max(1, average))), self.next))
         if self.ready:
             self.next = max(self.next, self.ready[-1].offset + 1)
             self.next_epoch = header.leader_epoch
@@ -405,7 +396,7 @@ class PartitionBuffer:
         The position may lie behind offsets without a record, of a newer leader epoch: a transaction's marker.
         """
         if count >= len(self.ready):
-            taken, self.ready = self.ready, _NONE_READY
+            taken, self.ready = self.ready, RecordSequence()
             self._kept.forget_passed()
             self.taken, self.taken_epoch = self.next, self.next_epoch
             return taken, self.taken
@@ -431,7 +422,7 @@ class PartitionBuffer:
     def rewind(self) -> None:
         """Go back to where the last ``take`` ended: what was decoded and not taken is decoded again."""
         self._kept.rewind()
-        self.ready, self.typed, self.refused = _NONE_READY, [], None
+        self.ready, self.typed, self.refused = RecordSequence(), [], None
         self.next, self.next_epoch = self.taken, self.taken_epoch
 
     def _remember_sender(self, offset: int, broker: int) -> None:
