@@ -446,7 +446,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "non-monotonic",
         (Subscription, "replace", consumer_bugs.begin_anew_with_each_assignment),
         group=True,
-        first=5,
+        first=43,
         consumer=True,
     ),
     "keep positions of what was given up": _bug(
