@@ -20,6 +20,7 @@ from aiokc.records import NATIVE, Codec, NewRecord, encode_batch, new_builder, o
 from aiokc.records.compression import compress
 from aiokc.records.packed import unpacking_ahead
 from aiokc.types import TopicPartition
+from tests._native.unpack_twin import use_libraries
 from tests.records.batches import repacked
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="without the extension there are no packed runs")
@@ -34,6 +35,7 @@ CODECS: Final = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 @pytest.fixture(autouse=True, params=[False, True], ids=["", "ahead"])
 def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether a thread unpacks what comes next: whatever it is, as if each batch were worth it."""
+    use_libraries(True)  # the first batch would look for them, and the thread would have none until then
     monkeypatch.setattr(unpacking_ahead, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(unpacking_ahead, "_LEAST_BATCH", 1)
     monkeypatch.setattr(sys.modules[__name__], "_AHEAD", [request.param])

@@ -11,6 +11,7 @@ from aiokc.native import extension
 from aiokc.records import NATIVE, Codec, NewRecord, UnpackingAhead, encode_batch
 from aiokc.records.packed import unpacking_ahead
 from aiokc.wire import FrameBuffers
+from tests._native.unpack_twin import use_libraries
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="without the extension there are no packed runs")
 
@@ -18,7 +19,7 @@ MIB: Final = 1 << 20
 VALUE: Final = bytes(range(256))
 
 
-def packed(batches: int = 40, records: int = 50, codec: Codec = Codec.LZ4) -> memoryview:
+def packed(batches: int = 40, records: int = 50, codec: Codec = Codec.ZSTD) -> memoryview:
     return memoryview(
         b"".join(
             encode_batch([NewRecord(VALUE)] * records + [NewRecord(_noise(at))], codec=codec) for at in range(batches)
@@ -45,6 +46,7 @@ def begin(ahead: UnpackingAhead, name: object, run: memoryview, room: int = 64 *
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> UnpackingAhead:
     monkeypatch.setattr(unpacking_ahead, "_can_help", lambda: True)
+    use_libraries(True)  # the first batch would look for them, and the thread would have none until then
     return UnpackingAhead(FrameBuffers(MIB), MIB)
 
 
