@@ -14,7 +14,7 @@ from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.errors import ConsumerClosed
 from aiokc.native import extension
 from aiokc.net.reader_thread import ReaderThread
-from aiokc.records import NewRecord
+from aiokc.records import Codec, NewRecord, UnpackingAhead
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import garble, half_frame
@@ -128,3 +128,22 @@ async def test_stop_in_the_middle_of_an_answer(cluster: Cluster) -> None:
     with pytest.raises(ConsumerClosed):
         await call
     await no_thread_left()
+
+
+@pytest.mark.parametrize("reader_thread", [True, False])
+async def test_compressed_batches_are_unpacked_ahead_unless_threads_are_off(
+    monkeypatch: pytest.MonkeyPatch, reader_thread: bool
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(UnpackingAhead, "begin", lambda *told, **_: begun.append(told))
+    async with Cluster(topics={"t": 1}) as cluster:
+        for number in range(20):
+            cluster.append("t", *[NewRecord(b"%d" % number * KIB)] * 20, codec=Codec.ZSTD)
+        async with Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", reader_thread=reader_thread
+        ) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            count = 0
+            while count < 400:
+                count += sum(map(len, (await consumer.getmany()).values()))
+    assert bool(begun) == reader_thread

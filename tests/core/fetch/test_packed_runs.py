@@ -20,7 +20,6 @@ from aiokc.records import NATIVE, Codec, NewRecord, encode_batch, new_builder, o
 from aiokc.records.compression import compress
 from aiokc.records.packed import unpacking_ahead
 from aiokc.types import TopicPartition
-from tests._native.unpack_twin import use_libraries
 from tests.records.batches import repacked
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="without the extension there are no packed runs")
@@ -35,6 +34,8 @@ CODECS: Final = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 @pytest.fixture(autouse=True, params=[False, True], ids=["", "ahead"])
 def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether a thread unpacks what comes next: whatever it is, as if each batch were worth it."""
+    from tests._native.unpack_twin import use_libraries  # without the extension there is none
+
     use_libraries(True)  # the first batch would look for them, and the thread would have none until then
     monkeypatch.setattr(unpacking_ahead, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(unpacking_ahead, "_LEAST_BATCH", 1)
@@ -249,6 +250,7 @@ def test_what_is_unpacked_ahead_counts_and_leaves_with_its_frame(ahead: bool, en
     other = PartitionBuffer(TopicPartition("u", 0), 1, 0, Limits(), memory)
     other.add(FetchedPartition(other.tp, 1, 0, memoryview(frame)[len(data) :]))
     assert (memory.ahead.bytes > 0) == ahead
+    assert memory.spare_bytes == memory.ahead.bytes
     other.decode(100)
     other.take(100)
     memory.settle()

@@ -11,7 +11,6 @@ from aiokc.native import extension
 from aiokc.records import NATIVE, Codec, NewRecord, UnpackingAhead, encode_batch
 from aiokc.records.packed import unpacking_ahead
 from aiokc.wire import FrameBuffers
-from tests._native.unpack_twin import use_libraries
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="without the extension there are no packed runs")
 
@@ -46,6 +45,8 @@ def begin(ahead: UnpackingAhead, name: object, run: memoryview, room: int = 64 *
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> UnpackingAhead:
     monkeypatch.setattr(unpacking_ahead, "_can_help", lambda: True)
+    from tests._native.unpack_twin import use_libraries  # without the extension there is none
+
     use_libraries(True)  # the first batch would look for them, and the thread would have none until then
     return UnpackingAhead(FrameBuffers(MIB), MIB)
 
@@ -73,6 +74,7 @@ def test_what_is_not_worth_it_is_not_begun(ahead: UnpackingAhead) -> None:
     names = [name for name in range(20) if begin(ahead, name, packed())]
     assert 0 < len(names) < 6
     assert ahead.bytes <= MIB
+    assert begin(UnpackingAhead(FrameBuffers(), 100 << 10), "more than it may have", packed()) == 0
 
 
 def test_on_one_cpu_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
