@@ -19,6 +19,7 @@ from hypothesis import settings
 from aiokc.records import NATIVE
 from aiokc.testing.kafka import Acl, LocalKafka, LocalKafkaError, SecureKafka, libs
 from aiokc.testing.kafka.jars import KAFKA_VERSION, OLD_VERSIONS, home, release
+from aiokc.testing.kafka.process import START_SECONDS
 from aiokc.testing.kafka.spark_jars import spark_kafka_jars
 
 from .suite import examples, spark_releases, unused_faults
@@ -128,6 +129,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _let_parameters_decide_on_time(item)
         if _BROKERS.intersection(getattr(item, "fixturenames", ())) or _is_at_kafka(item):
             item.add_marker(pytest.mark.kafka)
+        if item.get_closest_marker("kafka"):
+            _add_the_start_of_brokers(item)
         if "uvloop" in item.name:
             _end_a_hang_on_uvloop(item)
             loops = item.get_closest_marker("any_loop")
@@ -169,6 +172,11 @@ def _is_at_kafka(item: pytest.Item) -> bool:
     """Return whether the test's fixture `place`, `brokers` (tests/security) or `broker` is a real Kafka."""
     called = getattr(item, "callspec", None)
     return called is not None and "kafka" in map(called.params.get, ("place", "brokers", "broker"))
+
+
+def _add_the_start_of_brokers(item: pytest.Item) -> None:
+    """Brokers start, or start again, in the time of a test, which on a busy machine takes a minute or more."""
+    item.add_marker(pytest.mark.timeout(_limit(item) + START_SECONDS), append=False)
 
 
 def _end_a_hang_on_uvloop(item: pytest.Item) -> None:

@@ -15,13 +15,12 @@
 
 #if !defined(_WIN32)
 
+#include "own_thread.h"
+
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <time.h>
-
-#define STACK_BYTES ((size_t)256 << 10)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t has_begun = PTHREAD_COND_INITIALIZER;
@@ -60,25 +59,13 @@ static void *serve(void *argument) {
     return argument;
 }
 
-/* Signals are for the threads of Python, which wait for them. */
 static int start_thread(void) {
     static int is_told_of_forks;
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
     int error = is_told_of_forks ? 0 : pthread_atfork(NULL, NULL, begin_anew_in_child);
     if (error != 0)
         return error;
     is_told_of_forks = 1;
-    if ((error = pthread_attr_init(&attributes)) != 0)
-        return error;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, &attributes, serve, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+    error = start_own_thread(serve, NULL);
     has_thread = error == 0;
     return error;
 }

@@ -14,11 +14,12 @@
 
 #if !defined(_WIN32)
 
+#include "own_thread.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -26,7 +27,6 @@
 
 /* One call receives no more: so long does a cancellation wait at most, some 0.05 ms. */
 #define AT_ONCE ((size_t)256 << 10)
-#define STACK_BYTES ((size_t)256 << 10)
 
 struct SocketReads {
     pthread_mutex_t lock;
@@ -219,33 +219,15 @@ static void wake(SocketReads *self) {
     put_byte(self->wake);
 }
 
-/* Signals are for the threads of Python, which wait for them. */
-static int start_thread(SocketReads *self) {
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    int error = pthread_attr_init(&attributes);
-    if (error != 0)
-        return error;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, &attributes, serve, self);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    self->has_thread = error == 0;
-    return error;
-}
-
 int socket_reads_begin(SocketReads *self, SocketRead *read, int descriptor, void *to, size_t missing) {
     int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     if (own < 0)
         return errno;
     *read = (SocketRead){.descriptor = own, .to = to, .missing = missing, .state = READING};
     pthread_mutex_lock(&self->lock);
-    int error = self->count == MOST_READS ? EAGAIN : self->has_thread ? 0 : start_thread(self);
+    int error = self->count == MOST_READS ? EAGAIN : self->has_thread ? 0 : start_own_thread(serve, self);
     if (error == 0) {
+        self->has_thread = 1;
         append_read(&self->reading, read);
         self->count++;
         wake(self);

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, TypeAlias
 
-from ..report.bars import Verdict, render_verdicts
+from ..report.verdict import Verdict, render_verdicts
 
 #: By how much a gap may exceed the calm one of the same run: writing and receiving a record vary by so much.
 JITTER: Final = 0.1

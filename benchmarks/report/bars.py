@@ -10,8 +10,10 @@ from ..clients import CLIENTS
 from ..studies.latency import BARE, SEEKS
 from .aims import beside
 from .judging import Judged
+from .producer_bars import producing_verdicts
 from .results import Results
 from .summary import Figures, Row, summarize
+from .verdict import Verdict
 
 Figure = Literal["records/s", "CPU s per M records"]
 
@@ -36,23 +38,6 @@ class Bar:
     peer: str
     ratio: float
     figure: Figure = "records/s"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One line of the table. ``is_within_spread``: missed by less than the rounds of the run differ."""
-
-    work: str
-    aim: str
-    found: str
-    is_reached: bool
-    is_within_spread: bool = False
-
-    @property
-    def outcome(self) -> str:
-        if self.is_reached:
-            return "reached"
-        return "within the spread" if self.is_within_spread else "**missed**"
 
 
 def _beside(case: str, confluent: float, java: float) -> Iterable[Bar]:
@@ -85,18 +70,10 @@ def verdicts(results: Results) -> list[Verdict]:
     figures = {(row.case.name, row.client): row.figures for row in rows if row.figures is not None}
     found = [_verdict(bar, figures) for bar in BARS if {(bar.case, bar.client), (bar.case, bar.peer)} <= figures.keys()]
     found += _stalls(rows)
-    studied = {study.name: _measured(study.rows) for study in results.studies}
+    studied = {study.name: study.rows for study in results.studies}
     for name, judge in _STUDIES.items():
-        found += judge(studied.get(name, []))
-    return found
-
-
-def render_verdicts(found: Sequence[Verdict], title: str = "What is aimed at") -> str:
-    """Return a table of the verdicts; empty if there are none."""
-    if not found:
-        return ""
-    lines = [f"| {verdict.work} | {verdict.aim} | {verdict.found} | {verdict.outcome} |" for verdict in found]
-    return "\n".join([f"\n\n{title}\n", "| work | aim | found | |", "| - | - | - | - |", *lines])
+        found += judge([row for row in studied.get(name, []) if "-" not in row.values()])  # a row with "-" has failed
+    return found + producing_verdicts(studied)
 
 
 def _verdict(bar: Bar, figures: Mapping[tuple[str, str], Figures]) -> Verdict:
@@ -126,10 +103,6 @@ def _stalls(rows: Sequence[Row]) -> Iterable[Verdict]:
             worst, found = max(((row, getattr(stalls, name)) for row, stalls in held.items()), key=lambda one: one[1])
             work = f"all reads of aiokc: stalls of the loop, {name if name == 'p99' else 'longest'}"
             yield Verdict(work, f"under {most:g} ms", f"{found:.1f} ms ({worst})", found < most)
-
-
-def _measured(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    return [row for row in rows if "-" not in row.values()]  # a row with "-" has failed
 
 
 def _latency(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:

@@ -10,9 +10,10 @@ from ..measuring.job import Stalls
 from ..studies import Study
 from ..studies import render as render_study
 from .aims import render_aims
-from .bars import render_verdicts, verdicts
+from .bars import verdicts
 from .results import Results
 from .summary import Figures, Row, summarize
+from .verdict import render_verdicts
 
 _HEADER: Final = (
     "case",

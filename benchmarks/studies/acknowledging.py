@@ -7,12 +7,15 @@ import json
 import math
 import resource
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, cast
+
+import uvloop
 
 from aiokc.records.encoding.encode import NewRecord, encode_batch
 from aiokc.wire import encode_request
@@ -33,9 +36,13 @@ TITLE: Final = (
 
 CLIENTS: Final = {
     "bare": "bare asyncio connection, requests ready before, not idempotent, answers not read",
+    "bare-uvloop": "the same, uvloop",
     "aiokc": "aiokc send_soon",
+    "aiokc-uvloop": "aiokc send_soon, uvloop",
     "aiokafka": "aiokafka send",
-    "confluent": "confluent produce",
+    "aiokafka-uvloop": "aiokafka send, uvloop",
+    "confluent": "confluent produce, a thread polls",
+    "confluent-spins": "confluent produce, polls without a pause on a whole CPU",
     "confluent-aio": "confluent AIOProducer",
     "java": "Java ProducerPerformance (whole ms; CPU with the JVM's start)",
     "franz-go": "franz-go Produce",
@@ -53,16 +60,21 @@ def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
     clients = {name: label for name, label in CLIENTS.items() if name != "franz-go" or prepare() is None}
     found: dict[str, list[dict[str, float]]] = {client: [] for client in clients}
     failures: dict[str, str] = {}
-    for _ in range(rounds):
-        for client in clients:
+    names = list(clients)
+    for number in range(rounds + 1):
+        # Each round begins with another client. The first one does not count: the broker compiles its code during that.
+        turn = number % len(names)
+        for client in names[turn:] + names[:turn]:
             topic = f"benchmark-acknowledging-{time.time_ns()}"
             job = ProduceJob(client, bootstrap, topic, 1, _WARM_UP + _COUNTED, 100, "none")
             try:
                 create_topic(bootstrap, topic, 1)
-                found[client].append(measured("acknowledging", **asdict(job)))
+                figures = measured("acknowledging", **asdict(job))
                 delete_topic(bootstrap, topic)
             except (LoadFailed, StudyFailed) as error:
-                failures[client] = f"failed: {error}"
+                failures[client] = f"round {number} failed: {error}"
+            else:
+                found[client] += [figures] if number else []
     return [_row(label, found[client], failures.get(client)) for client, label in clients.items()]
 
 
@@ -129,8 +141,7 @@ class _BareConnection(asyncio.Protocol):
         self._is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its type
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -228,17 +239,44 @@ async def _paced(job: ProduceJob, send: Send, latencies: Latencies) -> None:
 
 
 def _confluent(job: ProduceJob, latencies: Latencies) -> None:
+    """Another thread waits in poll(), which calls the callbacks, as its users do who have something else to do."""
     from confluent_kafka import Producer
 
     producer = Producer(librdkafka_settings(job, linger_ms=0))
     producer.list_topics(job.topic, timeout=10)
+    is_over = threading.Event()
+
+    def poll() -> None:
+        while not is_over.is_set():
+            producer.poll(0.1)
+
+    poller = threading.Thread(target=poll)
+    poller.start()
+    try:
+        _confluent_paced(job, latencies, producer, time.sleep)
+    finally:
+        is_over.set()
+        poller.join()
+    producer.flush(60)
+
+
+def _confluent_spins(job: ProduceJob, latencies: Latencies) -> None:
+    """poll() takes whole milliseconds: it does not wait for what is left until the next record, and is called again."""
+    from confluent_kafka import Producer
+
+    producer = Producer(librdkafka_settings(job, linger_ms=0))
+    producer.list_topics(job.topic, timeout=10)
+    _confluent_paced(job, latencies, producer, producer.poll)
+    producer.flush(60)
+
+
+def _confluent_paced(job: ProduceJob, latencies: Latencies, producer: Any, wait: Callable[[float], object]) -> None:
     values, began = job.values(), time.perf_counter()
     for number, value in enumerate(values):
         while (ahead := began + number / _RATE - time.perf_counter()) > 0:
-            producer.poll(ahead)  # calls the callbacks as acknowledgements come
+            wait(ahead)
         done = latencies.begin()
         producer.produce(job.topic, value, on_delivery=lambda error, _, done=done: None if error else done())
-    producer.flush(60)
 
 
 def _java(job: ProduceJob) -> dict[str, float]:
@@ -262,12 +300,13 @@ def main(given: dict[str, Any]) -> dict[str, float]:
         return _franz_go(job)
     if job.client == "confluent":
         _confluent(job, latencies)
+    elif job.client == "confluent-spins":
+        _confluent_spins(job, latencies)
     else:
-        asyncio.run(
-            {"bare": _bare, "aiokc": _aiokc, "aiokafka": _aiokafka, "confluent-aio": _confluent_aio}[job.client](
-                job, latencies
-            )
-        )
+        name, on_uvloop = job.client.removesuffix("-uvloop"), job.client.endswith("-uvloop")
+        send = {"bare": _bare, "aiokc": _aiokc, "aiokafka": _aiokafka, "confluent-aio": _confluent_aio}[name]
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop if on_uvloop else None) as runner:
+            runner.run(send(job, latencies))
     return latencies.figures()
 
 

@@ -120,6 +120,20 @@ def test_limits(n, request): print(n, request.node.get_closest_marker("timeout")
     assert "long (3600,)" in said
 
 
+def test_the_start_of_brokers_is_added_to_a_time_limit_and_nothing_to_others(tmp_path: Path) -> None:
+    text = """
+import pytest
+def limit(request): return request.node.get_closest_marker("timeout")
+def test_without(request): assert limit(request) is None
+@pytest.mark.kafka
+@pytest.mark.timeout(30)
+def test_with(request): assert limit(request).args == (150.0,)
+@pytest.mark.kafka
+def test_by_default(request): assert limit(request).args == (180.0,)
+"""
+    assert "3 passed" in _run(tmp_path, text)
+
+
 def test_a_test_that_its_limit_does_not_end_ends_the_run_and_is_named_last(tmp_path: Path) -> None:
     # The limit has to fall into the test's own body, and the report of a test that it did end into the time of grace.
     options = ("timeout=5", "limit_again=1", "hang_grace=12", "filterwarnings=ignore")

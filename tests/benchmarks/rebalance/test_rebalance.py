@@ -8,7 +8,7 @@ from benchmarks.rebalance import settle
 from benchmarks.rebalance.__main__ import README
 from benchmarks.rebalance.board import Board
 from benchmarks.rebalance.table import Settled, render, verdicts
-from benchmarks.report.bars import Verdict
+from benchmarks.report.verdict import Verdict
 
 
 class Clock:

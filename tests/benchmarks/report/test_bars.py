@@ -5,8 +5,9 @@ from dataclasses import replace
 from benchmarks.cases import CASES
 from benchmarks.clients import CLIENTS
 from benchmarks.measuring.job import Stalls
-from benchmarks.report.bars import BARS, render_verdicts, verdicts
+from benchmarks.report.bars import BARS, verdicts
 from benchmarks.report.results import Results
+from benchmarks.report.verdict import render_verdicts
 from benchmarks.studies import Study, observing
 from benchmarks.studies.latency import BARE, SEEKS
 
