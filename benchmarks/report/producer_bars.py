@@ -38,9 +38,9 @@ def _producing(rows: Rows) -> Iterable[Verdict]:
             mine, theirs = (float(found[_CASE, one]["CPU s per M records"]) for one in (client, peer))
             work = f"producing {_CASE}: {client} beside {peer}, CPU s per M records"
             yield Verdict(work, f"at most {share * theirs:.2f}", f"{mine:.2f}", mine <= share * theirs)
-    mine = [row for row in rows if row["client"].startswith("aiokc")]
-    if mine:
-        worst, row = max(((_stall_p99(row), row) for row in mine), key=lambda one: one[0])
+    own = [row for row in rows if row["client"].startswith("aiokc")]
+    if own:
+        worst, row = max(((_stall_p99(row), row) for row in own), key=lambda one: one[0])
         what = f"{worst:.1f} ms ({row['case']}, {row['client']})"
         yield Verdict(
             "producing, all rows: stalls of the loop, p99",
