@@ -77,12 +77,14 @@ class ManyRecords:
             return delivery
         left: Iterator[Any] = iter(records)
         serializes = not (appending.takes_bytes or appending.serializing.is_async or appending.interceptors)
-        while some := list(islice(left, _SERIALIZED_AT_ONCE if serializes else AT_ONCE)):
+        while True:
+            some, ended = _next_of(left, _SERIALIZED_AT_ONCE if serializes else AT_ONCE)
+            if not some and ended is None:
+                return delivery
             refused = self._serialize(topic, some) if serializes else None
             await self._append_all(_Listed(topic, some, serialized=serializes), delivery, time_slice, timeout)
-            if refused is not None:
-                raise _told(refused, delivery)
-        return delivery
+            if (error := refused or ended) is not None:
+                raise _told(error, delivery)
 
     def _serialize(self, topic: str, some: list[Any]) -> Exception | None:
         """Put bytes in the place of keys and values. What is refused is returned: ``some`` then ends before that."""
@@ -133,6 +135,16 @@ class ManyRecords:
             _told(error, delivery)
             raise
         delivery.add(*one.place())
+
+
+def _next_of(records: Iterator[Any], most: int) -> tuple[list[Any], Exception | None]:
+    """Return the next records, and what the application's iterator has raised behind them, if it has."""
+    some: list[Any] = []
+    try:
+        some.extend(islice(records, most))  # where it raises, the list has what came before
+    except Exception as error:
+        return some, error
+    return some, None
 
 
 def _told(error: Exception, delivery: BatchDelivery) -> Exception:
