@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -228,6 +229,49 @@ async def test_a_serializer_that_has_failed_prevents_the_commit(stage: Stage) ->
         async with producer.transaction():
             await producer.send("out", "2", partition=0)
         assert await stage.read() == [b"2"]
+
+
+@scenario(2)
+async def test_records_before_one_that_a_serializer_refuses_still_belong_to_the_transaction(stage: Stage) -> None:
+    """Of one call, that is: only then has the transaction failed."""
+    producer: Producer[Any, Any] = Producer(
+        bootstrap_servers=stage.cluster.bootstrap, transactional_id="id", value_serializer=str.encode
+    )
+    async with producer:
+        with pytest.raises(SerializationFailed):
+            async with producer.transaction():
+                with pytest.raises(SerializationFailed) as refused:
+                    await producer.send_many("out", ["1", "2", 3, "4"])
+                assert refused.value.__notes__ == ["aiokc: 2 records of this send_many() were appended before this one"]
+        async with producer.transaction():
+            await producer.send_many("out", ["5", "6"])
+        assert await stage.read() == [b"5", b"6"]
+
+
+@scenario(2)
+async def test_a_record_that_a_serializer_sends_may_fail_the_transaction_of_the_one_it_serializes(stage: Stage) -> None:
+    def serialize(value: bytes) -> bytes:
+        if value == b"with an audit":
+            with suppress(MessageTooLarge):
+                producer.send_soon("in", bytes(2_000), partition=0)
+        return value
+
+    producer: Producer[Any, Any] = Producer(
+        bootstrap_servers=stage.cluster.bootstrap,
+        transactional_id="id",
+        value_serializer=serialize,
+        max_request_size=1_000,
+    )
+    async with producer:
+        for topic in ("in", "out"):
+            await producer.partitions_for(topic)
+        for call in (producer.send, producer.send_soon, producer.send_many):
+            await producer.begin_transaction()
+            with pytest.raises(MessageTooLarge, match="in"):
+                sent: Any = call("out", [b"with an audit"] if call == producer.send_many else b"with an audit")
+                await sent
+            assert producer.health().buffered_bytes == 0
+            await producer.abort_transaction()
 
 
 @scenario()
