@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import GroupMetadata, ProducerRecord
+from aiokc import GroupMetadata, ProducerObserver, ProducerRecord
 from aiokc.client.producer.producer import Producer
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
@@ -369,6 +369,27 @@ async def test_many_records_by_one_call(stage: Stage) -> None:
                 await producer.send_many("out", values)
                 raise KeyError
     assert await stage.read() == values
+
+
+@scenario()
+async def test_an_observer_may_begin_the_next_transaction_within_the_end_of_the_one_before(stage: Stage) -> None:
+    """An eager task does that (Python 3.12), if nothing has to be waited for."""
+    begun: list[bool] = []
+
+    class Observer(ProducerObserver):
+        def transaction(self, committed: bool, seconds: float, error: Exception | None) -> None:
+            if not begun:
+                begun.append(committed)
+                with pytest.raises(StopIteration):
+                    producer.begin_transaction().send(None)
+
+    async with stage.producer(observer=Observer()) as producer:
+        await producer.begin_transaction()
+        await producer.abort_transaction(timeout_ms=5_000)
+        assert begun == [False]
+        await producer.send("out", b"1", partition=0)
+        await producer.commit_transaction()
+    assert await stage.read() == [b"1"]
 
 
 @scenario()
