@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -62,13 +63,13 @@ async def test_other_tasks_run_between_the_callbacks_that_stop_waits_for() -> No
         producer: Producer[bytes, bytes] = Producer(bootstrap_servers=cluster.bootstrap)
         await producer.start()
         await producer.partitions_for("t")
-        for _ in range(50_000):
+        for _ in range(20_000):
             producer.send_soon("t", b"", on_done=done)
         counting = asyncio.create_task(count_rounds())
         await producer.stop(timeout_ms=0)
         counting.cancel()
-    assert called.total() == 50_000
-    assert max(called.values()) < 25_000
+    assert called.total() == 20_000
+    assert max(called.values()) < 10_000
 
 
 async def test_where_the_wait_for_callbacks_is_cancelled_they_are_called_at_once() -> None:
@@ -80,7 +81,7 @@ async def test_where_the_wait_for_callbacks_is_cancelled_they_are_called_at_once
         waits.cancel()
 
     callbacks.add([first])
-    callbacks.add(lambda number=number: called.append(number) for number in range(1, 50_000))
+    callbacks.add(partial(called.append, number) for number in range(1, 50_000))
     waits = asyncio.create_task(callbacks.all_called())
     with pytest.raises(asyncio.CancelledError):
         await waits
