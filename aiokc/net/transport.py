@@ -145,8 +145,11 @@ class FrameTransport(asyncio.BufferedProtocol):
             self.write(parts[0])
         elif self._unsent or sum(map(len, parts)) > _AT_ONCE_BYTES:
             self._write_in_slices(parts)
-        else:
+        elif not self._transport.is_closing():
             self._transport.writelines(parts)
+        # Else the loop has read that the peer has closed the connection, and says so in its next iteration. write()
+        # drops the frame then; in Python 3.12, and the first releases of 3.13, writelines() raises TypeError
+        # (gh-136234).
 
     def _write_in_slices(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         goes_on = bool(self._unsent)

@@ -13,7 +13,6 @@ from uuid import UUID
 from anyio.abc import TaskGroup
 
 from ...core.backoff import Backoff
-from ...core.cluster.snapshot import Cluster
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.requests import Asked, read_response
 from ...core.produce.session import Versions
@@ -66,7 +65,6 @@ class Agreed(NamedTuple):
 class Way(NamedTuple):
     """How a request with one batch of a partition was sent: the next one is sent so, if nothing of this has changed."""
 
-    cluster: Cluster
     channel: NodeChannel
     connection: Connection
     versions: Versions

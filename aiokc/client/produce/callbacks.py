@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import Final, TypeAlias
 
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import shown
 from ...net.user_errors import leaves_the_loop
-from ..aio.time_slice import SLICE_SECONDS
+from ..aio.time_slice import SLICE_SECONDS, let_others_run
 
 logger = logging.getLogger("aiokc.produce")
 
@@ -45,17 +46,28 @@ class Callbacks:
         else:
             self._turn = asyncio.get_running_loop().call_soon(self._run_a_turn)
 
+    async def all_called(self) -> None:
+        """Return once all that is due was called, in turns like all others.
+
+        Where the caller is cancelled, the rest is called at once: its loop may be about to end.
+        """
+        time = asyncio.get_running_loop().time
+        try:
+            while self._due:
+                self._run(time() + SLICE_SECONDS)
+                await let_others_run()
+        finally:
+            self._run(inf)
+
     def _run_a_turn(self) -> None:
         self._turn = None
         loop = asyncio.get_running_loop()
-        self.run(loop.time() + SLICE_SECONDS)
+        self._run(loop.time() + SLICE_SECONDS)
         if self._due:  # a timer, not call_soon: what sockets and timers bring is to come first
             self._turn = loop.call_later(0, self._run_a_turn)
 
-    def run(self, until: float | None = None) -> None:
-        """Run what is due until then (None: all of it). Whatever a callback raises, the others are called."""
-        if self.running:
-            return
+    def _run(self, until: float) -> None:
+        """Run what is due until then. Whatever a callback raises, the others are called."""
         time = asyncio.get_running_loop().time
         self.running = True
         try:
@@ -69,7 +81,7 @@ class Callbacks:
                 except BaseException as error:
                     if not leaves_the_loop(error):
                         self._complain(error)
-                if until is not None and time() >= until:
+                if time() >= until:
                     return
         finally:
             self.running = False

@@ -97,8 +97,14 @@ class Routes:
 
     def _made(self, topic: str, info: TopicInfo, old: TopicRoute | None) -> TopicRoute:
         queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(len(info.partitions))]
-        sticky = StickyChoice(self._config.batch_size, self._random) if old is None else old.sticky
-        return TopicRoute(topic, info, queues, sticky)
+        if old is None:
+            return TopicRoute(topic, info, queues, StickyChoice(self._config.batch_size, self._random))
+        route = TopicRoute(topic, info, queues, old.sticky)
+        if len(old.queues) == len(queues):
+            route.quick = old.quick  # sends may go by the old route until the metadata are refreshed: it counts them
+        else:
+            self.settle(old)
+        return route
 
     def _raise_refusal(self, cluster: Cluster, topic: str) -> None:
         error = known_error(cluster, [topic]) if topic in cluster.errors else None

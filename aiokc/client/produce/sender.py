@@ -92,6 +92,8 @@ class Sender:
         self._acks, self._patience = config.required_acks, config.request_timeout_ms / 1e3
         self._sends_at_once = config.linger_ms == 0 and self._acks != 0
         self._channels: dict[int, NodeChannel] = {}
+        self._ways: dict[PartitionQueue, Way] = {}
+        self._ways_of = metadata.cluster
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._search_pauses = retry_backoff(config, random)
         self._next_search = 0.0
@@ -231,8 +233,8 @@ class Sender:
 
         Else the sender's task looks at everything. What it wakes for by itself stays as it is.
         """
-        way: Way | None = queue.way
-        if way is None or way.cluster is not self._metadata.cluster:
+        way = self._known_ways().get(queue)
+        if way is None:
             return False
         channel, connection = way.channel, way.connection
         # A connection that another one has replaced is closed, or about to be. Nothing is in flight on this one.
@@ -377,14 +379,23 @@ class Sender:
 
     def _lone_batch(self, channel: NodeChannel, connection: Connection, asked: Asked) -> LoneBatch:
         """Return what the request for this one batch is made of: it is kept for those that follow on this way."""
-        queue, cluster = self.accumulator.queue(asked.batches[0].tp), self._metadata.cluster
+        queue, ways = self.accumulator.queue(asked.batches[0].tp), self._known_ways()
         versions = self.accumulator.session.versions
-        way: Way | None = queue.way
-        is_as_before = way is not None and way.cluster is cluster and way.connection is connection
-        if way is None or not is_as_before or way.versions != versions:
+        way = ways.get(queue)
+        if way is None or way.connection is not connection or way.versions != versions:
             lone = lone_batch(asked, **self._said())
-            queue.way = way = Way(cluster, channel, connection, versions, asked.topic_ids, lone)
+            ways[queue] = way = Way(channel, connection, versions, asked.topic_ids, lone)
         return way.lone
+
+    def _known_ways(self) -> dict[PartitionQueue, Way]:
+        """How the last request with one batch of each partition was sent, since the metadata have changed.
+
+        Older ones are let go of: each partition that is at rest would keep a connection in memory that has ended, and
+        metadata of its time.
+        """
+        if self._metadata.cluster is not self._ways_of:
+            self._ways, self._ways_of = {}, self._metadata.cluster
+        return self._ways
 
     def _version(self, channel: NodeChannel, connection: Connection, queues: list[PartitionQueue]) -> int:
         """Return the version for these partitions' batches. Raises UnsupportedVersion where the broker has none."""
@@ -413,6 +424,7 @@ class Sender:
             if connection is None or not connection.usable:
                 connection = await self._pool.connection(channel.node_id, Purpose.PRODUCE, timeout=timeout)
                 channel.connection = connection
+                self._ways.clear()  # those by the connection before, at least
             await connection.until_writable(loop.time() + timeout)
             channel.error = None
             channel.backoff.reset()

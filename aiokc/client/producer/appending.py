@@ -169,7 +169,6 @@ class Appending:
         """
         if not self.accumulator.has_room(size):  # nobody waits for some: QuickSends are cleared before that
             return None
-        self.accumulator.session.check_append()
         try:
             return self._append(route, partition, key, value, headers, timestamp_ms, size, on_done)
         except Exception as error:
@@ -188,6 +187,7 @@ class Appending:
         on_done: OnDelivered | None,
     ) -> Delivery:
         accumulator = self.accumulator
+        accumulator.session.check_append()  # again: a serializer may have sent a record by which the transaction failed
         queue = self.routes.stick(route, size) if partition is None else route.queues[partition]
         timestamp = int(self.clock() * 1000) if timestamp_ms is None else timestamp_ms
         now = asyncio.get_running_loop().time()

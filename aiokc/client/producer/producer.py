@@ -187,8 +187,8 @@ class Producer(TransactionCalls, Generic[K, V]):
         ``key``, ``partition``, ``timestamp`` and ``headers`` are sent, of which the first must be there, and all others
         are ignored. Serializers take no part in that. The call waits as send()
         does, ``timeout_ms`` at most for each record, and lets other tasks run meanwhile: their records may lie between
-        these. It raises what send() raises for a record; those before it are appended then (``error.appended``), and so
-        are those before the moment in which a call is cancelled.
+        these. It raises what send() raises for a record, and what ``records`` raises; those before it are appended then
+        (``error.appended``), and so are those before the moment in which a call is cancelled.
         """
         check_topic(topic)
         if isinstance(records, str | bytes | bytearray | memoryview):

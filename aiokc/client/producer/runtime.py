@@ -183,8 +183,8 @@ class ProducerRuntime:
             self.sender.end(Failure(Cause.CLOSED))
             with anyio.CancelScope(shield=True):
                 await self.cluster_client.stop()
-            self.callbacks.run()
-            self._close_interceptors()
+                self.callbacks.add([self._close_interceptors])
+                await self.callbacks.all_called()
 
     def _close_interceptors(self) -> None:
         if self.appending.interceptors is not None:

@@ -66,23 +66,37 @@ class ManyRecords:
 
         What is raised for a record says in a note how many were appended before it.
         """
-        appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice()
+        appending, delivery = self._appending, BatchDelivery()
         appending.check()
         if appending.routes.known(topic) is None:
             await appending.routes.find(topic, None, timeout)
             appending.check()
+        try:
+            await self._send(topic, records, delivery, timeout)
+        except Exception as error:
+            _tell(error, delivery)
+            raise
+        return delivery
+
+    async def _send(self, topic: str, records: Any, delivery: BatchDelivery, timeout: float) -> None:
+        appending, time_slice = self._appending, TimeSlice()
         time_slice.begins()
         if hasattr(type(records), "__arrow_c_array__"):
-            await self._append_all(_Columns(topic, self._rows(records)), delivery, time_slice, timeout)
-            return delivery
+            return await self._append_all(_Columns(topic, self._rows(records)), delivery, time_slice, timeout)
         left: Iterator[Any] = iter(records)
         serializes = not (appending.takes_bytes or appending.serializing.is_async or appending.interceptors)
-        while some := list(islice(left, _SERIALIZED_AT_ONCE if serializes else AT_ONCE)):
+        while True:
+            some, ended = _next_of(left, _SERIALIZED_AT_ONCE if serializes else AT_ONCE)
+            if not some and ended is None:
+                return None
             refused = self._serialize(topic, some) if serializes else None
+            appending.check()  # again: the iterator or a serializer may have sent what the transaction has failed by
             await self._append_all(_Listed(topic, some, serialized=serializes), delivery, time_slice, timeout)
             if refused is not None:
-                raise _told(refused, delivery)
-        return delivery
+                appending.accumulator.session.refused(refused)  # now: those before belong to the transaction
+                raise refused
+            if ended is not None:
+                raise ended
 
     def _serialize(self, topic: str, some: list[Any]) -> Exception | None:
         """Put bytes in the place of keys and values. What is refused is returned: ``some`` then ends before that."""
@@ -92,7 +106,6 @@ class ManyRecords:
                 record = _record(topic, given)
                 key, value = appending.serializing.serialize(topic, record.headers, record.key, record.value)
             except KafkaError as error:
-                appending.accumulator.session.refused(error)
                 del some[index:]
                 return error
             # A value alone stays one: that is the cheapest to append.
@@ -126,22 +139,27 @@ class ManyRecords:
                 route = None  # it may have changed: an ordinary append finds the newest one
 
     async def _append_one(self, rows: _Listed | _Columns, at: int, delivery: BatchDelivery, timeout: float) -> None:
-        try:
-            record = _record(rows.topic, rows.record(at))
-            one = await self._appending.send(record, timeout=timeout, serialized=rows.serialized)
-        except Exception as error:
-            _told(error, delivery)
-            raise
+        record = _record(rows.topic, rows.record(at))
+        one = await self._appending.send(record, timeout=timeout, serialized=rows.serialized)
         delivery.add(*one.place())
 
 
-def _told(error: Exception, delivery: BatchDelivery) -> Exception:
+def _next_of(records: Iterator[Any], most: int) -> tuple[list[Any], Exception | None]:
+    """Return the next records, and what the application's iterator has raised behind them, if it has."""
+    some: list[Any] = []
+    try:
+        some.extend(islice(records, most))  # where it raises, the list has what came before
+    except Exception as error:
+        return some, error
+    return some, None
+
+
+def _tell(error: Exception, delivery: BatchDelivery) -> None:
     """Say in an error how many records were appended before the one that it is about."""
     if delivery.count:
         error.add_note(f"aiokc: {delivery.count} records of this send_many() were appended before this one")
     if isinstance(error, ProduceError):
         error.appended = delivery.count
-    return error
 
 
 def _record(topic: str, given: Any) -> ProducerRecord[Any, Any]:

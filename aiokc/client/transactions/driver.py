@@ -211,9 +211,10 @@ class TransactionDriver:
                 self._initializing = None
             case Ended():
                 self._settled()
-                self._ended(effect.committed, asyncio.get_running_loop().time() - self._begun_at, effect.error)
                 if self._end is not None and not self._end.outcome.done():
                     self._end.outcome.set_result(effect.error)
+                # Last: it is code of the application, and may begin the next transaction (by an eager task, say).
+                self._ended(effect.committed, asyncio.get_running_loop().time() - self._begun_at, effect.error)
             case OffsetsEnded() if (outcome := self._offsets.pop(effect.number, None)) is not None:
                 outcome.set_result(effect.error)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from math import inf
-from typing import Any
 from uuid import UUID
 
 from ...records.encoding.batch_builder import OpenBatch
@@ -44,7 +43,6 @@ class PartitionQueue:
         "unresolved",
         "waiting",
         "was_used",
-        "way",
     )
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -64,7 +62,6 @@ class PartitionQueue:
         self.trouble = ""  # why nothing can be sent at the moment, where that is known
         self.was_used = False  # whether anything was ever appended
         self.begun_anew = 0  # how often its sequences were lost
-        self.way: Any = None  # how the last request with one batch of it was sent; the driver's
         self.renumbered = 0  # batches that got another sequence though they may be in the log under the former one
 
     def __len__(self) -> int:

@@ -1,12 +1,19 @@
-"""Callbacks in turns: what one raises, be it a KeyboardInterrupt, keeps no other one from being called."""
+"""Callbacks in turns: what one raises, be it a KeyboardInterrupt, keeps no other one from being called.
+
+Also in stop(), which waits for all of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from functools import partial
 
 import pytest
 
+from aiokc import Producer
 from aiokc.client.produce.callbacks import Callbacks
+from aiokc.testing import Cluster
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -36,3 +43,46 @@ def test_a_keyboard_interrupt_in_a_callback_ends_the_run_and_the_others_are_call
             task.cancel()
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
+
+
+async def test_other_tasks_run_between_the_callbacks_that_stop_waits_for() -> None:
+    """All records fail within stop() here: their callbacks do not hold the event loop until the last one is called."""
+    called: Counter[int] = Counter()
+    rounds = 0
+
+    def done(_metadata: object, _error: object) -> None:
+        called[rounds] += 1
+
+    async def count_rounds() -> None:
+        nonlocal rounds
+        while True:
+            await asyncio.sleep(0)
+            rounds += 1
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        producer: Producer[bytes, bytes] = Producer(bootstrap_servers=cluster.bootstrap)
+        await producer.start()
+        await producer.partitions_for("t")
+        for _ in range(20_000):
+            producer.send_soon("t", b"", on_done=done)
+        counting = asyncio.create_task(count_rounds())
+        await producer.stop(timeout_ms=0)
+        counting.cancel()
+    assert called.total() == 20_000
+    assert max(called.values()) < 10_000
+
+
+async def test_where_the_wait_for_callbacks_is_cancelled_they_are_called_at_once() -> None:
+    callbacks = Callbacks()
+    called: list[int] = []
+
+    def first() -> None:
+        called.append(0)
+        waits.cancel()
+
+    callbacks.add([first])
+    callbacks.add(partial(called.append, number) for number in range(1, 50_000))
+    waits = asyncio.create_task(callbacks.all_called())
+    with pytest.raises(asyncio.CancelledError):
+        await waits
+    assert called == list(range(50_000))

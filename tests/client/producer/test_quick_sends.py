@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from aiokc import Delivery, Producer, ProducerInterceptor, RecordMetadata
+from aiokc import (
+    Delivery,
+    Producer,
+    ProducerInterceptor,
+    ProducerRecord,
+    RecordMetadata,
+    StoredRecords,
+    TopicPartition,
+)
 from aiokc.client.producer.quick_sends import QuickSends
+from aiokc.core.cluster.snapshot import NewLeader
 from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, ProducerClosed, UsageError
 from aiokc.native import NATIVE
 from aiokc.testing import ApiKey, Cluster
@@ -271,3 +280,34 @@ async def test_a_task_that_sends_on_and_on_lets_others_run() -> None:
             await producer.send("t", b"v")
         assert turns - before >= 10
         running.cancel()
+
+
+@pytest.mark.parametrize("change", ["a leader that an answer names", "another leader", "another partition"])
+async def test_records_of_others_do_not_become_those_of_a_send_many_when_the_metadata_change(change: str) -> None:
+    """They share a batch. Its BatchDelivery would tell their places, too, and count as who sees that they fail."""
+    async with Cluster(brokers=2, topics={"t": 1}) as cluster, producing(cluster, linger_ms=60_000) as producer:
+        await producer.partitions_for("t")
+        metadata = producer._runtime.cluster_client.metadata
+        deliveries = []
+        for round_number in range(2):
+            for _ in range(3):  # by the route of before the change, both times where an answer has changed it
+                producer.send_soon("t", b"by itself", partition=0)
+            if round_number == 0 and change == "a leader that an answer names":
+                leader = metadata.cluster.leader(TopicPartition("t", 0))
+                assert leader is not None
+                other = NewLeader(3 - leader.node_id, 1, metadata.cluster.topic_id("t"))
+                assert metadata.learn_leaders({TopicPartition("t", 0): other}, {})
+            elif round_number == 0:
+                if change == "another leader":
+                    cluster.move_leader("t")
+                else:
+                    cluster.add_partitions("t", 2)
+                metadata.request_update()
+                assert await metadata.changed.wait(10)
+            many = [ProducerRecord("t", b"of many", partition=0)] * 2
+            deliveries.append(await producer.send_many("t", many))
+        assert [delivery.count for delivery in deliveries] == [2, 2]
+        metadata.request_update()
+        await producer.flush()
+        places = [(await delivery)[TopicPartition("t", 0)] for delivery in deliveries]
+        assert places == [[StoredRecords(3, 2)], [StoredRecords(8, 2)]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -99,6 +100,23 @@ async def test_an_error_says_how_many_records_were_appended_before() -> None:
             await producer.send_many("t", [ProducerRecord("u", b"")])
         await producer.flush()
         assert values(cluster) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("options", [{}, {"value_serializer": bytes}], ids=["bytes", "serialized"])
+async def test_what_an_iterator_gave_before_it_raised_is_appended(options: dict[str, Any]) -> None:
+    """Nobody else has these records any more."""
+
+    def rows() -> Iterator[bytes]:
+        for number in range(702):
+            yield b"%d" % number
+        raise ConnectionResetError("the database went away")
+
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, **options) as producer:
+        with pytest.raises(ConnectionResetError) as raised:
+            await producer.send_many("t", rows())
+        assert "702 records" in raised.value.__notes__[0]
+        await producer.flush()
+        assert values(cluster) == [b"%d" % number for number in range(702)]
 
 
 async def test_it_waits_for_memory_and_gives_up_in_time() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from aiokc import GroupMetadata, ProducerRecord
+from aiokc import GroupMetadata, ProducerObserver, ProducerRecord
 from aiokc.client.producer.producer import Producer
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
@@ -230,6 +231,49 @@ async def test_a_serializer_that_has_failed_prevents_the_commit(stage: Stage) ->
         assert await stage.read() == [b"2"]
 
 
+@scenario(2)
+async def test_records_before_one_that_a_serializer_refuses_still_belong_to_the_transaction(stage: Stage) -> None:
+    """Of one call, that is: only then has the transaction failed."""
+    producer: Producer[Any, Any] = Producer(
+        bootstrap_servers=stage.cluster.bootstrap, transactional_id="id", value_serializer=str.encode
+    )
+    async with producer:
+        with pytest.raises(SerializationFailed):
+            async with producer.transaction():
+                with pytest.raises(SerializationFailed) as refused:
+                    await producer.send_many("out", ["1", "2", 3, "4"])
+                assert refused.value.__notes__ == ["aiokc: 2 records of this send_many() were appended before this one"]
+        async with producer.transaction():
+            await producer.send_many("out", ["5", "6"])
+        assert await stage.read() == [b"5", b"6"]
+
+
+@scenario(2)
+async def test_a_record_that_a_serializer_sends_may_fail_the_transaction_of_the_one_it_serializes(stage: Stage) -> None:
+    def serialize(value: bytes) -> bytes:
+        if value == b"with an audit":
+            with suppress(MessageTooLarge):
+                producer.send_soon("in", bytes(2_000), partition=0)
+        return value
+
+    producer: Producer[Any, Any] = Producer(
+        bootstrap_servers=stage.cluster.bootstrap,
+        transactional_id="id",
+        value_serializer=serialize,
+        max_request_size=1_000,
+    )
+    async with producer:
+        for topic in ("in", "out"):
+            await producer.partitions_for(topic)
+        for call in (producer.send, producer.send_soon, producer.send_many):
+            await producer.begin_transaction()
+            with pytest.raises(MessageTooLarge, match="in"):
+                sent: Any = call("out", [b"with an audit"] if call == producer.send_many else b"with an audit")
+                await sent
+            assert producer.health().buffered_bytes == 0
+            await producer.abort_transaction()
+
+
 @scenario()
 async def test_records_that_wait_end_with_the_transaction(stage: Stage) -> None:
     """One record is refused; another one, which lingers, does not wait for its delivery_timeout_ms."""
@@ -325,6 +369,27 @@ async def test_many_records_by_one_call(stage: Stage) -> None:
                 await producer.send_many("out", values)
                 raise KeyError
     assert await stage.read() == values
+
+
+@scenario()
+async def test_an_observer_may_begin_the_next_transaction_within_the_end_of_the_one_before(stage: Stage) -> None:
+    """An eager task does that (Python 3.12), if nothing has to be waited for."""
+    begun: list[bool] = []
+
+    class Observer(ProducerObserver):
+        def transaction(self, committed: bool, seconds: float, error: Exception | None) -> None:
+            if not begun:
+                begun.append(committed)
+                with pytest.raises(StopIteration):
+                    producer.begin_transaction().send(None)
+
+    async with stage.producer(observer=Observer()) as producer:
+        await producer.begin_transaction()
+        await producer.abort_transaction(timeout_ms=5_000)
+        assert begun == [False]
+        await producer.send("out", b"1", partition=0)
+        await producer.commit_transaction()
+    assert await stage.read() == [b"1"]
 
 
 @scenario()

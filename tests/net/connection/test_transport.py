@@ -22,12 +22,22 @@ class Recorder(asyncio.Transport):
         super().__init__()
         self.written = b""
         self.aborted = 0
+        self.closing = False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high is not None
 
+    def is_closing(self) -> bool:
+        return self.closing
+
     def write(self, data: Any) -> None:
-        self.written += data
+        if not self.closing:
+            self.written += data
+
+    def writelines(self, list_of_data: Any) -> None:
+        if self.closing:
+            raise TypeError("'NoneType' object is not callable")  # as in Python 3.12
+        super().writelines(list_of_data)
 
     def abort(self) -> None:
         self.aborted += 1
@@ -133,6 +143,18 @@ def test_a_connection_made_after_it_was_given_up_is_closed() -> None:
     loops = Recorder()
     protocol.connection_made(loops)
     assert (ends, loops.aborted) == ([None], 1)
+
+
+def test_what_is_written_between_the_peer_s_end_and_the_loop_s_word_of_it_is_dropped() -> None:
+    """asyncio closes its transport where it reads the end, and calls connection_lost() in the next iteration."""
+    fed = Fed()
+    fed.loops.closing = True
+    fed.protocol.write(b"frame")
+    fed.protocol.write_parts([b"frame"])
+    fed.protocol.write_parts([bytearray(b"in "), memoryview(b"parts")])
+    assert fed.loops.written == b""
+    fed.protocol.connection_lost(None)
+    assert fed.ends == [None]
 
 
 async def test_writers_wait_while_the_peer_does_not_read() -> None:
