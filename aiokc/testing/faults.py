@@ -338,7 +338,7 @@ class Interception:
             await exchange.answer(verdict)
 
 
-def api_key_of(api: int | type[Request[Any]]) -> int:
+def api_key_of(api: Any) -> int:
     """Return the API key for an API key or a request class."""
     if isinstance(api, int):
         return int(api)

@@ -225,7 +225,7 @@ async def _settle(producer: Producer[Any, Any], driver: TransactionDriver) -> No
         await producer.abort_transaction()
 
 
-def _check_options(consumer: Consumer[Any, Any], producer: Producer[Any, Any]) -> None:
+def _check_options(consumer: object, producer: object) -> None:
     if not isinstance(consumer, Consumer) or not isinstance(producer, Producer):
         given = f"{type(consumer).__name__}, {type(producer).__name__}"
         raise ConfigError(f"TransactionalLoop({given}): give it a Consumer, and then a Producer")
