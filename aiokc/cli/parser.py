@@ -16,6 +16,15 @@ from .problems import UsageProblem, cut, nearest, quoted
 #: Options of every command that take the next word as their value.
 _VALUED = frozenset(("-b", "--bootstrap-servers", "-X", "--option", "--profile", "--config", "--timeout", "--color"))
 
+#: What other tools call a command.
+_ELSEWHERE = {
+    **dict.fromkeys(("consume", "read", "consumer"), "tail, and cat up to the end"),
+    **dict.fromkeys(("send", "write", "producer"), "produce"),
+    "describe": "topics show, or groups show",
+    "list": "topics, or groups",
+    **dict.fromkeys(("brokers", "nodes", "metadata"), "cluster"),
+    "reset": "reset-offsets",
+}
 
 _NEGATIVE = re.compile(r"-\d")
 _LONG = re.compile(r"(?:(?<=[\s(])|^)'([^']{100})[^']+'")  # in quotes
@@ -72,7 +81,9 @@ def parse(words: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     if command == "help":
         raise Shown(parser_of(" ".join(rest)).format_help() if " ".join(rest) in COMMANDS else overview())
     if command not in COMMANDS:
-        raise UsageProblem(f"unknown command {quoted(command)}{nearest(command, COMMANDS)}", _TRY_HELP)
+        meant = _ELSEWHERE.get(command)
+        hint = f"; here that is {meant}" if meant else nearest(command, COMMANDS)
+        raise UsageProblem(f"unknown command {quoted(command)}{hint}", _TRY_HELP)
     parser = parser_of(command)
     return module_of(command), parser.parse_intermixed_args(_joined(parser, rest))
 

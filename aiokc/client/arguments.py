@@ -72,7 +72,9 @@ def checked_partition(given: Any) -> TopicPartition:
         topic, partition = given
         number = index(partition)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{shown(given)} is no partition: give TopicPartition(topic, number)") from error
+        is_list_of_them = isinstance(given, list | set | frozenset) and bool(given)
+        wanted = "give them one by one, as *partitions" if is_list_of_them else "give TopicPartition(topic, number)"
+        raise ConfigError(f"{shown(given)} is no partition: {wanted}") from error
     if not is_topic_name(topic) or isinstance(partition, bool) or not 0 <= number <= _MOST_32:
         raise ConfigError(f"{shown(given)} is no partition: give the topic's name, and a number from 0 on")
     return given if type(given) is TopicPartition and number is partition else TopicPartition(str(topic), number)
@@ -91,8 +93,14 @@ def checked_partitions(given: Iterable[Any]) -> list[TopicPartition]:
     return checked
 
 
+def _check_by_partition(given: object, name: str, wanted: str) -> None:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{name} is {type(given).__name__}: give {wanted}")
+
+
 def checked_timestamps(given: Mapping[Any, Any]) -> dict[TopicPartition, int]:
     """Return timestamps by partition that ListOffsets can be asked for. Raises ConfigError."""
+    _check_by_partition(given, "timestamps", "{TopicPartition: milliseconds since the epoch}")
     return {checked_partition(tp): _timestamp(tp, timestamp) for tp, timestamp in given.items()}
 
 
@@ -108,6 +116,7 @@ def _timestamp(tp: object, given: Any) -> int:
 
 def checked_ranges(given: Mapping[Any, Any]) -> dict[TopicPartition, tuple[int, int]]:
     """Return ranges of offsets that can be read. Raises ConfigError."""
+    _check_by_partition(given, "ranges", "{TopicPartition: (from, until)}")
     return {checked_partition(tp): _range(tp, bounds) for tp, bounds in given.items()}
 
 
@@ -130,6 +139,16 @@ def checked_topics(given: Iterable[Any]) -> list[str]:
         if not is_topic_name(name):
             raise ConfigError(f"{shown(name)} is no topic: {_why_no_name(name, 'its name')}")
     return wanted
+
+
+def no_topics(given: list[Any]) -> ConfigError:
+    """Return the error for what is no list of topics' names."""
+    if any(isinstance(one, Mapping) for one in given):  # of options, as confluent-kafka takes them: they hold secrets
+        return ConfigError("topics must be non-empty strings, not a mapping: give options by keyword, as **options")
+    wrong = next(one for one in given if not is_topic_name(one))
+    instead = ": name each topic by itself" if isinstance(wrong, list | tuple | set | frozenset) else ""
+    names = "non-empty strings, one compiled pattern or one SubscriptionPattern"
+    return ConfigError(f"topics must be {names}, not {shown(wrong)}{instead}")
 
 
 def _why_no_name(given: object, what: str) -> str:

@@ -94,7 +94,8 @@ def check_types(config: Any) -> None:
         if not isinstance(value, allowed) or is_bool_for_number:
             called = _CALLED.get(annotation, annotation)
             given = "" if "Secret" in annotation else f" ({shown(value)})"
-            raise ConfigError(f"{name} must be {called}, not {type(value).__name__}{given}")
+            instead = f": leave it out for its default, {field.default!r}" if value is None else ""
+            raise ConfigError(f"{name} must be {called}, not {type(value).__name__}{given}{instead}")
         if annotation == "Observer | None" and value is not None:
             check_observer(name, value)
         if annotation == "ProducerObserver | None" and value is not None:

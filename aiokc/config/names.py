@@ -13,6 +13,7 @@ _OF_CONSUMERS: Final[dict[str, str]] = {
     "interceptor_classes": "here that is interceptors",
     "rebalance_timeout_ms": "here that is max_poll_interval_ms",
     "transactional_id": "it is an option of Producer",
+    **dict.fromkeys(("key_serializer", "value_serializer"), "it is for a Producer: a Consumer takes deserializers"),
 }
 _LEVEL: Final = "here that is compression_level"
 _ONE_END: Final = "leave it out: delivery_timeout_ms alone ends retrying (KIP-91)"
@@ -26,6 +27,7 @@ _OF_PRODUCERS: Final[dict[str, str]] = {
     "enable_auto_commit": "give send_offsets() of a transaction what is to be committed",
     "enable_gapless_guarantee": "leave it out: delivery_timeout_ms decides how long a record may take",
     "interceptor_classes": "here that is interceptors",
+    **dict.fromkeys(("key_deserializer", "value_deserializer"), "it is for a Consumer: a Producer takes serializers"),
     "group_id": "a Producer is in no group; send_offsets() takes the consumer's group_metadata()",
     **dict.fromkeys(("key_serializer_class", "key_encoder"), "give key_serializer to the Producer"),
     **dict.fromkeys(("value_serializer_class", "value_encoder"), "give value_serializer to the Producer"),
@@ -42,6 +44,7 @@ _OF_PRODUCERS: Final[dict[str, str]] = {
     "transaction_two_phase_commit_enable": "aiokc has no two-phase commit: leave it out",
 }
 _ELSEWHERE: Final[dict[str, str]] = {
+    "loop": "leave it out: the event loop that runs start() is used",
     "api_version": "it is agreed upon with each broker, leave it out",
     "socket_timeout_ms": "here that is request_timeout_ms",
     **dict.fromkeys(("ssl_cafile", "ssl_cadata", "ssl_ca_location", "ca_cert"), "here that is ssl_truststore_location"),

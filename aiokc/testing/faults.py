@@ -291,6 +291,8 @@ class Interception:
     hits: int = 0
 
     def __post_init__(self) -> None:
+        if not callable(self.fault) and not isinstance(self.fault, ErrorCode):
+            raise TypeError(f"{self.fault!r} is no fault: give an ErrorCode, one of `faults`, or a function")
         self._wanted: dict[int, Flag] = {}  # by number of hits
 
     def cancel(self) -> None:
@@ -328,12 +330,18 @@ class Interception:
             return
         if isinstance(verdict, ErrorCode):
             verdict = exchange.refusal(verdict)
+        if callable(verdict):
+            raise TypeError(f"a fault returned {verdict!r}: call it where you give it to intercept(), as in delay(0.2)")
         if verdict is None:
             await exchange.go_on()  # not handle(): a Produce that the fault has handled would be in the log twice
         else:
             await exchange.answer(verdict)
 
 
-def api_key_of(api: int | type[Request[Any]]) -> int:
+def api_key_of(api: Any) -> int:
     """Return the API key for an API key or a request class."""
-    return int(api) if isinstance(api, int) else api.api_key
+    if isinstance(api, int):
+        return int(api)
+    if not (isinstance(api, type) and issubclass(api, Request)):
+        raise TypeError(f"{api!r} is no API: give an ApiKey, such as ApiKey.FETCH")
+    return api.api_key

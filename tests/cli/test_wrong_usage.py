@@ -78,6 +78,8 @@ async def test_an_unknown_topic(name: str) -> None:
     ("words", "sentence"),
     [
         ("tpoics", "unknown command 'tpoics'; did you mean topics?"),
+        ("consume orders", "unknown command 'consume'; here that is tail, and cat up to the end"),
+        ("reset billing", "unknown command 'reset'; here that is reset-offsets"),
         ("--nope", "no command is given"),
         ("topics a b", "unexpected 'b'"),
         ("topics --timeout soon", "--timeout: 'soon' is no duration"),

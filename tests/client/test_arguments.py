@@ -45,6 +45,19 @@ def test_what_is_no_topic_is_not_subscribed_to(topic: Any) -> None:
         Consumer().subscribe([topic])
 
 
+@pytest.mark.parametrize("topics", [["t"], ("t",), {"t"}], ids=repr)
+def test_topics_of_a_consumer_are_named_one_by_one(topics: Any) -> None:
+    with pytest.raises(ConfigError, match="name each topic by itself"):
+        Consumer(topics)
+
+
+def test_a_mapping_of_options_is_no_topic_and_is_not_shown() -> None:
+    """confluent-kafka takes one in this place, with the password in it."""
+    with pytest.raises(ConfigError, match="give options by keyword") as refused:
+        Consumer({"bootstrap.servers": "localhost:9092", "sasl.password": "hush"})  # type: ignore[arg-type]
+    assert "hush" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "where",
     [
@@ -104,6 +117,28 @@ async def test_what_is_no_partition_is_refused_by_every_call_that_takes_one(give
                 await waiting(given)
         assert consumer.health().running
         assert (await consumer.getone()).value == b"0"
+
+
+async def test_partitions_in_a_list_are_to_be_given_one_by_one() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, listening(cluster) as consumer:
+        with pytest.raises(ConfigError, match="give them one by one"):
+            consumer.pause([T0])  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="give them one by one"):
+            await consumer.committed({T0})  # type: ignore[arg-type]
+
+
+async def test_what_goes_by_partition_is_a_mapping() -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        listening(cluster) as consumer,
+        Client(bootstrap_servers=cluster.bootstrap) as client,
+    ):
+        for asked in (consumer.offsets_for_times, client.list_offsets):
+            with pytest.raises(ConfigError, match="timestamps is list: give"):
+                await asked([T0])  # type: ignore[arg-type]
+        for read in (client.read, client.read_columns):
+            with pytest.raises(ConfigError, match="ranges is list: give"):
+                read([T0])  # type: ignore[arg-type]
 
 
 NO_TIMESTAMPS = [1.5e12, "0", None, True, 1 << 63, HUGE, datetime(2026, 1, 1, tzinfo=UTC)]

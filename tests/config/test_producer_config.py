@@ -107,6 +107,7 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
         ("default_api_timeout_ms", "here that is max_block_ms"),
         ("group_id", "a Producer is in no group"),
         ("interceptor.classes", "here that is interceptors"),
+        ("value_deserializer", "it is for a Consumer"),
         ("socket.timeout.ms", "here that is request_timeout_ms"),
         ("buffer.memory", "did you mean 'buffer_memory'"),
         ("partitioner.class", "here that is partitioner"),

@@ -215,7 +215,9 @@ class CoordinatorLookup:
             code, message, node_id = own.error_code, own.error_message, own.node_id
             broker = Broker(node_id, own.host, own.port)
         if code != ErrorCode.NONE:
-            what = f"coordinator of {self._name}" + (f": {message}" if message else "")
+            what = f"coordinator of {self._name}"
+            if message and message != ErrorCode.NONE.name:  # that stands for no text in versions 1 to 3
+                what += f": {message}"
             raise broker_error(code, what, needs="DESCRIBE")
         if node_id != self._last_node_id:
             self._logger.info("%s: broker %d is its coordinator", self._name, node_id)

@@ -42,6 +42,7 @@ from ..arguments import (
     checked_wait,
     is_text,
     is_topic_name,
+    no_topics,
 )
 from ..fetch.column_collector import ColumnPoll
 from ..group.rebalance_listener import RebalanceListener
@@ -187,9 +188,7 @@ class Consumer(Introspection, Generic[K, V]):
             return
         wanted = [topics] if isinstance(topics, str) else list(topics)
         if not all(map(is_topic_name, wanted)):
-            raise ConfigError(
-                f"topics must be non-empty strings, one compiled pattern or one SubscriptionPattern, not {wanted!r}"
-            )
+            raise no_topics(wanted)
         if wanted:
             self._runtime.subscribe(wanted, listener)
             self._in_use.listener = listener

@@ -158,7 +158,7 @@ def _refuse(partitions: Iterable[TopicPartition]) -> None:
     if taken := sorted(partitions):
         raise CommitFailed(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"{', '.join(map(str, taken))} not assigned to this consumer any more, if ever (or the topic was deleted "
-            "and created again), and nothing was committed: the member that reads them next gets these records again, "
-            "where the log still has them; a member commits only what is assigned to it",
+            f"{', '.join(map(str, taken))}: not assigned to this consumer any more (if it ever was), or the topic was "
+            "deleted and created again; nothing was committed: the member that reads them next gets these records "
+            "again, where the log still has them; a member commits only what is assigned to it",
         )

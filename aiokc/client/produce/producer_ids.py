@@ -9,7 +9,7 @@ from random import Random
 
 from ...config import ProducerConfig
 from ...core.backoff import retry_backoff
-from ...core.produce.failure import Cause, Failure, Harm
+from ...core.produce.failure import PERMISSIONS, Cause, Failure, Harm
 from ...core.produce.identity import ProducerIdentity
 from ...core.produce.session import PlainSession
 from ...error_codes import error_name
@@ -66,6 +66,7 @@ class ProducerIds(PlainSession):
                     return self._changed()
                 text = f"asking for a producer id: {error_name(response.error_code)}"
                 if not is_retriable(response.error_code):
+                    text = PERMISSIONS.get(response.error_code, text)
                     return self._refused(Failure(Cause.REFUSED, response.error_code, text, harm=Harm.PRODUCER))
                 logger.warning("%s; trying again", text)
             await asyncio.sleep(backoff.next())

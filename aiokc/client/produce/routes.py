@@ -147,7 +147,7 @@ class Routes:
 
     def missing(self, topic: str, partition: int | None, why: str = "") -> MetadataMissing:
         """Return the error for a topic or partition that no metadata name."""
-        why = why or "not known yet: send() waits for its metadata, send_soon() does not"
+        why = why or "not known yet: await partitions_for() once before send_soon(), which does not wait for metadata"
         return MetadataMissing(why, topic=topic, partition=-1 if partition is None else partition)
 
     # Choosing a partition

@@ -81,7 +81,7 @@ def _checked(origin: Origin, write: _Writer, topic: str, data: Any) -> bytes:
         data.close()
         problem = "is async: give it as AsyncSerializer(...)"
     elif write is _as_it_is:
-        problem = f"is missing: the {origin} is a {type(data).__name__}, and without a serializer it must be bytes"
+        problem = f"is missing: without one the {origin} must be bytes, not {type(data).__name__}"
     else:
         problem = f"returned {type(data).__name__}, not bytes"
     raise SerializationFailed(origin, problem, topic=topic)

@@ -21,7 +21,7 @@ from ..arguments import checked_seconds, checked_wait
 from ..in_use import InUse
 from ..produce.batch_delivery import BatchDelivery
 from ..produce.delivery import Delivery, OnDelivered
-from .records import check_topic, checked_record
+from .records import check_on_done, check_topic, checked_record
 from .runtime import ProducerRuntime
 from .transaction_calls import TransactionCalls
 
@@ -167,6 +167,8 @@ class Producer(TransactionCalls, Generic[K, V]):
         ``on_done(metadata, error)`` is called in the event loop once it is known what became of the record: in order of
         the sends to a partition, and never inside of this call. ``error`` None: it is stored.
         """
+        if on_done is not None:
+            check_on_done(on_done)
         delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers, on_done)
         if delivery is not None:
             return delivery
@@ -191,7 +193,8 @@ class Producer(TransactionCalls, Generic[K, V]):
         (``error.appended``), and so are those before the moment in which a call is cancelled.
         """
         check_topic(topic)
-        if isinstance(records, str | bytes | bytearray | memoryview):
+        is_one_value = isinstance(records, str | bytes | bytearray | memoryview)
+        if is_one_value or not (hasattr(records, "__iter__") or hasattr(records, "__arrow_c_array__")):
             raise ConfigError(f"records is {type(records).__name__}: give a list of values, or of ProducerRecords")
         return await self._runtime.many.send(topic, records, timeout=self._seconds(timeout_ms))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from types import FunctionType
 from typing import Any, Final
 
 from ...errors import ConfigError, shown
@@ -29,6 +31,16 @@ def check_topic(topic: Any) -> None:
     """Raise ConfigError for what can be no topic's name."""
     if not is_topic_name(topic):
         raise ConfigError(f"topic={shown(topic)}: give the topic's name, a str that is not empty")
+
+
+def check_on_done(on_done: Any) -> None:
+    """Raise ConfigError for what is no callback: it would fail, or do nothing, when the record is stored already."""
+    if type(on_done) is FunctionType and not on_done.__code__.co_flags & inspect.CO_COROUTINE:
+        return  # inspect takes a microsecond for each record
+    if not callable(on_done):
+        raise ConfigError(f"on_done must be a function of (metadata, error), or None, not {type(on_done).__name__}")
+    if inspect.iscoroutinefunction(on_done):
+        raise ConfigError("on_done must be a plain function: the producer does not await what it returns")
 
 
 def _checked_headers(headers: Any) -> HeadersToSend:

@@ -94,6 +94,8 @@ class TransactionalLoop(Generic[K, V]):
         where another producer has taken over the transactional_id, MetadataMissing where no broker knows a topic that
         ``process`` sends to, and UnsupportedVersion for brokers before 2.5. Returns also when the consumer is stopped.
         """
+        if not callable(process):
+            raise ConfigError(f"process must be a function of a batch, plain or async, not {type(process).__name__}")
         if self._is_running:
             raise UsageError("run() is running in another task: a loop runs once at a time")
         self._is_running, self._is_stopping = True, False
@@ -223,7 +225,10 @@ async def _settle(producer: Producer[Any, Any], driver: TransactionDriver) -> No
         await producer.abort_transaction()
 
 
-def _check_options(consumer: Consumer[Any, Any], producer: Producer[Any, Any]) -> None:
+def _check_options(consumer: object, producer: object) -> None:
+    if not isinstance(consumer, Consumer) or not isinstance(producer, Producer):
+        given = f"{type(consumer).__name__}, {type(producer).__name__}"
+        raise ConfigError(f"TransactionalLoop({given}): give it a Consumer, and then a Producer")
     wrong = [
         (consumer.config.group_id is None, "the consumer needs a group_id: its offsets are committed for that group"),
         (

@@ -19,6 +19,12 @@ from ...errors import (
 )
 from ...types import TopicPartition
 
+#: What a principal lacks whose records, or whose question for a producer id, a broker refuses without a text.
+PERMISSIONS: Final[dict[int, str]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this principal needs the WRITE permission on the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this principal needs the WRITE permission on a topic, or "
+    "IDEMPOTENT_WRITE on the cluster",
+}
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
@@ -93,7 +99,7 @@ class Failure:
                 refused = RecordRefused(
                     self.code, self._said_of(index), topic=topic, partition=partition, persisted=persisted
                 )
-                refused.__cause__ = broker_error(self.code, self.text)
+                refused.__cause__ = broker_error(self.code, self._said)
                 return refused
         why = "the producer was stopped before the record was acknowledged"
         return ProduceError(why, topic=topic, partition=partition, persisted=persisted)
@@ -104,11 +110,15 @@ class Failure:
 
     def producer_error(self) -> Exception:
         """Return the error for every call of a producer that this failure has ended."""
-        return fresh(self.error) if self.error is not None else broker_error(self.code, self.text)
+        return fresh(self.error) if self.error is not None else broker_error(self.code, self._said)
+
+    @property
+    def _said(self) -> str:
+        return self.text or PERMISSIONS.get(self.code, "")
 
     def _said_of(self, index: int) -> str:
         if not self.records:
-            return self.text
+            return self._said
         if index in self.records:
             return self.records[index] or self.text
         return f"refused because of other records of its batch ({self.text})"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from random import Random
 from typing import Any
 
@@ -34,6 +35,14 @@ from .hosting import on_loop
 from .secured_brokers import SecuredBrokers
 
 _LARGEST_BATCH = 1 << 30
+
+
+def _settings(given: dict[str, Any]) -> Settings:
+    for name in given:
+        if name not in Settings.__dataclass_fields__:
+            near = get_close_matches(name, Settings.__dataclass_fields__, 1)
+            raise TypeError(f"Cluster has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return Settings(**given)
 
 
 class Cluster(SecuredBrokers):
@@ -106,7 +115,7 @@ class Cluster(SecuredBrokers):
             features=supported,
             finalized=finalized,
             rules=rules_of(as_version),
-            settings=Settings(**settings),
+            settings=_settings(settings),
             random=random,
             clock=clock,
             security=security,
@@ -115,6 +124,8 @@ class Cluster(SecuredBrokers):
             rack = racks[(node_id - 1) % len(racks)] if racks else None
             state.add_node(node_id, host, port if node_id == 1 else 0, rack)
         super().__init__(state)
+        if not isinstance(topics, Mapping | None):
+            raise TypeError(f"topics={topics!r}: give the number of partitions of each, such as {{'events': 6}}")
         self._topics = dict(topics or {})
         for name in self._topics:
             check_name(name)
@@ -179,6 +190,9 @@ class Cluster(SecuredBrokers):
         timestamp is -1 (none) unless the test sets it.
         """
         now = self._state.now_ms()
+        for one in values:
+            if not isinstance(one, bytes | bytearray | memoryview | NewRecord | None):
+                raise TypeError(f"{one!r} is no record: give the value in bytes, None, or a NewRecord")
         records = [one if isinstance(one, NewRecord) else NewRecord(one, timestamp=now) for one in values]
         target = self._partition(topic, partition)
         offset = target.log.append(encode_batch(records, codec=codec), target.leader_epoch)

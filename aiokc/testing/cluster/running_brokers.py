@@ -246,6 +246,7 @@ class RunningBrokers:
 
         cluster.take_down(cluster.coordinator("billing"))
         """
+        self._check_broker(node_id)
         self._wanted.discard(node_id)
         self._brokers[node_id].close()
         self._state.broker_left(node_id)
@@ -257,6 +258,7 @@ class RunningBrokers:
         cluster.take_down(1)
         cluster.bring_up(1)  # a restart: positions, commits and memberships must survive it
         """
+        self._check_broker(node_id)
         if self._state.nodes[node_id].alive:
             return
         self._wanted.add(node_id)
@@ -279,6 +281,7 @@ class RunningBrokers:
 
         cluster.disconnect(1)  # as when a load balancer is restarted
         """
+        self._check_broker(node_id)
         for connection in list(self._brokers[node_id].connections):
             connection.abort()
 
@@ -289,6 +292,7 @@ class RunningBrokers:
         cluster.slow_link(2, latency=0.2, bytes_per_second=100_000)  # a region far away
         cluster.slow_link(2)  # fast again
         """
+        self._check_broker(node_id)
         node = self._state.nodes[node_id]
         node.latency, node.bytes_per_second = latency, bytes_per_second
 
@@ -335,6 +339,10 @@ class RunningBrokers:
         """
         for node in self._state.nodes.values():
             node.sessions.clear()
+
+    def _check_broker(self, node_id: int) -> None:
+        if node_id not in self._brokers:
+            raise LookupError(f"there is no broker {node_id}: they are 1 to {len(self._brokers)}")
 
     def _partition(self, topic: str, index: int) -> Partition:
         return self._state.topics.partition(topic, index)

@@ -203,8 +203,10 @@ class Groups:
         members: list[Member | ConsumerMember] = list(group.members.values()) if group is not None else []
         found = next((one for one in members if member in (None, *_names(one))), None)
         if group is None or found is None:
-            known = ", ".join(one.member_id for one in members) or "none"
-            raise LookupError(f"group {group_id!r} has no member {member or 'at all'!r}; its members: {known}")
+            if not members:
+                raise LookupError(f"group {group_id!r} has no members")
+            known = ", ".join(one.member_id for one in members)
+            raise LookupError(f"group {group_id!r} has no member {member!r}; its members: {known}")
         return group, found
 
     def unload(self, group_id: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ class Race(NamedTuple):
 
 READS = Race("socket_reads.c", 2, ("complete", "cut off", "cancelled", "dropped"), 100)
 WORK = Race("background_work.c", 2_000, ("by the thread", "here", "cancelled", "late"), 20_000)
+# On a busy machine a rare order of events may not come about at once.
+MOST_TRIES = 50
 
 
 @pytest.mark.timeout(600)
@@ -32,10 +35,14 @@ WORK = Race("background_work.c", 2_000, ("by the thread", "here", "cancelled", "
 def test_what_begins_ends_and_is_cancelled_in_every_order(
     tmp_path: Path, race: Race, sanitizer: str, is_long: bool
 ) -> None:
-    program = Path(__file__).with_name(f"{Path(race.source).stem}_race.c")
+    source = Path(__file__).with_name(f"{Path(race.source).stem}_race.c")
+    program = built(tmp_path, sanitizer, source, race.source)
     rounds = race.rounds_if_long if is_long else race.rounds
-    done = run_to_end([built(tmp_path, sanitizer, program, race.source), str(rounds)], seconds=SECONDS)
-    assert done.returncode == 0, done.stderr
-    ends = {kind: int(count) for kind, count in re.findall(rf"({'|'.join(race.ends)}) (\d+)", done.stdout)}
-    assert ends.keys() == set(race.ends)
-    assert min(ends.values()) > 0
+    seen = Counter[str]()
+    for _ in range(MOST_TRIES):
+        done = run_to_end([program, str(rounds)], seconds=SECONDS)
+        assert done.returncode == 0, done.stderr
+        seen.update({kind: int(count) for kind, count in re.findall(rf"({'|'.join(race.ends)}) (\d+)", done.stdout)})
+        if all(seen[kind] for kind in race.ends):
+            return
+    pytest.fail(f"not all ends have happened: {seen}")

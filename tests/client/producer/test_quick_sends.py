@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -163,6 +164,21 @@ async def test_what_is_wrong_is_refused_as_ever(wrong: dict[str, Any], error: ty
             await producer.send(**{"topic": "t", "value": b"v", **wrong})
         await producer.flush()
         assert values(cluster) == [b"v"]
+
+
+async def not_awaited(metadata: Any, error: Any) -> None: ...
+
+
+@pytest.mark.parametrize("on_done", [5, not_awaited, partial(not_awaited), [print]], ids=repr)
+async def test_what_is_no_callback_is_refused_before_anything_is_appended(on_done: Any) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        await producer.send("t", b"v")
+        with pytest.raises(ConfigError, match="on_done must be a"):
+            producer.send_soon("t", b"w", on_done=on_done)
+        told: asyncio.Queue[Any] = asyncio.Queue()
+        producer.send_soon("t", b"x", on_done=partial(lambda *outcome: told.put_nowait(outcome)))
+        assert (await told.get())[1] is None
+        assert values(cluster) == [b"v", b"x"]
 
 
 async def test_memory_is_bounded_and_comes_back(ways: list[bool]) -> None:

@@ -119,6 +119,16 @@ async def test_what_an_iterator_gave_before_it_raised_is_appended(options: dict[
         assert values(cluster) == [b"%d" % number for number in range(702)]
 
 
+async def test_what_holds_no_records_is_refused() -> None:
+    async def later() -> Any:
+        yield b"0"
+
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        for given in (b"0", "0", 5, None, later()):
+            with pytest.raises(ConfigError, match="give a list of values"):
+                await producer.send_many("t", given)  # type: ignore[arg-type]
+
+
 async def test_it_waits_for_memory_and_gives_up_in_time() -> None:
     hold = asyncio.Event()
 

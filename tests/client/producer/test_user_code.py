@@ -83,11 +83,18 @@ def test_a_serializer_that_fails_fails_the_call_and_nothing_is_appended(serializ
 def test_without_a_serializer_keys_and_values_are_bytes() -> None:
     async def story(cluster: Cluster) -> None:
         async with producing(cluster) as producer:
-            with pytest.raises(SerializationFailed, match="t: value_serializer is missing: the value is a str"):
+            with pytest.raises(
+                SerializationFailed,
+                match="t: value_serializer is missing: without one the value must be bytes, not str",
+            ):
                 await producer.send("t", "text")
-            with pytest.raises(SerializationFailed, match="t: key_serializer is missing: the key is a int"):
+            with pytest.raises(
+                SerializationFailed, match="t: key_serializer is missing: without one the key must be bytes, not int"
+            ):
                 await producer.send("t", b"value", 17)
-            with pytest.raises(SerializationFailed, match="value_serializer is missing: the value is a int"):
+            with pytest.raises(
+                SerializationFailed, match="value_serializer is missing: without one the value must be bytes, not int"
+            ):
                 await producer.send_many("t", [17])
         assert values(cluster) == []
 

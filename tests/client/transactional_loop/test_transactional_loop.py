@@ -340,6 +340,17 @@ async def test_what_the_loop_demands(stage: Stage) -> None:
             made(consumer, producer)
 
 
+async def test_what_the_loop_is_made_of() -> None:
+    consumer: Consumer[Any, Any] = Consumer(
+        "in", group_id="g", isolation_level="read_committed", enable_auto_commit=False
+    )
+    producer: Producer[Any, Any] = Producer(transactional_id="id")
+    with pytest.raises(ConfigError, match=r"TransactionalLoop\(Producer, Consumer\): give it a Consumer"):
+        TransactionalLoop(producer, consumer)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="process must be a function"):
+        await TransactionalLoop(consumer, producer).run(None)  # type: ignore[arg-type]
+
+
 def test_a_transaction_that_may_outlive_its_session_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     consumer: Consumer[Any, Any] = Consumer(
         "in", group_id="g", isolation_level="read_committed", enable_auto_commit=False, session_timeout_ms=30_000

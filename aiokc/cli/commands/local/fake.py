@@ -23,7 +23,15 @@ NEEDS_CLUSTER = False
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument("--brokers", type=_number(1, 1000), default=1, metavar="N", help="how many (1)")
-    parser.add_argument("--topic", type=_topic, action="append", default=[], metavar="NAME[:PARTITIONS]", dest="topics")
+    parser.add_argument(
+        "--topic",
+        type=_topic,
+        action="append",
+        default=[],
+        metavar="NAME[:PARTITIONS]",
+        dest="topics",
+        help="a topic that is there from the start, with one partition or as many as you say; may be repeated",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
     parser.add_argument("--port", type=_number(0, 65535), default=0, help="that of the first broker (a free one)")
     parser.add_argument("--as-version", metavar="RELEASE", help="with the API versions of a release, such as 2.8")

@@ -213,7 +213,7 @@ async def find_coordinator(call: Call[FindCoordinatorRequest]) -> FindCoordinato
     one = _coordinator(call, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
-        error_message=one.error_message or ErrorCode.NONE.name,
+        error_message=one.error_message or ("" if one.error_code else ErrorCode.NONE.name),
         node_id=one.node_id,
         host=one.host,
         port=one.port,
