@@ -17,13 +17,13 @@ from .programs import program
 drawing, recording, timeline = (program(name) for name in ("drawing", "recording", "timeline"))
 SVG = "{http://www.w3.org/2000/svg}"
 
-# It shows a number, waits for a line of input that never comes, and redraws as a live view does.
+# It redraws as a live view does, and shows each number for longer than a busy machine keeps the recorder waiting.
 SHOW = """
 import os, sys, time
 columns, lines = os.get_terminal_size()
 for number in range(3):
     print(f"\\x1b[H\\x1b[2J\\x1b[1;36mlag\\x1b[0m {number} of {columns}x{lines}", end="", flush=True)
-    time.sleep(0.4)
+    time.sleep(1.2)
 """
 
 

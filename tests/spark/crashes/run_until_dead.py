@@ -19,7 +19,7 @@ from ..file_sink import write_to
 from ..session import start_spark
 from .dying_source import DyingSource, death
 
-SECONDS = 140
+SECONDS = 300
 
 
 def main(folder: Path) -> int:

@@ -27,7 +27,7 @@ from ..queries.test_stream_query import wait_for_batches
 from ..session import ROOT
 from .run_until_killed import RECORDS
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.every_spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.every_spark, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_killed_and_restarted(
         point,
     ]
 
-    returncode, said = run_alone(command, seconds=150)
+    returncode, said = run_alone(command, seconds=280)
 
     assert returncode == -signal.SIGKILL, said
     assert len(written_in(tmp_path / "sink")) == records_read
@@ -87,7 +87,7 @@ def test_killed_in_batch_0_while_others_write(
     arguments = [kafka.bootstrap, topic_name, str(tmp_path), "in-batch-0"]
     with writing(kafka.bootstrap, topic_name):
         returncode, said = run_alone(
-            [sys.executable, "-m", "tests.spark.crashes.run_until_killed", *arguments], seconds=150
+            [sys.executable, "-m", "tests.spark.crashes.run_until_killed", *arguments], seconds=280
         )
     assert returncode == -signal.SIGKILL, said
     assert not written_in(tmp_path / "sink")

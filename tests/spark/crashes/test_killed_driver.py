@@ -25,9 +25,10 @@ from tests.producing import Message, add_partitions, produce
 from ..file_sink import write_to, written_in
 from ..session import ROOT
 from .dying_source import DyingSource
+from .run_until_dead import SECONDS
 from .test_killed_and_restarted import expected
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(SECONDS + 60)]
 
 
 class RunningProducer:
@@ -127,7 +128,7 @@ def test_killed_again_and_again_while_a_producer_runs(
         for number, run in enumerate(runs, 1):
             point = f"{random.choice(STEPS)}:{random.randint(1, 4)}"
             die = {"die.at": point, "die.folder": str(tmp_path / f"death-{number}")}
-            _, said = run.communicate(json.dumps(options | die) + "\n", timeout=160)
+            _, said = run.communicate(json.dumps(options | die) + "\n", timeout=SECONDS + 20)
             assert run.returncode == -signal.SIGKILL, f"{point}: {said}"
             if number == (deaths + 1) // 2:
                 add_partitions(kafka.bootstrap, topic_name, 5)
