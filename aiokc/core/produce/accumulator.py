@@ -316,6 +316,8 @@ class RecordAccumulator:
         taken: list[ProducerBatch] = []
         size = 0
         for queue in queues:
+            if not queue.waiting:  # an observer was told of another batch since, and its send was written at once
+                continue
             batch = queue.waiting[0]
             if not self.session.may_drain(queue.tp):  # another partition has failed since, and the transaction with it
                 continue

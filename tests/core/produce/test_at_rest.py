@@ -149,3 +149,12 @@ def test_only_a_batch_that_is_alone_is_at_rest() -> None:
     assert (queues.has_lone_batch(world.queue()), queues.lone) == (False, None)
     assert other in world.send()
     assert not queues.has_lone_batch(world.queue(1))
+
+
+def test_what_was_ready_and_is_taken_meanwhile_is_not_drained() -> None:
+    """An observer that is told of another batch may send a record between the two."""
+    world = at_rest()
+    batch = world.append()
+    ready = world.accumulator.ready(world.cluster, world.now, hurry=False)
+    assert world.accumulator.take_at_rest(world.queue(), world.now) is batch
+    assert world.accumulator.drain(1, ready.nodes[1], world.cluster) == []
