@@ -75,7 +75,7 @@ async def read_over(kafka: SecureKafka, topic: str, way: Way, sessions: int, sai
     """
     loop = asyncio.get_running_loop()
     rebalances = Rebalances()
-    with CountingProxy(kafka.bootstrap_of(way.listener)) as proxy, Held() as held:
+    with CountingProxy(kafka.bootstrap_of(way.listener)) as proxy, Held(kafka.bootstrap) as held:
         options = {**way.options(kafka), "resolve": proxy.resolve}
         async with Consumer(
             group_id=topic, auto_offset_reset="earliest", auto_commit_interval_ms=300, **options
@@ -123,7 +123,7 @@ async def write_over(
     if transactional_id is not None:
         await asyncio.to_thread(kafka.add_acls, Acl("alice", "WRITE", "TRANSACTIONAL_ID", transactional_id))
     loop = asyncio.get_running_loop()
-    with CountingProxy(kafka.bootstrap_of(way.listener)) as proxy, Held() as held:
+    with CountingProxy(kafka.bootstrap_of(way.listener)) as proxy, Held(kafka.bootstrap) as held:
         options = {**way.options(kafka), "resolve": proxy.resolve, "transactional_id": transactional_id}
         numbers = itertools.count()
         async with Producer(**options) as producer:
