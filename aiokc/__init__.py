@@ -1,4 +1,4 @@
-"""aiokc: an asyncio-native Kafka client. Names that are not here, in aiokc.errors or aiokc.testing are internal.
+"""aiokc: an asyncio-native Kafka client. What is not here, nor in the modules that docs/ names, is internal.
 
 Each name is imported from its module when it is first asked for (PEP 562): a program that needs a TopicPartition does
 not load the consumer. ``from aiokc import Consumer`` at the head of a module loads the consumer there and then. The

@@ -107,6 +107,12 @@ class BatchDelivery:
         for batch, start, count in self._found():
             batch.unwatch(watcher, start, count, has_seen=has_seen)
 
+    def __repr__(self) -> str:
+        outcomes = [batch.outcome for batch, _, _ in self._found()]
+        failed = any(isinstance(outcome, Failure) for outcome in outcomes)
+        state = "waiting" if None in outcomes else "failed" if failed else "stored"
+        return f"<BatchDelivery of {self.count} records {state}>"
+
     def _found(self) -> Iterator[tuple[ProducerBatch, int, int]]:
         """The pieces as they are now: a batch that was split has them in its parts."""
         for batch, start, count in self._pieces:

@@ -78,8 +78,8 @@ else:
 class Delivery(RecordPlace):
     """One record's way to the log: await it for its RecordMetadata, as often and by as many tasks as wanted.
 
-    It raises ProduceError where the record was not stored, or may not be. A cancelled await ends the waiting only: the
-    record stays in the producer, and is sent.
+    It raises ProduceError where the record was not stored, or may not be; or what has ended the producer before that,
+    ProducerFenced for instance. A cancelled await ends the waiting only: the record stays in the producer, and is sent.
     """
 
     __slots__ = ()

@@ -62,7 +62,8 @@ class TransactionCalls:
         ``offsets`` may be what one getmany() returned; ``group_metadata`` is the consumer's ``group_metadata()``, asked
         for when the records were returned: by it the group's coordinator refuses the offsets of a member that the group
         has gone on without. Then this raises CommitFailed, and the transaction must be aborted. So it must after a call
-        that was cancelled or timed out, since nobody knows what became of the offsets.
+        that was cancelled, or had no answer in time (TransactionAbortable), since nobody knows what became of the
+        offsets.
         """
         driver, deadline = self._driver("send_offsets_to_transaction()"), self._deadline(timeout_ms)
         if wanted := checked_offsets_to_send(offsets, group_metadata):

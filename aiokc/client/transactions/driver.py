@@ -47,7 +47,15 @@ from ...core.transactions.events import (
 from ...core.transactions.machine import TransactionMachine
 from ...core.transactions.transitions import OPEN, State
 from ...error_codes import ErrorCode
-from ...errors import KafkaError, RequestTimedOut, TransactionAborted, UsageError, broker_error, fresh
+from ...errors import (
+    KafkaError,
+    RequestTimedOut,
+    TransactionAbortable,
+    TransactionAborted,
+    UsageError,
+    broker_error,
+    fresh,
+)
 from ...net.pool import Pool
 from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
@@ -307,13 +315,17 @@ class TransactionDriver:
             self.feed(SendOffsets(number, offsets, group))
             await self._wait(outcome, deadline, f"the offsets of group {group.group_id!r}")
         except (RequestTimedOut, asyncio.CancelledError) as error:
-            if self._offsets.pop(number, None) is not None:
-                abandoned = RequestTimedOut(
-                    f"transactional id {self._name!r}: send_offsets() ended before the group's coordinator "
-                    "answered, so nobody knows whether the offsets are part of the transaction: abort it"
-                )
-                abandoned.__cause__ = error if isinstance(error, KafkaError) else None
-                self.feed(OffsetsAbandoned(number, abandoned))
+            if self._offsets.pop(number, None) is None:
+                raise
+            unknown = TransactionAbortable(
+                f"transactional id {self._name!r}: the offsets have no answer from the coordinator of group "
+                f"{group.group_id!r}, so nobody knows whether they are part of the transaction: abort it"
+            )
+            # No RequestTimedOut: the same call can't succeed later, and from a commit that would mean "call it again".
+            unknown.__cause__ = error if isinstance(error, KafkaError) else None
+            self.feed(OffsetsAbandoned(number, unknown))
+            if isinstance(error, RequestTimedOut):
+                raise fresh(unknown) from error
             raise
         finally:
             self._offsets.pop(number, None)

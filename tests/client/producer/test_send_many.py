@@ -35,6 +35,19 @@ async def test_all_records_are_stored_and_the_delivery_says_where() -> None:
         assert values(cluster, 1) == [b"%d" % number for number in range(1, 3000, 2)]
 
 
+async def test_repr_says_how_far_the_delivery_is() -> None:
+    async with Cluster(topics={"t": 2}) as cluster, producing(cluster, linger_ms=60_000) as producer:
+        delivery = await producer.send_many("t", [ProducerRecord("t", b"v", partition=n % 2) for n in range(4)])
+        assert repr(delivery) == "<BatchDelivery of 4 records waiting>"
+        await producer.flush()
+        assert repr(delivery) == "<BatchDelivery of 4 records stored>"
+        cluster.intercept(ApiKey.PRODUCE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        refused = await producer.send_many("t", [b"v", b"v"])
+        with pytest.raises(RecordRefused):
+            await producer.flush()
+        assert repr(refused) == "<BatchDelivery of 2 records failed>"
+
+
 async def test_each_key_goes_where_send_would_take_it() -> None:
     async with Cluster(topics={"t": 7}) as cluster, producing(cluster) as producer:
         keys = [b"%d" % number for number in range(200)]

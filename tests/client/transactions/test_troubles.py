@@ -184,7 +184,7 @@ async def test_late_partitions_and_offsets_do_not_join_the_next_transaction(stag
         stage.cluster.intercept(late, drop(), times=1)
         await producer.begin_transaction()
         await producer.send_and_wait("out", b"1", partition=0)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TransactionAbortable):
             await producer.send_offsets_to_transaction({IN0: 5}, GROUP, timeout_ms=1_000)
         stage.cluster.heal()
         await producer.abort_transaction()
