@@ -61,7 +61,10 @@ class HandshakeOrder:
                     break
             if len(self._under_way) < _MOST:
                 return
-        self._under_way.popleft()
+        # The share's timer cancels the wait. Handshakes that end between that and this task's next step have made room
+        # already: then none of the others loses its share, and maybe there is none.
+        if len(self._under_way) >= _MOST:
+            self._under_way.popleft()
 
 
 # A HandshakeOrder refers to its loop, as its lock and event do once a task has waited for them. If this dict held it,

@@ -12,6 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ..config import ClusterConfig
+from ..core.cluster.snapshot import why_unusable
 from ..core.connection.login_policy import LoginPolicy, is_refusal
 from ..core.rate_limit import RateLimit, and_more
 from ..errors import (
@@ -25,6 +26,7 @@ from ..errors import (
 from ..observation import NodeMetrics
 from ..types import Broker
 from ..wire import FrameBuffers, Request, Response
+from ..wire.messages.discovery import MetadataRequest, MetadataResponse
 from .brokers.any_broker import AnyBroker
 from .brokers.node import Attempt, Node, Purpose
 from .brokers.nodes import Nodes
@@ -77,7 +79,7 @@ class Pool:
         for weakness in config.security_warnings:
             logger.warning("%s", weakness)
         self._nodes = Nodes(config, random)
-        self._any = AnyBroker(config, self._nodes, self._reach, self._check_open)
+        self._any = AnyBroker(config, self._nodes, self._reach, self._check_open, random)
         # Dicts, not sets: what is done to all of them is done in the order in which they were made, in every run.
         self._connections: dict[Connection, Node] = {}
         self._attempts: dict[Attempt, None] = {}
@@ -182,6 +184,10 @@ class Pool:
         return await self.request_made(
             node_id, type(request), lambda version: request, purpose=purpose, timeout=timeout, max_version=max_version
         )
+
+    async def metadata(self, request: MetadataRequest, *, timeout: float) -> MetadataResponse:
+        """Do as ``request`` with ``node_id`` None, until a broker's answer tells of the cluster."""
+        return await self._any.ask(request, timeout=timeout, unusable=why_unusable)
 
     async def request_made(
         self,

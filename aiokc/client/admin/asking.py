@@ -125,21 +125,34 @@ class Asking:
         """
         return await asyncio.to_thread(function) if items > _AT_ONCE else function()
 
-    async def any_broker(self, request_type: type[Request[R]], make: Callable[[int], Request[R]]) -> tuple[int, R]:
+    async def any_broker(
+        self,
+        request_type: type[Request[R]],
+        make: Callable[[int], Request[R]],
+        unusable: Callable[[str, R], KafkaError | None] | None = None,
+    ) -> tuple[int, R]:
         """Ask one broker after the other until one answers; return its id and its answer.
 
-        Raises RequestTimedOut after the deadline, with the last error; and at once what does not pass.
+        Raises RequestTimedOut after the deadline, with the last error; and at once what does not pass. ``unusable``
+        returns the error of an answer that counts as none, given the broker's name.
         """
-        random, cause = self.cluster_client.random, None
+        random = self.cluster_client.random
+        cause: KafkaError | None = None
         while True:
             brokers = sorted(self.cluster_client.metadata.cluster.brokers)
             for node_id in random.sample(brokers, len(brokers)):
                 try:
-                    return node_id, await self.broker(node_id, request_type, make)
+                    response = await self.broker(node_id, request_type, make)
                 except (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed) as error:
                     if isinstance(error, AuthenticationFailed) and not error.retriable:
                         raise
                     cause = error
+                else:
+                    cause = None if unusable is None else unusable(f"broker {node_id}", response)
+                    if cause is None:
+                        return node_id, response
+                    if not cause.retriable:
+                        raise cause
                 if self.has_ended():
                     break
             if not await self.may_try_again():

@@ -16,7 +16,7 @@ from ...core.admin.cluster_answers import (
     described_topics,
     described_versions,
 )
-from ...core.cluster.snapshot import Cluster
+from ...core.cluster.snapshot import Cluster, why_unusable
 from ...errors import KafkaError, UnsupportedVersion
 from ...net.options import SOFTWARE
 from ...wire.messages.describing import DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest
@@ -63,7 +63,7 @@ async def _metadata(asking: Asking, names: Collection[str] | None) -> MetadataRe
             include_cluster_authorized_operations=_OPERATIONS <= version < _NO_CLUSTER_OPERATIONS,
         )
 
-    return (await asking.any_broker(MetadataRequest, make))[1]
+    return (await asking.any_broker(MetadataRequest, make, why_unusable))[1]
 
 
 async def topic_configs(asking: Asking, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry] | KafkaError]:

@@ -253,7 +253,7 @@ class Metadata:
         return questions
 
     async def _ask(self, request: MetadataRequest, timeout: float) -> MetadataResponse:
-        return await self._pool.request(None, request, timeout=timeout)
+        return await self._pool.metadata(request, timeout=timeout)
 
     async def wait_for(self, look: Callable[[Cluster], T | None], timeout: float, what: str) -> T:
         """Return ``look(cluster)`` as soon as it is not None. Raises RequestTimedOut after ``timeout`` seconds.

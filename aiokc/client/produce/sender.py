@@ -24,7 +24,7 @@ from ...core.rate_limit import RateLimit, and_more
 from ...core.stopwatch import RequestCounter
 from ...core.versions import api_name
 from ...error_codes import error_name
-from ...errors import KafkaError, UnsupportedVersion
+from ...errors import KafkaError, RequestTimedOut, UnsupportedVersion
 from ...net.connection import Connection
 from ...net.pool import Pool, Purpose
 from ...records import Codec
@@ -430,6 +430,10 @@ class Sender:
             channel.backoff.reset()
         except KafkaError as error:
             channel.error = error
+            if self._acks == 0 and isinstance(error, RequestTimedOut) and channel.connection is not None:
+                # The broker has read too little for request_timeout_ms. No answer is awaited, whose deadline would end
+                # the connection; if the network has lost it without a word, it stays until TCP gives up.
+                channel.connection.close()
             self._complain(f"broker {channel.node_id}", error)
             self._metadata.disprove_leader(channel.node_id)
             self._metadata.request_update()

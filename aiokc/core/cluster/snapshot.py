@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, broker_error
+from ...errors import BrokerError, KafkaError, NoBrokersAvailable, broker_error
 from ...native import untrack
 from ...types import Broker, PartitionInfo, TopicInfo, TopicPartition
 from ...wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
@@ -94,6 +94,22 @@ class Cluster:
         """All partitions of those of ``topics`` that exist, in order."""
         found = (self.topics[name] for name in sorted(topics) if name in self.topics)
         return [tp for topic in found for tp in map(TopicPartition, repeat(topic.name), sorted(topic.partitions))]
+
+
+def why_unusable(broker: str, response: MetadataResponse) -> KafkaError | None:
+    """Return why a broker's answer tells nothing of the cluster; None if it does.
+
+    Such an answer is not to be merged: all brokers and topics would be gone by it. A broker that starts may know of no
+    broker yet. REBOOTSTRAP_REQUIRED comes from a proxy: the bootstrap servers lead to the cluster (KIP-1102).
+    """
+    code = response.error_code
+    if code != ErrorCode.NONE:
+        error = broker_error(code, f"{broker} answers Metadata with this error")
+        error.retriable = error.retriable or code == ErrorCode.REBOOTSTRAP_REQUIRED
+        return error
+    if not response.brokers:
+        return NoBrokersAvailable(f"{broker}: its answer to Metadata names no broker (does it still start?)")
+    return None
 
 
 def merge(

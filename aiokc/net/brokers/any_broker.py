@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from math import inf
+from random import Random
 from typing import Any, TypeAlias, TypeVar
 
 from ...config import ClusterConfig
+from ...core.backoff import retry_backoff
 from ...core.connection.login_policy import is_refusal
 from ...core.versions import api_name
+from ...error_codes import ErrorCode
 from ...errors import (
     AuthenticationFailed,
+    BrokerError,
     CertificateRefused,
     ConnectionFailed,
     KafkaError,
@@ -29,29 +34,46 @@ R = TypeVar("R", bound=Response)
 
 #: Returns a usable connection, or the error of one attempt; the last argument is the deadline (loop time).
 Reach: TypeAlias = Callable[[Node, Purpose, float], Coroutine[Any, Any, Connection | KafkaError]]
+#: Returns why what the broker of that name has answered is of no use; None if it is of use.
+Unusable: TypeAlias = Callable[[str, R], KafkaError | None]
 
 
 class AnyBroker:
     """Asks the brokers that are least loaded first, and none twice before all were asked.
 
     A broker that fails or hangs uses up request_timeout_ms at most. Where none has answered for
-    metadata_recovery_rebootstrap_trigger_ms, the bootstrap servers are asked, too.
+    metadata_recovery_rebootstrap_trigger_ms, the bootstrap servers are asked, too; and at once where a broker answers
+    that this is necessary (KIP-1102).
     """
 
-    def __init__(self, config: ClusterConfig, nodes: Nodes, reach: Reach, check_open: Callable[[], None]) -> None:
+    def __init__(
+        self, config: ClusterConfig, nodes: Nodes, reach: Reach, check_open: Callable[[], None], random: Random
+    ) -> None:
         """``check_open`` raises if the client is closed."""
         self._config = config
         self._nodes = nodes
+        self._random = random
         self._reach = reach
         self._check_open = check_open
         self._unanswered_since: float | None = None
 
-    async def ask(self, request: Request[R], *, timeout: float, max_version: int | None = None) -> R:
-        """Return the answer of the first broker that answers. Raises what Pool.request raises, within ``timeout``."""
+    async def ask(
+        self,
+        request: Request[R],
+        *,
+        timeout: float,
+        max_version: int | None = None,
+        unusable: Unusable[R] | None = None,
+    ) -> R:
+        """Return the answer of the first broker that answers. Raises what Pool.request raises, within ``timeout``.
+
+        An answer for which ``unusable`` returns an error is a failure of that broker.
+        """
         deadline = _now() + timeout
         patience = self._config.request_timeout_ms / 1e3  # for each broker: one that hangs must not use up all the time
         errors: dict[Node, KafkaError] = {}
         tried: set[int] = set()
+        pauses = retry_backoff(self._config, self._random)
         while (now := _now()) < deadline:
             node = self._least_loaded(tried)
             if node is None:  # all were asked: ask again, unless no error is retriable
@@ -68,18 +90,31 @@ class AnyBroker:
                     raise
                 self._check_open()
                 was_cut_short = isinstance(error, RequestTimedOut) and deadline - now < patience
-                now = _now()
-                node.failure(error, now)
+                now = self._failed(node, error)
                 errors[node] = errors.get(node, error) if was_cut_short else error
                 tried.add(node.broker.node_id)
-                if self._unanswered_since is None:
-                    self._unanswered_since = now
             else:
-                node.answered()
-                self._unanswered_since = None
-                return response
+                why = None if unusable is None else unusable(node.name, response)
+                if why is None:
+                    node.answered()
+                    self._unanswered_since = None
+                    return response
+                errors[node] = why
+                tried.add(node.broker.node_id)
+                now = self._failed(node, why)
+                await asyncio.sleep(min(pauses.next(), deadline - now))  # else nothing slows down the next question
         within = f" within {timeout:.3g} s" if now >= deadline else ""  # else no broker will ever answer
         raise self._no_brokers(api_name(type(request)), within, errors)
+
+    def _failed(self, node: Node, error: KafkaError) -> float:
+        """A broker has not answered, or not usably; return the time."""
+        now = _now()
+        node.failure(error, now)
+        if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._unanswered_since = -inf
+        elif self._unanswered_since is None:
+            self._unanswered_since = now
+        return now
 
     async def _ask(self, node: Node, request: Request[R], deadline: float, max_version: int | None) -> R:
         for is_last in (False, True):

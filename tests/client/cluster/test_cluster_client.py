@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from random import Random
 
 import pytest
 
-from aiokc import Consumer, TopicPartition
-from aiokc.errors import ConsumerClosed
+from aiokc import Client, Consumer, TopicPartition
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import ConsumerClosed, KafkaError, NoBrokersAvailable, RequestTimedOut
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import Hold
+from aiokc.testing.faults import Fault, Hold
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
+
+from ..virtually import virtually
 
 
 @pytest.mark.parametrize("rounds", range(1, 12))
@@ -70,6 +74,121 @@ async def test_a_broker_with_an_impossible_address_affects_no_other_broker(host:
             wrong.cancel()
             cluster.append("events", b"there", partition=1)
             assert (await consumer.getone()).value == b"there"
+
+
+# Answers that tell nothing of the cluster
+
+
+def of_a_broker_that_starts(exchange: Exchange) -> MetadataResponse:
+    return MetadataResponse(brokers=[], topics=[])
+
+
+TELLS_NOTHING = pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (of_a_broker_that_starts, "names no broker"),
+        (ErrorCode.REBOOTSTRAP_REQUIRED, "REBOOTSTRAP_REQUIRED"),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, "UNKNOWN_SERVER_ERROR"),
+    ],
+)
+
+
+@TELLS_NOTHING
+def test_a_client_goes_on_with_what_it_knows_of_the_cluster(fault: Fault, says: str) -> None:
+    """It would believe that all topics are gone, give up its partitions, and close the connections."""
+
+    async def story(cluster: Cluster) -> None:
+        pattern = Consumer(
+            re.compile("t.*"),
+            bootstrap_servers=cluster.bootstrap,
+            group_id="g",
+            auto_offset_reset="earliest",
+            metadata_max_age_ms=1_000,
+        )
+        async with pattern as consumer:
+            await consumer.wait_assigned()
+            assigned, known = consumer.assignment(), consumer._runtime.cluster_client.metadata
+            assert len(assigned) == 2
+            wrong = cluster.intercept(MetadataRequest, fault)
+            before = known.cluster
+            cluster.create_topic("t-new", 1)
+            await consumer.getmany(timeout_ms=45_000)
+            assert known.cluster is before
+            assert consumer.assignment() == assigned
+            assert says in str(known.error)
+            assert says in str(consumer.health().last_error)
+            assert 20 < wrong.hits < 80, "once a second or so: a broker that starts has enough to do"
+            cluster.append("t", b"still read")
+            assert (await consumer.getone()).value == b"still read"
+            wrong.cancel()
+            async with asyncio.timeout(10):
+                while len(consumer.assignment()) < 3:
+                    await consumer.getmany(timeout_ms=100)
+            assert known.error is None
+
+    virtually(story)
+
+
+@TELLS_NOTHING
+def test_another_broker_is_asked(fault: Fault, says: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(MetadataRequest, fault, where=lambda exchange: exchange.broker != 2)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            for _ in range(5):
+                assert list(await client.list_topics()) == ["t"]
+                assert list(await client.describe_topics()) == ["t"]
+                assert len(await client.log_dirs()) == 3
+
+    virtually(story)
+
+
+@TELLS_NOTHING
+def test_calls_and_start_say_in_the_end_why_they_have_no_answer(fault: Fault, says: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        client = Client(bootstrap_servers=cluster.bootstrap, request_timeout_ms=2_000)
+        async with client:
+            wrong = cluster.intercept(MetadataRequest, fault)
+            for call, error in (
+                (client.list_topics, NoBrokersAvailable),
+                (client.describe_topics, RequestTimedOut),
+                (client.list_groups, KafkaError),
+            ):
+                began = loop.time()
+                with pytest.raises(error, match=says):
+                    await call(timeout_ms=3_000)
+                assert loop.time() - began == pytest.approx(3.0, abs=0.1)
+        with pytest.raises(NoBrokersAvailable, match=says):
+            await Client(bootstrap_servers=cluster.bootstrap, request_timeout_ms=2_000).start()
+        wrong.cancel()
+
+    virtually(story)
+
+
+def test_a_client_starts_beside_a_broker_that_starts() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(MetadataRequest, of_a_broker_that_starts, times=5)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            assert list(await client.list_topics()) == ["t"]
+
+    virtually(story, brokers=1)
+
+
+def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            cluster.intercept(MetadataRequest, ErrorCode.INVALID_REQUEST)
+            for call in (client.list_topics, client.describe_topics):
+                began = loop.time()
+                with pytest.raises(KafkaError, match="INVALID_REQUEST"):
+                    await call(timeout_ms=30_000)
+                assert loop.time() - began < 5
+
+    virtually(story)
+
+
+# start()
 
 
 async def test_start_waits_for_a_start_in_another_task() -> None:

@@ -11,7 +11,8 @@ import pytest
 from aiokc import Consumer
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
-from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
 
 from ..virtually import virtually
 
@@ -41,12 +42,20 @@ async def refreshed(consumer: Consumer, condition: Callable[[], bool]) -> None:
             await metadata.changed.wait()
 
 
+async def without_topics(exchange: Exchange) -> MetadataResponse:
+    response = await exchange.handle()
+    assert isinstance(response, MetadataResponse)
+    for topic in response.topics:
+        topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+    return response
+
+
 async def test_a_broker_that_does_not_know_a_topic_for_a_moment_repeats_nothing() -> None:
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", b"0")
         async with reading(cluster, "t") as consumer:
             assert (await consumer.getone()).value == b"0"
-            unknown = cluster.intercept(MetadataRequest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, times=2)
+            unknown = cluster.intercept(MetadataRequest, without_topics, times=2)
             known = consumer._runtime.cluster_client.metadata
             await refreshed(consumer, lambda: "t" not in known.cluster.topics)
             assert len(consumer.assignment()) == 2

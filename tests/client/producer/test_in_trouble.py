@@ -28,7 +28,7 @@ from aiokc.errors import (
 )
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import disconnect, drop, lose_answer, throttle
+from aiokc.testing.faults import Hold, disconnect, drop, lose_answer, throttle
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.produce import ProduceRequest
 from tests.client.virtually import Asked, virtually
@@ -288,6 +288,28 @@ def test_with_acks_0_a_refusal_closes_the_connection_and_the_next_records_go_on(
             await producer.send_and_wait("t", b"2", partition=0)
             await asyncio.sleep(1)
         assert values(cluster) == [b"0", b"2"]
+
+    virtually(story, brokers=1)
+
+
+def test_with_acks_0_a_broker_that_reads_no_more_is_connected_to_anew() -> None:
+    """No request waits for an answer whose deadline would end the connection. What the socket still has is lost."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        async with producing(
+            cluster, acks=0, enable_idempotence=False, request_timeout_ms=1_000, delivery_timeout_ms=10_000
+        ) as producer:
+            silent = cluster.intercept(ApiKey.PRODUCE, Hold(), times=1)
+            began = loop.time()
+            for number in range(80):
+                await producer.send("t", b"%2d" % number + bytes(20_000), partition=0)
+            await producer.flush()
+            assert 1 < loop.time() - began < 2
+            assert silent.hits == 1
+        stored = [int((value or b"")[:2]) for value in values(cluster)]
+        assert stored == list(range(80 - len(stored), 80))
+        assert 30 < len(stored) < 80
 
     virtually(story, brokers=1)
 

@@ -70,6 +70,13 @@ def test_one_that_took_too_long_does_not_count_any_more() -> None:
     assert begins[MOST:] == pytest.approx([SHARE, SHARE + 0.001, SHARE + 0.002], abs=1e-3)
 
 
+@pytest.mark.parametrize("ending", range(1, MOST + 1))
+def test_those_that_end_just_when_a_share_is_over_make_room_by_that(ending: int) -> None:
+    """The share's timer has cancelled the wait by then. So none of the others loses its share, and none is missing."""
+    begins = begun([SHARE] * ending + [60.0] * (MOST - ending) + [60.0] * (ending + 1))
+    assert begins[MOST:] == pytest.approx([SHARE] * ending + [2 * SHARE], abs=1e-3)
+
+
 async def test_while_the_loop_is_busy_the_next_one_waits_for_a_few_shares() -> None:
     """Else the answers to many handshakes come together, and one iteration of the loop looks at all of them."""
     loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
     ConnectionFailed,
     MalformedResponse,
@@ -23,10 +24,13 @@ from aiokc.net.connect import connect as connect_for_good
 from aiokc.net.connection import Connection
 from aiokc.net.pool import Purpose
 from aiokc.types import Broker
+from aiokc.wire.messages.discovery import MetadataResponse, MetadataResponseBroker
 from aiokc.wire.messages.fetch import FetchRequest
 
 from ..scripted import (
     Peer,
+    Script,
+    about,
     api_versions,
     ask,
     dead_port,
@@ -353,6 +357,37 @@ async def test_kip_1102_no_answer_for_too_long_leads_back_too() -> None:
         for node in pool._nodes._bootstrap.values():
             node.answered()
         assert await ask(pool, None, timeout=10) == "bootstrap"
+
+
+def telling(name: str, error_code: ErrorCode = ErrorCode.NONE) -> Script:
+    """The script of a broker that tells of a cluster by this name; of none where it answers with an error."""
+    told = [] if error_code else [MetadataResponseBroker(node_id=1, host="127.0.0.1", port=1)]
+
+    async def script(peer: Peer) -> None:
+        await peer.greet((3, 0, 13), (18, 0, 4))
+        await peer.serve_on(
+            lambda asked: MetadataResponse(brokers=told, cluster_id=name, topics=[], error_code=error_code)
+        )
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("says", "found"), [(ErrorCode.REBOOTSTRAP_REQUIRED, "bootstrap"), (ErrorCode.UNKNOWN_SERVER_ERROR, "other")]
+)
+async def test_kip_1102_a_broker_that_says_so_leads_back_at_once(says: ErrorCode, found: str) -> None:
+    """It may be a proxy whose cluster has moved. After any other error the other brokers are asked first."""
+    async with (
+        serving(telling("", says)) as broker,
+        serving(telling("other")) as other,
+        serving(telling("bootstrap")) as bootstrap,
+        running_pool(bootstrap, retry_backoff_ms=1) as pool,
+    ):
+        pool.set_brokers({1: broker.broker(1), 2: other.broker(2)})
+        await pool.connection(1, timeout=10)  # so it is asked first
+        assert (await pool.metadata(about("t"), timeout=10)).cluster_id == found
+        assert (await pool.metadata(about("t"), timeout=10)).cluster_id == "other"
+        assert (broker.accepted, other.accepted, bootstrap.accepted) == (1, 1, int(found == "bootstrap"))
 
 
 # What is logged
