@@ -9,7 +9,13 @@ from typing import Final, Protocol
 from .secret import Secret
 
 _NO_EXTENSIONS: Final[Mapping[str, str]] = MappingProxyType({})
-_TOO_LATE: Final = 1e11  # seconds: the year 5138. Milliseconds of this century are more.
+# Seconds: the year 11476. Some write the end of the year 9999 for "never". Milliseconds since 1979 are more.
+_TOO_LATE: Final = 3e11
+
+
+def is_unix_seconds(moment: float) -> bool:
+    """Whether ``moment`` may be a Unix time in seconds: milliseconds of today are none, nor is a NaN."""
+    return 0 <= moment < _TOO_LATE
 
 
 class OAuthToken:
@@ -24,11 +30,15 @@ class OAuthToken:
     def __init__(
         self, value: str | Secret, expires_at: float | None = None, extensions: Mapping[str, str] | None = None
     ) -> None:
-        if expires_at is not None and not 0 <= expires_at < _TOO_LATE:
-            raise ValueError(f"expires_at={expires_at!r} must be in Unix seconds")
-        self.value = Secret(value)
-        self.expires_at = expires_at
+        kind, token = type(value), Secret(value) if isinstance(value, str | Secret) else None
         self.extensions: Mapping[str, str] = MappingProxyType(dict(extensions)) if extensions else _NO_EXTENSIONS
+        value, extensions = "", None  # before an error is raised: what reports errors may show variables
+        if token is None:
+            raise TypeError(f"the value of an OAuthToken is a str or a Secret, not {kind.__name__}")
+        if expires_at is not None and not is_unix_seconds(expires_at):
+            raise ValueError(f"expires_at={expires_at!r} must be in Unix seconds")
+        self.value = token
+        self.expires_at = expires_at
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, OAuthToken):

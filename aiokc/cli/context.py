@@ -76,5 +76,4 @@ class Context:
 
     def _write(self, line: str) -> None:
         self.out.flush()  # what was said first is seen first
-        self.system.stderr.write(f"{line}\n")
-        self.system.stderr.flush()
+        self.system.tell(f"{line}\n")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .exit_codes import DONE, INTERRUPTED
 from .parser import Shown, parse
 from .problems import Problem, outcome
-from .system import System
+from .system import System, let_go
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -31,10 +32,10 @@ def main(arguments: Sequence[str] | None = None, system: System | None = None) -
         return code
     except KeyboardInterrupt:
         return _ended(system, INTERRUPTED)
-    except BrokenPipeError:
-        return _ended(system, DONE)
+    except BrokenPipeError:  # the reader had enough; a command that has come to its end keeps its code
+        return _ended(system, code)
     except OSError as error:  # stdout can't be written to: a full disk
-        _let_go(system)
+        let_go(system.stdout)
         return code or report(error, system)  # what has failed before is reported
 
 
@@ -73,9 +74,11 @@ async def execute(module: ModuleType, context: Context) -> int:
 
     system, verbose = context.system, bool(context.args.verbose)
     try:
-        code: int = await module.run(context)
+        code: int = await module.run(context) or context.exit_code
         context.out.flush()
-        return code or context.exit_code
+        if code == DONE and context.out.lost is not None:
+            raise context.out.lost
+        return code
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -91,16 +94,17 @@ def report(error: Exception, system: System, *, verbose: bool = False) -> int:
     from .output.escapes import escaped
 
     sentence, code = outcome(error)
-    if not isinstance(error, OSError) or isinstance(error, Problem):
+    with suppress(OSError):  # main() finds out again
         system.stdout.flush()
+    text = ""
     if verbose:
         import traceback
 
-        system.stderr.write("".join(traceback.format_exception(error)))
-    system.stderr.write(f"aiokc: {escaped(sentence)}\n")
+        text = "".join(traceback.format_exception(error))
+    text += f"aiokc: {escaped(sentence)}\n"
     if isinstance(error, Problem) and error.hint:
-        system.stderr.write(f"{error.hint}\n")
-    system.stderr.flush()
+        text += f"{error.hint}\n"
+    system.tell(text)
     return code
 
 
@@ -109,20 +113,8 @@ def _ended(system: System, code: int) -> int:
     try:
         system.stdout.flush()
     except (OSError, KeyboardInterrupt):
-        _let_go(system)
+        let_go(system.stdout)
     return code
-
-
-def _let_go(system: System) -> None:
-    """Let the interpreter's own flush at its end go nowhere: there is no reader, or no room."""
-    import os
-
-    try:
-        descriptor = system.stdout.fileno()
-    except (OSError, ValueError):  # a stream without a file, in tests
-        return
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), descriptor)
 
 
 def _log_to(system: System, args: Namespace) -> None:

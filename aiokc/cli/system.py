@@ -23,6 +23,17 @@ class System:
         self.stderr = stderr or _or_nothing(sys.stderr, "w")
         self.environ = os.environ if environ is None else environ
 
+    def tell(self, text: str) -> None:
+        """Write to stderr, at once. Where it can't be written to nobody is told, and the command goes on.
+
+        What a command changes does not depend on who reads of it, and its exit code still tells.
+        """
+        try:
+            self.stderr.write(text)
+            self.stderr.flush()
+        except OSError:
+            let_go(self.stderr)
+
     def now(self) -> float:
         """The time, in seconds since the epoch."""
         import time
@@ -60,6 +71,16 @@ class System:
         import getpass
 
         return getpass.getpass(prompt, self.stderr)
+
+
+def let_go(stream: TextIO) -> None:
+    """Let go nowhere what is left for a stream without a reader, or without room: at its end Python flushes it, too."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):  # a stream without a file, in tests
+        return
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), descriptor)
 
 
 def _or_nothing(stream: TextIO | None, mode: str) -> TextIO:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Literal, TypeAlias, TypedDict
 
@@ -126,7 +126,7 @@ class SecurityConfig:
     sasl_oauthbearer_client_credentials_client_secret: Secret | str | None = None
     sasl_oauthbearer_scope: str | None = None
     sasl_oauthbearer_header_urlencode: bool = False
-    sasl_oauthbearer_extensions: Mapping[str, str] | None = None
+    sasl_oauthbearer_extensions: Mapping[str, str] | None = field(default=None, repr=False)  # as an OAuthToken has it
     sasl_oauthbearer_assertion_file: FilePath | None = None
     sasl_login_connect_timeout_ms: int = 10_000
     sasl_login_read_timeout_ms: int = 10_000

@@ -210,6 +210,7 @@ def test_a_context_that_checks_less_is_warned_of(verifies: bool) -> None:
 def test_no_secret_is_shown_or_pickled() -> None:
     options: dict[str, Any] = {
         **OIDC,
+        "sasl_oauthbearer_extensions": {"key": "canary"},
         "ssl_key_password": "canary",
         "ssl_keystore_key": PEM,
         "ssl_keystore_certificate_chain": PEM,

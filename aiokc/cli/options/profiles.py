@@ -80,10 +80,11 @@ def _content(path: Path, *, required: bool) -> dict[str, Any]:
 
 def _warn_of_readers(path: Path, options: dict[str, Any], warnings: list[str]) -> None:
     """Warn where others can read a secret that the file holds itself."""
-    from .spelling import field_name, is_secret
+    from .secrets import holds_secret
+    from .spelling import field_name
 
     try:
-        held = [name for name, value in options.items() if isinstance(value, str) and is_secret(field_name(name))]
+        held = [name for name, value in options.items() if holds_secret(field_name(name), value)]
     except UsageProblem as problem:
         raise UsageProblem(f"{path}: {problem}") from problem
     if held and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):

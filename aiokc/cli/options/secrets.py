@@ -10,6 +10,7 @@ from typing import Any
 from ..problems import UsageProblem
 from ..system import System
 from .files import MOST_BYTES, read_text
+from .spelling import is_file, is_secret
 
 _COMMAND_SECONDS = 60
 _PATIENCE_SECONDS = 0.5
@@ -31,6 +32,15 @@ def resolved_secret(name: str, value: object, system: System) -> tuple[object, s
     if kind == "file":
         return _of_file(name, str(where)), f" ({where})"
     return _of_command(name, where), " (a command)"
+
+
+def holds_secret(field: str, value: object) -> bool:
+    """Whether the text for an option is a secret itself, and not its place: ``{env=…}`` and the like, or a file."""
+    if not isinstance(value, str):
+        return False
+    if "PRIVATE KEY-----" in value:  # whatever the option: a file of certificates may hold the key, too
+        return True
+    return is_secret(field) and not is_file(field, value) and _place(field, value) is None
 
 
 def asks_for_secret(values: dict[str, Any]) -> bool:

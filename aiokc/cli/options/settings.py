@@ -16,8 +16,8 @@ from aiokc.errors import ConfigError
 from ..problems import UsageProblem, quoted
 from ..system import System
 from .profiles import Profile, read_profile
-from .secrets import asks_for_secret, resolved_secret
-from .spelling import FIELDS, OF_KIND, field_name, is_secret, typed
+from .secrets import asks_for_secret, holds_secret, resolved_secret
+from .spelling import FIELDS, OF_KIND, field_name, typed
 from .times import duration_ms
 
 _PREFIX: Final = "AIOKC_"
@@ -118,7 +118,7 @@ def _of_options(args: Namespace, system: System) -> Iterator[tuple[str, Setting]
         if not equals or not name.strip():
             raise UsageProblem(f"-X {quoted(option)} must be KEY=VALUE")
         field = field_name(name, getattr(args, "client_kind", "consumer"))
-        if is_secret(field) and not value.startswith("{") and not field.endswith("_key"):
+        if holds_secret(field, value):
             raise UsageProblem(
                 f"-X {name}: a secret on the command line is seen by everybody on this machine; give -X "
                 f"{name}='{{env=NAME}}', '{{file=PATH}}' or '{{command=[\"…\"]}}', or ${_PREFIX}{field.upper()}"

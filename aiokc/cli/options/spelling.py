@@ -96,6 +96,11 @@ def is_secret(field: str) -> bool:
     return "Secret" in str(FIELDS[field].type)
 
 
+def is_file(field: str, text: str) -> bool:
+    """Whether ``text`` names the file with the key or the certificates of the option, and is not PEM itself."""
+    return field in _FILES and "-----BEGIN" not in text
+
+
 def typed(field: str, value: object, name: str) -> Any:
     """Return ``value``, a text or what TOML makes of it, as the option's type. Raises UsageProblem."""
     kind = str(FIELDS[field].type)
@@ -136,7 +141,7 @@ def _text(field: str, text: str, name: str) -> Any:
         return int(text) if text.strip() in ("-1", "0", "1") else text.strip().lower()
     if field == "ssl_endpoint_identification_algorithm":
         return "" if text.strip().lower() == "none" else text.strip().lower()
-    if field in _FILES and "-----BEGIN" not in text:
+    if is_file(field, text):
         return Path(text).expanduser()
     if is_secret(field):
         return Secret(text)

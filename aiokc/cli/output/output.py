@@ -11,13 +11,16 @@ from .terminal import Terminal
 
 
 class Output:
-    """Writes results to stdout, and nothing else does.
+    """Writes results to stdout; records, and views that draw, have ways of their own.
 
-    ``format`` is "table", "json" or "csv".
+    ``format`` is "table", "json" or "csv". ``lost``: why stdout can't be written to any more, such as a BrokenPipeError
+    after its reader has gone. Then all results are dropped, and no error is raised: a command that has changed or found
+    something is still to say so on stderr, and by its exit code. One that would go on for ever has to look at ``lost``.
     """
 
     def __init__(self, stream: TextIO, format: str, terminal: Terminal) -> None:
         self.stream, self.format, self.terminal = stream, format, terminal
+        self.lost: OSError | None = None
 
     def rows(
         self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, empty: str = "", heading: bool = True
@@ -42,24 +45,34 @@ class Output:
         """Write one JSON object in a line."""
         import json
 
-        self.stream.write(
-            json.dumps(plain(fields), ensure_ascii=False, separators=(",", ":")).translate(JSON_ESCAPES) + "\n"
-        )
+        self.write(json.dumps(plain(fields), ensure_ascii=False, separators=(",", ":")).translate(JSON_ESCAPES) + "\n")
 
     def lines(self, lines: Iterable[str]) -> None:
         """Write lines that are ready to be shown."""
         for line in lines:
-            self.stream.write(f"{line}\n")
+            self.write(f"{line}\n")
+
+    def write(self, text: str) -> None:
+        """Write text that is ready to be shown."""
+        if self.lost is None:
+            try:
+                self.stream.write(text)
+            except OSError as error:
+                self.lost = error
 
     def flush(self) -> None:
         """Let the reader have all that was written."""
-        self.stream.flush()
+        if self.lost is None:
+            try:
+                self.stream.flush()
+            except OSError as error:
+                self.lost = error
 
     def _csv(self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, heading: bool) -> None:
         import csv
 
         seen = self.terminal.is_terminal  # a pipe gets the text as it is
-        writer = csv.writer(self.stream, lineterminator="\n")
+        writer = csv.writer(self, lineterminator="\n")
         if heading:
             writer.writerow([column.name for column in columns])
         for row in rows:

@@ -179,7 +179,7 @@ class SaslSession:
             return
         self._is_running, self._has_begun, self._asked = True, False, None
         self._settled.clear()
-        # Until the credentials are there, requests go on being written as long as the session lasts.
+        # As long as the session lasts, requests go on being written until credentials and the first message are there.
         self._line.admits_until = self._ends_at
         if not self._start(self._run):
             self._is_running = False  # the owner has ended: use the connection as long as the broker serves it
@@ -211,25 +211,19 @@ class SaslSession:
                 raise fresh(refusal)  # the broker would only refuse this session, too
             mechanism = await self._credentials.login(self._host)
         except AuthenticationFailed as error:
-            now = self._loop.time()
-            if now >= self._ends_at:
-                raise
-            logger.info("%s: the SASL session is not renewed yet: %s", line.name, error)
-            self._line.admits_until = min(now + self._later.next(), self._ends_at)
-            return
+            return self._put_off(error)
         if not self._credentials.is_same_principal(self._mechanism, mechanism):
             logger.info("%s: logging in as another principal, over a new connection", line.name)
             self._retires, self._was_due_at, self._line.admits_until = True, -inf, -inf
             return line.retire()
         if (early := self._renewable_at - self._loop.time()) > 0:
             await asyncio.sleep(early)  # requests that come before the end of the session are written meanwhile
-        await line.calm()
-        # Shut before the first message is made, which may take a thread: from now on no request is written.
-        self._is_shut, self._line.admits_until = True, -inf
         dialogue = authenticate(mechanism, broker=line.name, versions=line.versions, clock=self._loop.time)
         try:
             session = await carry_out(dialogue, self._ask, self._thread)
         except AuthenticationFailed as error:
+            if self._asked is None:
+                return self._put_off(error)
             if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED:
                 self._credentials.refused(mechanism)
                 if self._logins is not None:
@@ -243,7 +237,23 @@ class SaslSession:
             self._later.reset()
             self._take_over(session, mechanism)
 
+    def _put_off(self, error: AuthenticationFailed) -> None:
+        """Try again later: the credentials, or the first message, were not to be had, and the broker was not asked.
+
+        Raises ``error`` where the session is over.
+        """
+        now = self._loop.time()
+        if now >= self._ends_at:
+            raise error
+        logger.info("%s: the SASL session is not renewed yet: %s", self._line.name, error)
+        self._line.admits_until = min(now + self._later.next(), self._ends_at)
+
     async def _ask(self, request: AnyRequest, version: int) -> memoryview:
+        if not self._is_shut:
+            # Not before the first message is made: for Kerberos that asks a KDC, which may be silent for a minute,
+            # and the session still lasts. From now on no request is written.
+            await self._line.calm()
+            self._is_shut, self._line.admits_until = True, -inf
         self._asked = type(request)
         return await self._line.ask_in_turn(request, version)
 

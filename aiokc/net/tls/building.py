@@ -17,7 +17,7 @@ from .der import Validity, validity
 from .key_file import key_file
 from .our_side import OurSide
 from .pem import text_of
-from .stores import Identity, Trust, read_identity, read_trust
+from .stores import FileFailed, Identity, Trust, read_identity, read_trust
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -37,16 +37,18 @@ def given(context: ssl.SSLContext) -> Built:
 
 
 def build(config: SecurityConfig) -> Built:
-    """Return a new context for the options, with the files as they are now. Raises ConfigError.
+    """Return a new context for the options, with the files as they are now.
+
+    Raises ConfigError; FileFailed, which is one, where the files as they are may be right.
 
     Certificates and names are verified, TLS is 1.2 at least. SSLKEYLOGFILE is honoured, as by the standard library.
     """
     try:
         return _built(config)
     except ConfigError as error:
-        told = str(error)
+        kind, told = type(error), str(error)
     # A new error, without the frames of the first one: what reports errors may show variables, and some held a key.
-    raise ConfigError(told)
+    raise kind(told)
 
 
 def _built(config: SecurityConfig) -> Built:
@@ -58,7 +60,7 @@ def _built(config: SecurityConfig) -> Built:
             context, trusts = _trusting(trust), trust.where
     except OSError as error:
         what = "no TLS context can be made" if (log := _key_log()) is None else f"SSLKEYLOGFILE={log!r}"
-        raise ConfigError(f"{what}: {error.strerror or error}") from error
+        raise FileFailed(f"{what}: {error.strerror or error}") from error
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
     versions = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
@@ -146,7 +148,7 @@ def _load(
     except ssl.SSLError as error:
         return _reason(error)
     except OSError as error:  # no room in the folder for temporary files, say
-        raise ConfigError(f"{identity.where}: no file for the private key ({error.strerror or error})") from error
+        raise FileFailed(f"{identity.where}: no file for the private key ({error.strerror or error})") from error
     except ValueError as error:
         if isinstance(error, ConfigError):
             raise

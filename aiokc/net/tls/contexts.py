@@ -18,7 +18,7 @@ from .building import Built, build, given
 from .rotation import Fingerprint, fingerprint
 from .server_name import server_name
 from .sharing import shared_build
-from .stores import watched_paths
+from .stores import FileFailed, watched_paths
 from .tls_errors import tls_failure
 
 logger = logging.getLogger("aiokc.net")
@@ -37,7 +37,7 @@ class TlsContexts:
     Clients with equal options and unchanged files have one context (sharing.py). A context is never changed: one whose
     certificate and key do not fit together would be broken for good. When files have changed, new connections get a new
     context; living ones keep theirs. Files that can't be used, such as half of a pair, or a file that is being written,
-    leave the old context in place, and are logged once.
+    leave the old context in place, and are logged once. Those that can't be read are tried again at each look.
     """
 
     def __init__(self, config: SecurityConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,6 +48,8 @@ class TlsContexts:
         self._reading = threading.Lock()  # held by the thread that reads the files: ours, or the watchdog's
         self._built: Built | None = None if config.ssl_context is None else given(config.ssl_context)
         self._seen: Fingerprint = ()
+        self._refused: Fingerprint = ()  # the last one that made no context
+        self._told: set[str] = set()  # why it did not
         self._next_look = -inf
 
     # Called by the event loop
@@ -126,13 +128,28 @@ class TlsContexts:
         if self._built is None:
             self._built, self._seen = shared_build(self._config, seen, build), seen
         elif seen != self._seen:
-            self._seen = seen  # what was refused is not tried, and not logged, again until it changes
             try:
                 self._built = shared_build(self._config, seen, build)
             except Exception as error:  # whatever a half-written file makes libraries raise
-                logger.warning("%s; new connections go on with what was read before", error)
+                self._refuse(seen, error)
             else:
+                self._seen = seen
                 logger.info("the files of the ssl_ options have changed: new connections use them")
+
+    def _refuse(self, seen: Fingerprint, error: Exception) -> None:
+        """Go on with the context that there is. What is wrong with the files is logged once for as long as they stay.
+
+        They are not read again until they change, but where it was the system that failed: root writes a file that only
+        root may read, the client looks, and then the file gets its owner. Or too many files were open at that look.
+        Nothing need change after that.
+        """
+        if not isinstance(error, FileFailed):
+            self._seen = seen
+        if seen != self._refused:
+            self._refused, self._told = seen, set()
+        if (told := str(error)) not in self._told:
+            self._told.add(told)
+            logger.warning("%s; new connections go on with what was read before", told)
 
     def _is_due(self) -> bool:
         return bool(self._paths) and self._clock() >= self._next_look

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ...errors import ConfigError
 from .stores import folder_files
 
-#: For each file: its path, and (mtime_ns, size, inode) of what it leads to, or the number of the error.
+#: For each file: its path, and (mtime_ns, ctime_ns, size, inode) of what it leads to, or the number of the error.
 Fingerprint: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -32,11 +32,15 @@ def _files(path: Path) -> list[Path]:
 
 
 def state(file: Path) -> tuple[int, ...]:
-    """Return (mtime_ns, size, inode) of what a path leads to, or the number of the error."""
+    """Return (mtime_ns, ctime_ns, size, inode) of what a path leads to, or the number of the error.
+
+    The ctime tells also of a new owner and new permissions, and of a new file for which the rest is the same: tools
+    that unpack archives set the mtime, and a file system may give the inode of a deleted file to the next one.
+    """
     try:
         about = os.stat(file)
     except OSError as error:
         return (error.errno or 0,)
     except ValueError:  # a NUL in the path: reading it will say so
         return ()
-    return about.st_mtime_ns, about.st_size, about.st_ino
+    return about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino

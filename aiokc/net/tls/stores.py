@@ -21,6 +21,13 @@ _MOST_FILES: Final = 4096  # of one folder
 _CERTIFICATE_NAME: Final = re.compile(r".+\.(pem|crt|cer)|[0-9a-f]{8}\.[0-9]+", re.IGNORECASE)
 
 
+class FileFailed(ConfigError):
+    """The system could not read a file, or make one. It may soon, without any change that the file's times show.
+
+    Too many files are open for a moment, say, or a file gets its owner right after it was written.
+    """
+
+
 class Trust(NamedTuple):
     """Who may sign a broker's certificate: certificates in DER, and the option that they come from, for messages."""
 
@@ -131,7 +138,7 @@ def folder_files(folder: Path, where: str) -> Sequence[str]:
             raise ConfigError(f"{where}: the folder has {len(names)} certificates, more than {_MOST_FILES}")
         return [name for name in names if (folder / name).is_file()]
     except OSError as error:
-        raise ConfigError(f"{where}: {error.strerror or error}") from error
+        raise FileFailed(f"{where}: {error.strerror or error}") from error
 
 
 def _identity(keys: Sequence[pem.PrivateKey], chain: Sequence[bytes], of_key: str, of_chain: str) -> Identity:
@@ -221,7 +228,7 @@ def _read(location: str | os.PathLike[str], where: str) -> bytes:
         with open(location, "rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"{where}: {error.strerror or error}") from error
+        raise FileFailed(f"{where}: {error.strerror or error}") from error
     except ValueError as error:  # a NUL in the path
         if isinstance(error, ConfigError):
             raise

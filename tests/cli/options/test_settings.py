@@ -137,6 +137,11 @@ def test_other_names_lead_to_options_that_exist() -> None:
         ("fetch_max_bytes=lots", "must be a number"),
         ("fetch_max_bytes", "must be KEY=VALUE"),
         ("sasl.password=hunter2", "seen by everybody"),
+        ("sasl.password={hunter2", "seen by everybody"),
+        ("sasl.password={evn=hunter2}", "seen by everybody"),
+        ("ssl.keystore.key=-----BEGIN PRIVATE KEY-----\nhunter2", "or $AIOKC_SSL_KEYSTORE_KEY"),
+        ("ssl.key.pem= -----BEGIN ENCRYPTED PRIVATE KEY-----\nhunter2", "seen by everybody"),
+        ("ssl.certificate.pem=-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\nhunter2", "seen by"),
         ("sasl.password={env=MISSING}", "no variable MISSING"),
         ("sasl.password={file=/dev/null/none}", "Not a directory"),
         ('sasl.password={command=["false"]}', "ended with exit code 1"),
@@ -253,14 +258,27 @@ def test_a_child_of_a_command_that_keeps_the_pipe_open_is_not_waited_for(
     assert found["sasl_plain_password"] == Secret("7".zfill(70_000))
 
 
-def test_a_password_that_others_can_read_is_warned_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "is_held"),
+    [
+        ("sasl_plain_password", "secret", True),
+        ("sasl_plain_password", "{env=WORD}", False),
+        ("ssl_keystore_key", "/key.pem", False),
+        ("ssl_keystore_key", "-----BEGIN PRIVATE KEY-----", True),
+        ("ssl_keystore_certificate_chain", "-----BEGIN CERTIFICATE-----", False),
+        ("ssl_truststore_location", "/ca.pem", False),
+    ],
+)
+def test_a_secret_that_others_can_read_is_warned_of(tmp_path: Path, name: str, value: str, is_held: bool) -> None:
     path = tmp_path / "config.toml"
-    path.write_text("[profile.default]\nsasl_plain_username = 'me'\nsasl_plain_password = 'secret'\n")
+    path.write_text(f"[profile.default]\nsasl_plain_username = 'me'\n{name} = {value!r}\n")
     _, args = parse(["topics", "--config", str(path)])
+    system = system_of(environ={"WORD": "secret"})
     path.chmod(0o644)
-    assert "chmod 600" in read_settings(args, system_of()).warnings[0]
+    warnings = read_settings(args, system).warnings
+    assert [f"holds {name} and" in warning and "chmod 600" in warning for warning in warnings] == [True] * is_held
     path.chmod(0o600)
-    assert read_settings(args, system_of()).warnings == []
+    assert read_settings(args, system).warnings == []
 
 
 def test_a_missing_password_is_asked_for() -> None:

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -130,6 +130,7 @@ async def test_the_earlier_one_of_both_ends_counts() -> None:
         (OAuthToken("canary", None, {"auth": "x"}), "the name of the SASL extension 'auth'"),
         (OAuthToken("canary", None, {"a": "canary\x01b=c"}), "the value of the SASL extension 'a'"),
         (jwt(sub="canary", exp=1_000_000_000), "returned a token that expired"),
+        (jwt(sub="canary", exp=1.8e12), "the token ends at 1800000000000, which is no Unix time in seconds"),
     ],
 )
 async def test_what_is_no_token_is_an_error_that_does_not_show_it(result: Any, text: str) -> None:
@@ -323,8 +324,11 @@ def test_a_token_shows_nothing_and_takes_seconds_only() -> None:
     assert token != OAuthToken("canary", 6.0, {"a": "canary"})
     assert token != "canary"
     assert hash(token) == hash(OAuthToken("canary", 5.0, {"a": "canary"}))
+    OAuthToken("canary", 253_402_300_799)  # the last second of the year 9999, which some write for "never"
     with pytest.raises(ValueError, match="Unix seconds"):
         OAuthToken("canary", time.time() * 1000)
+    with pytest.raises(TypeError, match=r"a str or a Secret, not bytes"):
+        OAuthToken(cast(str, b"canary"))
     with pytest.raises(TypeError):
         token.extensions["b"] = "c"  # type: ignore[index]
 

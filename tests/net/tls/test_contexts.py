@@ -295,35 +295,6 @@ async def test_a_path_that_can_no_more_be_followed_leaves_the_old_context_in_pla
         assert (await found if asyncio.iscoroutine(found) else found) is before
 
 
-def test_a_path_that_cannot_be_followed_is_an_error(tmp_path: Path) -> None:
-    folder = tmp_path / ("x" * 300)
-    assert fingerprint([folder]) == ((str(folder), (errno.ENAMETOOLONG,)),)
-    with pytest.raises(ConfigError, match=r"ssl_truststore_location=.*: File name too long"):
-        build(SecurityConfig(security_protocol="SSL", ssl_truststore_location=folder))
-
-
-def test_a_new_file_of_the_same_length_and_time_is_noticed_by_its_inode(tmp_path: Path) -> None:
-    file = made.written(tmp_path / "a", b"old")
-    before, about = fingerprint([file]), os.stat(file)
-    made.written(file, b"new")
-    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
-    assert fingerprint([file]) != before
-
-
-def test_a_new_time_or_length_tells_too(tmp_path: Path) -> None:
-    file = made.written(tmp_path / "a", b"old")
-    seen, about = {fingerprint([file])}, os.stat(file)
-    file.write_bytes(b"longer")
-    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
-    seen.add(fingerprint([file]))
-    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns + 1))
-    seen.add(fingerprint([file]))
-    file.unlink()
-    seen.add(fingerprint([file]))
-    seen.add(fingerprint([tmp_path / "\0"]))
-    assert len(seen) == 5
-
-
 async def test_a_file_that_changes_while_it_is_read_is_seen_the_next_time(
     make: Make, clock: Clock, tmp_path: Path, builds: Builds
 ) -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from aiokc.errors import AuthenticationFailed
 from aiokc.net.credentials.tokens import https_post
 from aiokc.testing import Cluster
 from aiokc.testing.security.idp import IdP
+from aiokc.testing.security.jwt import unsecured_token
 
 from .failing_logins import Failure, over_plaintext
 from .scene import USER, Options, Scene
@@ -119,6 +120,7 @@ _PASSWORDS: Final[dict[str, Callable[[str], Any]]] = {
     "a NUL": lambda secret: (USER, f"{secret}\0"),
     "half of a surrogate pair": lambda secret: (USER, f"{secret}\ud800"),
 }
+_AS_MS: Final = 1.8e12  # milliseconds, where seconds are expected
 _TOKENS: Final[dict[str, Callable[[str], Any]]] = {
     "bytes": lambda secret: secret.encode(),
     "a dict": lambda secret: {"access_token": secret},
@@ -127,6 +129,10 @@ _TOKENS: Final[dict[str, Callable[[str], Any]]] = {
     "an extension": lambda secret: OAuthToken(secret, extensions={"auth": secret}),
     "a control character": lambda secret: OAuthToken(secret, extensions={"key": f"{secret}\x01"}),
     "an old token": lambda secret: OAuthToken(secret, expires_at=1.0),
+    "an exp in ms": lambda secret: unsecured_token(USER, _AS_MS, jti=secret),
+    "an exp before 1970": lambda secret: unsecured_token(USER, -_AS_MS, jti=secret),
+    "an end in ms": lambda secret: OAuthToken(secret, _AS_MS, {"key": secret}),
+    "a token of bytes": lambda secret: OAuthToken(cast(str, secret.encode())),
     "half of a surrogate pair": lambda secret: f"{secret}\ud800",
 }
 
@@ -199,6 +205,14 @@ _IDP: Final[dict[str, tuple[Callable[[IdP, str], Any], str]]] = {
     "gives no JSON": (lambda idp, secret: idp.answer(secret), "no JSON object"),
     "gives no token": (lambda idp, secret: idp.answer({"id_token": secret, "refresh_token": secret}), "token"),
     "gives a wrong token": (lambda idp, secret: idp.answer({"access_token": f"{secret} "}), "characters"),
+    "gives an exp in ms": (
+        lambda idp, secret: idp.answer({"access_token": unsecured_token(USER, _AS_MS, jti=secret)}),
+        "milliseconds",
+    ),
+    "gives a life of ages ago": (
+        lambda idp, secret: idp.answer({"access_token": secret.encode().hex(), "expires_in": -_AS_MS}),
+        "a token that expired",
+    ),
     "gives a list": (lambda idp, secret: idp.answer({"access_token": [secret]}), "token"),
     "is slow": (lambda idp, secret: idp.slow(5.0), "did not answer"),
     "is not there": (lambda idp, secret: _GONE, "can't be reached"),

@@ -164,6 +164,8 @@ async def _in_lines(context: Context, watched: Watched) -> int:
     said: str | None = None
     heading = True
     while not watched.is_above():
+        if context.out.lost is not None:  # nobody watches
+            raise context.out.lost
         if heading is False:
             await ticks.next()
         answered = await watched.look()

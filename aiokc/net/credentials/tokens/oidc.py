@@ -16,7 +16,7 @@ from ....core.sasl.jwt_claims import json_object
 from ....core.sasl.mechanism import HiddenBytes
 from ....errors import AuthenticationFailed, ConfigError
 from ....secret import Secret
-from ....token_provider import OAuthToken
+from ....token_provider import OAuthToken, is_unix_seconds
 from ...own_thread import OwnThread
 from ..application_code import called
 from .checked_token import checked
@@ -154,7 +154,7 @@ class OidcAsker:
         if not isinstance(token, str) or not token:
             return AuthenticationFailed(f"{self.name} answered {answer.status} without an access_token", retriable=True)
         life = _seconds(found.get("expires_in"))
-        return OAuthToken(token, None if life is None else asked_at + life)
+        return OAuthToken(token, None if life is None else _end(asked_at + life))
 
     def _refusal(self, answer: Answer, assertion: Secret | None) -> AuthenticationFailed:
         """Return the error for a status that is no success, with the error's name and description (RFC 6749, 5.2)."""
@@ -209,6 +209,15 @@ def _seconds(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return seconds if isfinite(seconds) else None
+
+
+def _end(moment: float) -> float | None:
+    """Return the end of a token's life, within what an OAuthToken takes; None for that of a life of thousands of years.
+
+    Some providers write such a life for "never", and Java's client does not look at it: a JWT has its own ``exp``.
+    """
+    end = max(0.0, moment)
+    return end if is_unix_seconds(end) else None
 
 
 def _text(found: dict[str, Any], name: str) -> str:

@@ -148,6 +148,8 @@ async def test_an_assertion_in_a_file(tmp_path: Path, with_id: bool) -> None:
         ({"expires_in": [60]}, None),
         ({"expires_in": "inf"}, None),
         ({"expires_in": 10**400}, None),
+        ({"expires_in": 2**63 - 1}, None),  # of what never ends
+        ({"expires_in": 1.8e12}, None),  # when it ends, in ms
     ],
 )
 async def test_the_life_of_a_token(fields: dict[str, Any], life: float | None) -> None:
@@ -165,6 +167,12 @@ async def test_the_earlier_end_counts(fields: dict[str, Any], end: int) -> None:
     now = time.time()
     async with idp(granted(jwt(exp=now + 50), **fields)) as provider:
         assert (await ask(provider)).expires_at == pytest.approx(now + end, abs=5)
+
+
+async def test_the_exp_counts_where_expires_in_says_for_ever() -> None:
+    end = time.time() + 50
+    async with idp(granted(jwt(exp=end), expires_in=2**63 - 1)) as provider:
+        assert (await ask(provider)).expires_at == end
 
 
 @pytest.mark.parametrize(
@@ -218,6 +226,8 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
         (http(204, ""), "answered 204"),
         (granted("canary token"), "the token has characters that no bearer token may have"),
         (granted("canary\x01evil=1"), "the token has characters"),
+        (granted(jwt(exp=1.8e12)), "the token ends at 1800000000000, which is no Unix time in seconds (milliseconds?)"),
+        (granted(jwt(exp=-1)), "the token ends at -1, which is no Unix time in seconds"),
         (http(200, b"x" * (MOST_ANSWER_BYTES + 1)), f"the answer is longer than {MOST_ANSWER_BYTES} bytes"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (MOST_ANSWER_BYTES * 2), "the answer is longer"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ncanar", "no proper HTTP: IncompleteRead"),
