@@ -124,7 +124,11 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._reading = None
         if error is not None:
             return self._end(error)
-        self._received(count)
+        try:
+            self._received(count)
+        except Exception as error:  # no memory, for instance: as the loop does where it has read by itself
+            self._end(error)
+            raise
         if self._transport is not None and not self._ended:
             self._transport.resume_reading()  # and the loop finds out that the peer has closed, if it has
 

@@ -62,6 +62,8 @@ class Fed:
     def take(self, frame: memoryview) -> None:
         if bytes(frame) == b"refused":
             raise MalformedResponse("refused")
+        if bytes(frame) == b"too much":
+            raise MemoryError
         self.frames.append(bytes(frame))
 
     def feed(self, data: bytes) -> None:
@@ -224,6 +226,16 @@ async def test_a_long_frame_waits_where_the_peer_does_not_read_and_goes_no_furth
     fed.protocol.abort()
     await asyncio.sleep(0.01)
     assert len(fed.loops.written) == written
+
+
+def test_an_error_of_our_own_ends_the_connection_also_where_the_thread_has_read() -> None:
+    """The loop ends it where it has read by itself. Left as it is, nobody would read from it any more."""
+    fed, data = Fed(), framed(b"too much")
+    fed.protocol.get_buffer(-1)[: len(data)] = data
+    with pytest.raises(MemoryError):
+        fed.protocol._rest_received(len(data), None)
+    assert [type(error) for error in fed.ends] == [MemoryError]
+    assert fed.loops.aborted == 1
 
 
 # In a child that was forked
