@@ -30,8 +30,8 @@ _LEAST_SPARE: Final = 64 << 10
 # A thread unpacks no more than that ahead: the next batches of thirty partitions or so.
 _MOST_AHEAD: Final = 8 << 20
 
-# Settling copies so many bytes in one step, and at most one span more, of little over 1 MiB: some 0.6 ms for each.
-_SETTLED_AT_ONCE: Final = 1 << 20
+# So many bytes are copied in one step, and at most one span, batch or run more: some 0.6 ms for each MiB.
+_COPIED_AT_ONCE: Final = 1 << 20
 
 _EMPTY: Final = memoryview(b"")
 
@@ -122,6 +122,7 @@ class FrameMemory:
         self.came = 0  # frames, so far
         self._lent_spans: list[RecordSpan] = []  # that were taken, and are not settled
         self._lent: list[Frame] = []  # the frame of each of these
+        self._replaced: Frame | None = None  # of which some is copied, and some is not
 
     @property
     def spare_bytes(self) -> int:
@@ -212,7 +213,7 @@ class FrameMemory:
         """
         if not self._lent:
             return False
-        done = detach_held(self._lent_spans, _SETTLED_AT_ONCE)
+        done = detach_held(self._lent_spans, _COPIED_AT_ONCE)
         lent, self._lent = self._lent[:done], self._lent[done:]
         del self._lent_spans[:done]
         for frame in lent:
@@ -253,20 +254,42 @@ class FrameMemory:
         A frame that has more left goes to the end, so that the next call looks at another one.
         """
         oldest = next(iter(self._frames.values()), None)
-        if oldest is None or oldest.read_at == self.came:
+        if self._replaced is not None or oldest is None or oldest.read_at == self.came:
             return
         if oldest.left > oldest.size * _WORTH_KEEPING:
             self._frames[id(oldest.owner)] = self._frames.pop(id(oldest.owner))
             return
         self.settle()
-        if oldest.lent or id(oldest.owner) not in self._frames:  # lent: the next frame that comes is another step
+        if oldest.lent or self._frames.get(id(oldest.owner)) is not oldest:
+            return  # if it is still lent, the next frame that comes is another step
+        self._replaced = oldest
+        self.replace()
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether ``replace`` has something to do: ``hold`` has made the first step."""
+        return self._replaced is not None
+
+    def replace(self) -> None:
+        """Copy some more of the frame that is being replaced by copies. It counts until all of it is copied."""
+        frame, copied = self._replaced, 0
+        if frame is None:
             return
-        self._forget(oldest)
-        for unread in oldest.unread:
+        while frame.unread and copied < _COPIED_AT_ONCE:
+            unread = next(iter(frame.unread))
+            copied += len(unread.view)
             if isinstance(unread, Run):
                 for span in unread.spans:
                     span.detach()
+                    copied += span.size
             elif isinstance(unread, PackedRun):
                 self.ahead.cancel(unread)  # it refers to the frame
+            del frame.unread[unread]
+            frame.left -= len(unread.view)
             unread.view = memoryview(bytes(unread.view))
             self._put(unread, self._begin(unread.view, self.buffers))
+        if frame.unread:
+            return
+        self._replaced = None
+        if not frame.lent and self._frames.get(id(frame.owner)) is frame:  # else others have forgotten it, or will
+            self._forget(frame)

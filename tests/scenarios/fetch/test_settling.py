@@ -1,4 +1,7 @@
-"""What the application still holds of a large batch is copied in steps, and other tasks run between any two of them."""
+"""What is copied of large frames, because the application holds it or does not read it, is copied in steps.
+
+Other tasks run between any two of them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ COUNT = 10
 
 def fill(stage: Stage) -> None:
     for tp in PARTITIONS:
-        stage.cluster.append("many", *[NewRecord(b"%d" % number * 30) for number in range(COUNT)], partition=tp.partition)
+        values = [NewRecord(b"%d" % number * 30) for number in range(COUNT)]
+        stage.cluster.append("many", *values, partition=tp.partition)
 
 
 class Steps:
@@ -47,7 +51,7 @@ class Steps:
             self.copied[stage.loop.rounds] += self.detached - before
             return result
 
-        monkeypatch.setattr(frame_memory, "_SETTLED_AT_ONCE", 1)
+        monkeypatch.setattr(frame_memory, "_COPIED_AT_ONCE", 1)
         monkeypatch.setattr(FrameMemory, "settle", counted)
 
     @property
@@ -69,7 +73,6 @@ def check(batch: RawRecords) -> None:
 
 async def poll(consumer: Consumer) -> None:
     assert await consumer.getmany(timeout_ms=0) == {}
-
 
 
 async def poll_columns(consumer: Consumer) -> None:
@@ -121,9 +124,8 @@ def test_there_is_no_room_to_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None
             batch = await consumer.getmany()
             steps.hold(batch)
             assert steps.detached < 5
-            async with asyncio.timeout(10):
-                while not fetcher._planner._reading_ahead:
-                    await asyncio.sleep(0.001)
+            await asyncio.sleep(1)
+            assert fetcher._planner._reading_ahead
             assert max(steps.copied.values()) <= 2, "of the call that hands out, and of the fetcher"
             assert steps.detached > 10
         check(batch)
@@ -142,5 +144,38 @@ def test_a_large_batch_of_a_range_is_held(monkeypatch: pytest.MonkeyPatch) -> No
                 steps.spans += part.records.parts
         steps.check()
         check({part.partition: part.records for part in held})
+
+    play(story, topics={"many": len(PARTITIONS)})
+
+
+def test_much_is_left_of_an_old_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions that are paused do not keep the frame in which their records came with those of all others."""
+
+    async def story(stage: Stage) -> None:
+        rounds: list[int] = []
+        replace = FrameMemory.replace
+
+        def counted(memory: FrameMemory) -> None:
+            if memory.is_replacing:
+                rounds.append(stage.loop.rounds)
+            replace(memory)
+
+        monkeypatch.setattr(frame_memory, "_COPIED_AT_ONCE", 1)
+        monkeypatch.setattr(FrameMemory, "replace", counted)
+        fill(stage)
+        paused = PARTITIONS[:5]
+        async with stage.consumer() as consumer:
+            consumer.assign(PARTITIONS)
+            await consumer._runtime.fetcher.arrived.wait()
+            consumer.pause(*paused)
+            assert len(await consumer.getmany()) == len(PARTITIONS) - len(paused)
+            for number in range(3):
+                stage.cluster.append("many", b"%d" % number, partition=PARTITIONS[-1].partition)
+                assert list(await consumer.getmany()) == [PARTITIONS[-1]]
+            assert len(rounds) == len(set(rounds)) == len(paused)
+            sizes = [frame.size for frame in consumer._runtime.fetcher._buffer._memory._frames.values()]
+            assert len(sizes) == len(paused) + 1, "the copies, and the last frame that came"
+            consumer.resume(*paused)
+            check(await consumer.getmany())
 
     play(story, topics={"many": len(PARTITIONS)})
