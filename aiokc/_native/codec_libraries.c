@@ -50,7 +50,10 @@ static void *opened(const char *path) {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         const char *why = dlerror();
-        PyErr_SetString(PyExc_OSError, why == NULL ? path : why);
+        PyObject *text = PyUnicode_DecodeFSDefault(why == NULL ? path : why); /* it names the path, in any encoding */
+        if (text != NULL)
+            PyErr_SetObject(PyExc_OSError, text);
+        Py_XDECREF(text);
     }
     return handle;
 }
@@ -151,17 +154,22 @@ static unsigned load(const char *path, int codec, CodecLibrary *library) {
 
 static PyObject *use_codec_library(PyObject *module, PyObject *args) {
     State *state = PyModule_GetState(module);
-    const char *path;
+    PyObject *path, *encoded = NULL;
     int codec;
-    if (!PyArg_ParseTuple(args, "iz:use_codec_library", &codec, &path))
+    if (!PyArg_ParseTuple(args, "iO:use_codec_library", &codec, &path))
         return NULL;
     if (codec != LZ4 && codec != ZSTD)
         return PyErr_Format(PyExc_ValueError, "no library is looked for that unpacks codec %d", codec);
+    if (path != Py_None && !PyUnicode_FSConverter(path, &encoded)) /* a path may have bytes that are not UTF-8 */
+        return NULL;
     CodecLibrary *library = PyMem_RawCalloc(1, sizeof(CodecLibrary));
-    if (library == NULL)
+    if (library == NULL) {
+        Py_XDECREF(encoded);
         return PyErr_NoMemory();
-    library->is_none = path == NULL;
-    unsigned version = path == NULL ? 0 : load(path, codec, library);
+    }
+    library->is_none = encoded == NULL;
+    unsigned version = encoded == NULL ? 0 : load(PyBytes_AS_STRING(encoded), codec, library);
+    Py_XDECREF(encoded);
     if (PyErr_Occurred()) {
         free_library(library);
         return NULL;

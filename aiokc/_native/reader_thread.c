@@ -2,7 +2,10 @@
  *
  * The memory of a read is kept in place by its Py_buffer until the read has ended or was cancelled. An object belongs to
  * the thread of one event loop. A process that was forked has a copy of it, but no such thread: there it reads nothing,
- * and closes its copies of the descriptors. It never touches the parent's lock, nor what is in the pipes. */
+ * and closes its copies of the descriptors. It never touches the parent's lock, nor what is in the pipes.
+ *
+ * Another thread of Python may fork whenever this one gives up the GIL, which it does only while it cancels. So a read
+ * leaves the list, and its descriptor is closed, in one step with the GIL: the child finds both or neither. */
 
 #include "module.h"
 #include "socket_reads.h"
@@ -26,6 +29,7 @@ typedef struct {
     Pending *pending;
     unsigned long long begun;
     pid_t process;
+    pid_t used_in; /* the process in which ``is_used`` was set last */
     char is_used;
 } ReaderThread;
 
@@ -33,21 +37,19 @@ static int is_in_child(const ReaderThread *self) {
     return self->process != getpid();
 }
 
-static void forget(Pending *pending) {
+static void release(Pending *pending) {
     PyBuffer_Release(&pending->room);
     PyMem_Free(pending);
 }
 
-/* Take a read out of the list. */
-static Pending *taken(ReaderThread *self, const Pending *wanted) {
-    for (Pending **place = &self->pending; *place != NULL; place = &(*place)->next) {
-        Pending *pending = *place;
-        if (pending == wanted) {
-            *place = pending->next;
-            return pending;
-        }
-    }
-    return NULL;
+/* Take a read out of the list: it has ended, or was cancelled, or there is no thread in this process. */
+static void forget(ReaderThread *self, Pending *pending) {
+    Pending **place = &self->pending;
+    while (*place != pending)
+        place = &(*place)->next;
+    *place = pending->next;
+    close(pending->read.descriptor);
+    release(pending);
 }
 
 static Pending *numbered(const ReaderThread *self, unsigned long long number) {
@@ -58,15 +60,12 @@ static Pending *numbered(const ReaderThread *self, unsigned long long number) {
 }
 
 static void cancel(ReaderThread *self, Pending *pending) {
-    taken(self, pending);
-    if (is_in_child(self)) {
-        socket_reads_forget_in_child(&pending->read);
-    } else {
+    if (!is_in_child(self)) {
         Py_BEGIN_ALLOW_THREADS
         socket_reads_cancel(self->reads, &pending->read);
         Py_END_ALLOW_THREADS
     }
-    forget(pending);
+    forget(self, pending);
 }
 
 static void end_all(ReaderThread *self) {
@@ -81,10 +80,16 @@ static void end_all(ReaderThread *self) {
     self->reads = NULL;
 }
 
-/* False, with an exception: another thread is in the middle of a call. */
+/* False, with an exception: another thread is in the middle of a call. One that was when another thread forked is not
+ * in the child, and would never end its call there. */
 static int begins(ReaderThread *self) {
     int is_ours;
+    pid_t here = getpid();
     Py_BEGIN_CRITICAL_SECTION(self);
+    if (self->used_in != here) {
+        self->used_in = here;
+        end_use(&self->is_used);
+    }
     is_ours = begin_use(&self->is_used);
     Py_END_CRITICAL_SECTION();
     return is_ours;
@@ -97,7 +102,7 @@ static PyObject *thread_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     ReaderThread *self = (ReaderThread *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
-    self->process = getpid();
+    self->process = self->used_in = getpid();
     self->reads = socket_reads_open();
     if (self->reads == NULL) {
         PyErr_SetFromErrno(PyExc_OSError);
@@ -120,7 +125,7 @@ static PyObject *begin(ReaderThread *self, int descriptor, PyObject *room) {
     }
     int error = socket_reads_begin(self->reads, &pending->read, descriptor, pending->room.buf, (size_t)pending->room.len);
     if (error != 0) {
-        forget(pending);
+        release(pending);
         errno = error;
         return PyErr_SetFromErrno(PyExc_OSError);
     }
@@ -149,9 +154,8 @@ static PyObject *thread_ended(ReaderThread *self, PyObject *Py_UNUSED(ignored)) 
     if (pending == NULL) {
         result = Py_NewRef(Py_None);
     } else {
-        taken(self, pending);
         result = Py_BuildValue("(Kni)", pending->number, (Py_ssize_t)pending->read.count, pending->read.error);
-        forget(pending);
+        forget(self, pending);
     }
     end_use(&self->is_used);
     return result;

@@ -12,7 +12,7 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *buffer; /* a bytearray that nobody else has; NULL once it was taken */
+    PyObject *buffer; /* a bytearray that nobody else has; NULL once it was taken. First, for a test's sake */
     Memory *memory;   /* NULL: nobody counts */
     int64_t capacity;
     Filling filling; /* read and written within the appender's critical section */
@@ -123,9 +123,15 @@ static int make_room(Appender *self, int64_t needed) {
     return PyByteArray_Resize(self->buffer, (Py_ssize_t)Py_MAX(needed, Py_MIN(wanted, self->capacity))) == 0;
 }
 
+/* Whether the records are gone. From Python 3.15 on, a bytearray that can't grow for want of memory is empty then
+ * (gh-139871). If it grew later, its bytes would be arbitrary, and sent with a CRC that is right. */
+static int is_lost(const Appender *self) {
+    return self->filling.count > 0 && PyByteArray_GET_SIZE(self->buffer) < self->filling.used;
+}
+
 static int append_within(Appender *self, const NewRecord *record, Appended *where) {
     Filling *filling = &self->filling;
-    if (self->buffer == NULL || self->is_sealed || filling->count == MOST_32_BITS)
+    if (self->buffer == NULL || self->is_sealed || is_lost(self) || filling->count == MOST_32_BITS)
         return 0;
     int64_t body = body_size(filling, record), needed = varint_size((uint64_t)body << 1) + body;
     if (filling->count > 0 && filling->used + needed > self->capacity)
@@ -283,7 +289,7 @@ static PyObject *appender_fits(Appender *self, PyObject *size) {
     int fits;
     Py_BEGIN_CRITICAL_SECTION(self);
     const Filling *filling = &self->filling;
-    fits = !self->is_sealed && self->buffer != NULL &&
+    fits = !self->is_sealed && self->buffer != NULL && !is_lost(self) &&
            (filling->count == 0 || needed <= self->capacity - filling->used);
     Py_END_CRITICAL_SECTION();
     return PyBool_FromLong(fits);
@@ -292,8 +298,10 @@ static PyObject *appender_fits(Appender *self, PyObject *size) {
 static PyObject *appender_take(Appender *self, PyObject *Py_UNUSED(ignored)) {
     PyObject *buffer;
     int64_t used;
+    int lost;
     Py_BEGIN_CRITICAL_SECTION(self);
     buffer = self->buffer;
+    lost = buffer != NULL && is_lost(self);
     self->buffer = NULL;
     used = self->filling.used;
     Py_END_CRITICAL_SECTION();
@@ -301,7 +309,9 @@ static PyObject *appender_take(Appender *self, PyObject *Py_UNUSED(ignored)) {
         PyErr_SetString(PyExc_ValueError, "the buffer was taken before");
         return NULL;
     }
-    if (PyByteArray_Resize(buffer, (Py_ssize_t)used) < 0)
+    if (lost)
+        PyErr_NoMemory();
+    if (lost || PyByteArray_Resize(buffer, (Py_ssize_t)used) < 0)
         Py_CLEAR(buffer);
     return buffer;
 }
@@ -383,7 +393,8 @@ static PyMethodDef appender_methods[] = {
      PyDoc_STR("fits(size) -> bool\n\nWhether a record of this size, in bytes, has room.")},
     {"seal", (PyCFunction)appender_seal, METH_NOARGS, PyDoc_STR("seal()\n\nFrom now on nothing has room.")},
     {"take", (PyCFunction)appender_take, METH_NOARGS,
-     PyDoc_STR("take() -> bytearray\n\nThe records, behind room for the batch's header. Nothing can be appended then.")},
+     PyDoc_STR("take() -> bytearray\n\nThe records, behind room for the batch's header. Nothing can be appended then.\n"
+               "Raises MemoryError if they were lost when there was no memory for another one.")},
     {"write_header", (PyCFunction)appender_write_header, METH_VARARGS,
      PyDoc_STR("write_header(buffer, attributes, producer_id, epoch, base_sequence)\n\n"
                "Write the batch's header to the start of a buffer with its records, which may be compressed.")},

@@ -439,28 +439,35 @@ PyObject *records_found(const State *state, PyObject *run, PyObject *topic, int 
 #endif
 }
 
-/* Detach the spans of a list that anything but the list refers to. */
-static PyObject *detach_held(PyObject *module, PyObject *spans) {
+/* Detach the spans of a list that anything but the list refers to, as far as the one with which ``most`` bytes are
+ * copied. To copy all of a long response at once would hold the event loop for tens of milliseconds. */
+static PyObject *detach_held(PyObject *module, PyObject *args) {
     const State *state = PyModule_GetState(module);
-    if (!PyList_CheckExact(spans)) {
-        PyErr_SetString(PyExc_TypeError, "a list of RecordSpans");
+    PyObject *spans;
+    Py_ssize_t most, index = 0;
+    int64_t copied = 0;
+    if (!PyArg_ParseTuple(args, "O!n", &PyList_Type, &spans, &most))
         return NULL;
-    }
-    for (Py_ssize_t index = 0; index < PyList_GET_SIZE(spans); index++) {
-        PyObject *span = PyList_GET_ITEM(spans, index);
-        if (!Py_IS_TYPE(span, state->span_type)) {
+    for (; index < PyList_GET_SIZE(spans) && copied < most; index++) {
+        PyObject *item = PyList_GET_ITEM(spans, index);
+        if (!Py_IS_TYPE(item, state->span_type)) {
             PyErr_SetString(PyExc_TypeError, "a list of RecordSpans");
             return NULL;
         }
-        if (Py_REFCNT(span) > 1 && !detach((Span *)span))
+        Span *span = (Span *)item;
+        if (Py_REFCNT(item) == 1 || span->copy != NULL)
+            continue;
+        if (!detach(span))
             return NULL;
+        copied += span->size;
     }
-    return Py_NewRef(Py_None);
+    return PyLong_FromSsize_t(index);
 }
 
 static PyMethodDef functions[] = {
-    {"detach_held", detach_held, METH_O,
-     PyDoc_STR("detach_held(spans)\n\nDetach those that anything but this list refers to.")},
+    {"detach_held", detach_held, METH_VARARGS,
+     PyDoc_STR("detach_held(spans, most)\n\nDetach those that anything but this list refers to, until so many bytes "
+               "are copied; return how many were looked at.")},
     {0},
 };
 

@@ -114,8 +114,7 @@ static void append_read(SocketRead **list, SocketRead *read) {
 static void end_read(SocketReads *self, SocketRead *read) {
     unlink_read(&self->reading, read);
     self->count--;
-    read->state = ENDED; /* not later: a child that is forked here must not close the number of another file */
-    close(read->descriptor);
+    read->state = ENDED;
     if (self->ended == NULL)
         put_byte(self->signal);
     append_read(&self->ended, read);
@@ -262,8 +261,7 @@ void socket_reads_cancel(SocketReads *self, SocketRead *read) {
             pthread_cond_wait(&self->received, &self->lock);
         unlink_read(&self->reading, read);
         self->count--;
-        close(read->descriptor);
-        wake(self); /* poll() keeps the socket open as long as it looks at it */
+        wake(self); /* poll() keeps the socket open as long as it looks at it, also when the caller has closed it */
     }
     pthread_mutex_unlock(&self->lock);
 }
@@ -276,11 +274,6 @@ void socket_reads_close(SocketReads *self) {
     pthread_mutex_unlock(&self->lock);
     if (!has_thread)
         free_reads(self);
-}
-
-void socket_reads_forget_in_child(SocketRead *read) {
-    if (read->state != ENDED)
-        close(read->descriptor);
 }
 
 void socket_reads_close_in_child(SocketReads *self) {

@@ -13,10 +13,11 @@
 /* No more reads are under way at once; further ones fail with EAGAIN. */
 #define MOST_READS 256
 
-/* One read. Its fields belong to the thread until ``socket_reads_ended`` has returned it, or it was cancelled. */
+/* One read. Its fields belong to the thread until ``socket_reads_ended`` has returned it, or it was cancelled. Then the
+ * caller closes its descriptor. */
 typedef struct SocketRead {
     struct SocketRead *next;
-    int descriptor; /* the read's own: it stays open, and that of this socket, whatever happens to the caller's */
+    int descriptor; /* the read's own: it stays open, and that of this socket, until the caller closes it */
     int place;      /* in what the thread waits for; 0: it has not looked at this read yet */
     unsigned char *to;
     size_t missing;
@@ -47,9 +48,8 @@ void socket_reads_cancel(SocketReads *reads, SocketRead *read);
 /* No read is under way: end the thread, without waiting for it. */
 void socket_reads_close(SocketReads *reads);
 
-/* In a process that was forked, which has no such thread, and where its lock may be held for ever: close the copy of
- * the descriptor of a read, and that of all else. */
-void socket_reads_forget_in_child(SocketRead *read);
+/* In a process that was forked, which has no such thread, and where its lock may be held for ever: close the copies of
+ * all descriptors but those of reads. */
 void socket_reads_close_in_child(SocketReads *reads);
 
 #if defined(__GNUC__)

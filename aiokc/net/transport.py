@@ -124,7 +124,11 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._reading = None
         if error is not None:
             return self._end(error)
-        self._received(count)
+        try:
+            self._received(count)
+        except Exception as error:  # no memory, for instance: as the loop does where it has read by itself
+            self._end(error)
+            raise
         if self._transport is not None and not self._ended:
             self._transport.resume_reading()  # and the loop finds out that the peer has closed, if it has
 
@@ -217,8 +221,13 @@ class FrameTransport(asyncio.BufferedProtocol):
 
         Nothing but its file descriptor is touched: the event loop may share its selector with the parent process.
         """
-        if self._thread is not None:
-            self._thread.cut_off()
+        try:
+            if self._thread is not None:
+                self._thread.cut_off()
+        finally:
+            self._cut_off_socket()
+
+    def _cut_off_socket(self) -> None:
         own = None if self._transport is None or self._ended else self._transport.get_extra_info("socket")
         if own is None or own.fileno() < 0:
             return
@@ -234,8 +243,14 @@ _connected: Final[WeakSet[FrameTransport]] = WeakSet()
 
 
 def _cut_off_in_child() -> None:
+    errors: list[Exception] = []
     for transport in list(_connected):
-        transport.cut_off()
+        try:
+            transport.cut_off()
+        except Exception as error:  # the child may have no descriptor to spare; all others are cut off all the same
+            errors.append(error)
+    if errors:  # Python tells sys.unraisablehook
+        raise ExceptionGroup("a forked process has kept sockets of its parent", errors)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork

@@ -130,10 +130,13 @@ class _TakeRun(Protocol):
 take_run: Final[_TakeRun] = extension.take_run if NATIVE else _no_run
 
 
-def detach_held(spans: list[RecordSpan]) -> None:
-    """Have each of these spans that anything but the list refers to copy its bytes, and let go of its run."""
-    if spans:
-        extension.detach_held(spans)
+def detach_held(spans: list[RecordSpan], most: int) -> int:
+    """Have each of these spans that anything but the list refers to copy its bytes, and let go of its run.
+
+    Stop behind the span with which ``most`` bytes are copied. Return how many spans were looked at, from the first on:
+    of the others any may still refer to its run.
+    """
+    return extension.detach_held(spans, most) if spans else 0
 
 
 def epoch_of(stored: int) -> int | None:

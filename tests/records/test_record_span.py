@@ -302,12 +302,24 @@ def test_only_spans_that_are_held_are_copied() -> None:
     records = iter(of_an_iterator)
     spans = [held, dropped, of_an_iterator]
     del dropped, of_an_iterator
-    _native.detach_held(spans)
+    assert _native.detach_held(spans, 1 << 20) == 3
     assert [span.is_detached for span in spans] == [True, False, True]
     assert len(list(records)) == 10
     for wrong in ((held,), [held, None]):
         with pytest.raises(TypeError):
-            _native.detach_held(wrong)
+            _native.detach_held(wrong, 1 << 20)
+
+
+def test_no_more_spans_are_copied_than_asked_for() -> None:
+    run = run_of(10)
+    spans = [span_of(run) for _ in range(6)]
+    held = [spans[0], spans[2], spans[3], spans[5]]
+    size = spans[0].size
+    assert _native.detach_held(spans, 0) == 0
+    assert _native.detach_held(spans, size + 1) == 3
+    assert [span.is_detached for span in held] == [True, True, False, False]
+    assert _native.detach_held(spans, size + 1) == 6, "copies that were made before do not count"
+    assert all(span.is_detached for span in held)
 
 
 def test_nothing_is_left_behind() -> None:

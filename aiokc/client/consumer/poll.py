@@ -136,6 +136,7 @@ class Poll(Generic[K, V]):
         only = self._enter(partitions, began)
         changes = runtime.changes
         try:
+            await collector.settle_all(user.time_slice)
             while True:
                 if time() > user.time_slice.ends:
                     await user.time_slice.give_way()
@@ -184,6 +185,7 @@ class Poll(Generic[K, V]):
         deadline = None if timeout is None else time() + timeout
         only = self._enter(partitions, began)
         try:
+            await runtime.collector.settle_all(user.time_slice)
             while True:
                 if time() > user.time_slice.ends:
                     await user.time_slice.give_way()

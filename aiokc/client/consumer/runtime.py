@@ -203,10 +203,11 @@ class ConsumerRuntime:
                 await self.cluster_client.stop()
             self.source.close()
             self.subscription.end()
-            self.collector.settle()
             self.polls.stops(self.cluster_client.now())
             self.changed.notify()
             self._close_interceptors()
+            with anyio.CancelScope(shield=True):
+                await self.collector.settle_all(TimeSlice())
         self.run_callbacks()
 
     async def stop_forgotten(self, listener: RebalanceListener | None, *, timeout: float) -> None:
@@ -370,7 +371,6 @@ class ConsumerRuntime:
         """A call for records begins: records that were held are processed. Call ``polling_ends`` unless this raises."""
         self.changes.notify()
         self.check(only)
-        self.collector.settle()
         self.subscription.mark_processed()
         self.polls.begins(self.cluster_client.now())
         self.source.polling_begins()

@@ -24,6 +24,7 @@ async def wait_assigned(reading: ConsumerRuntime, user: SingleUser, timeout: flo
     reading.polling_begins(None)
     user.enters()
     try:
+        await reading.collector.settle_all(user.time_slice)
         while True:
             if time() > user.time_slice.ends:
                 await user.time_slice.give_way()

@@ -281,21 +281,33 @@ class FetchCollector:
         return step.ends
 
     def left_out(self, resume_at: int | None) -> None:
-        """Set ``resume_at``. If there is no room to read ahead, the frames of what was handed out must not fill it."""
+        """Set ``resume_at``. If there is no room to read ahead, the frames of what was handed out must not fill it.
+
+        One step of settling is done here. ``wake`` is notified if that makes room, or if there is more to settle: then
+        the next plan goes on with it.
+        """
         self.resume_at = resume_at
         if resume_at is not None:
             self.settle()
 
-    def settle(self) -> None:
+    async def settle_all(self, time_slice: TimeSlice) -> None:
         """The application asks for more, or nothing more is handed out: let go of the frames of what it was given.
 
-        Of the sequences that it still holds, each has a copy of its own part of the frame from here on.
+        Of the sequences that it still holds, each has a copy of its own part of the frame from here on. Lets other
+        tasks run after each MiB.
         """
+        while self.settle():
+            await time_slice.give_way()
+
+    def settle(self) -> bool:
+        """Make a step of ``settle_all``; return whether there is more to do."""
         if self.buffer.settle():
             self._tell_of_room()
+        return not self.buffer.is_settled
 
     def _tell_of_room(self) -> None:
-        if self.resume_at is not None and self.buffer.bytes <= self.resume_at:
+        """Wake the fetcher if there is room to read ahead again, or will be once the rest is settled (``left_out``)."""
+        if self.resume_at is not None and (self.buffer.bytes <= self.resume_at or not self.buffer.is_settled):
             self._wake.notify()
 
     def raise_held_back(self, only: Collection[TopicPartition] | None = None) -> None:

@@ -46,6 +46,7 @@ from ...wire import prepare
 from ...wire.lone_fetch import prepare_lone_fetch
 from ...wire.messages.fetch import FetchRequest, FetchResponse
 from ..aio.signal import Signal
+from ..aio.time_slice import let_others_run
 from ..cluster.metadata import Metadata
 from ..positions.resets import PositionResets
 from ..positions.validator import PositionValidator
@@ -193,7 +194,11 @@ class Fetcher:
             tasks.start_soon(self._validator.run)
             while True:
                 await self._look()
+                notified = self.wake.notified
                 self._send(tasks)
+                if self.wake.notified != notified:  # what the collector has settled makes room, or more is to settle
+                    await let_others_run()
+                    continue
                 at = self._look_again_at
                 await self.wake.wait(None if at == inf else at - asyncio.get_running_loop().time())
 

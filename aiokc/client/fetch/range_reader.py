@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 
+import anyio
+
 from ...config import ClientConfig
 from ...core.counters import FetchCounters
 from ...core.fetch.record_sequence import RecordSequence
@@ -46,7 +48,7 @@ async def read_ranges(
         collector = reading.fetcher.collector
         while reading.unfinished:
             reading.check()
-            collector.settle()
+            await collector.settle_all(reading.time_slice)
             await collector.decode(_RECORDS_AT_ONCE, reading.time_slice)
             for tp, records in collector.take(_RECORDS_AT_ONCE).items():
                 until = ranges[tp][1]
@@ -152,7 +154,8 @@ class _RangeReading:
         self._cluster.metadata.changed.not_followed_by(self.fetcher.wake)
         self._cluster.background.ended.not_followed_by(self.fetcher.arrived)
         await self._background.stop()
-        self.fetcher.collector.settle()
+        with anyio.CancelScope(shield=True):
+            await self.fetcher.collector.settle_all(self.time_slice)
 
     def check(self) -> None:
         """Raise what ended the client's background, or the background of this read."""

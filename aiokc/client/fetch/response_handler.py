@@ -20,7 +20,7 @@ from ...core.subscription.state import Subscription
 from ...errors import KafkaError
 from ...types import Broker, TopicPartition
 from ...wire.messages.fetch import FetchResponse, PartitionData
-from ..aio.time_slice import TimeSlice
+from ..aio.time_slice import TimeSlice, let_others_run
 from ..cluster.metadata import Metadata
 from ..positions.resets import PositionResets
 
@@ -109,6 +109,9 @@ class FetchResponseHandler:
             self._planner.answered(node_id, has_more=has_more)
         if later:
             self._subscription.retry_later(later, time() + self._config.retry_backoff_ms / 1e3)
+        while self._buffer.is_replacing:
+            await let_others_run()
+            self._buffer.replace()
         return not has_more and size <= _LITTLE_BYTES
 
     def _position_of(self, target: FetchTarget) -> PartitionPosition | None:

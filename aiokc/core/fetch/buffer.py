@@ -42,9 +42,11 @@ class FetchBuffer:
         # key that is left becomes slow.
         self._partitions: OrderedDict[TopicPartition, PartitionBuffer] = OrderedDict()
         self._memory = FrameMemory(buffers, budget=budget)
-        #: Lets go of the frames of the records that were handed out; returns whether there were any. Records that are
-        #: still in use are copied.
+        #: Lets go of the frames of the records that were handed out, as FrameMemory.settle does: in steps. Records that
+        #: are still in use are copied.
         self.settle: Final = self._memory.settle
+        #: Copies some more of what is left of an old frame, as FrameMemory.replace does, where adding has begun that.
+        self.replace: Final = self._memory.replace
         self._open: dict[TopicPartition, None] = {}  # those with something decompressed or decoded
         self._touched: dict[TopicPartition, None] = {}
         self._filled: dict[TopicPartition, PartitionBuffer] = {}
@@ -53,6 +55,16 @@ class FetchBuffer:
     def bytes(self) -> int:
         """The memory in use: frames with unread batches, decompressed batches, spare buffers for the next frames."""
         return self._memory.bytes + self._memory.spare_bytes
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether ``settle`` has nothing to do."""
+        return self._memory.is_settled
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether ``replace`` has something to do."""
+        return self._memory.is_replacing
 
     @property
     def is_empty(self) -> bool:

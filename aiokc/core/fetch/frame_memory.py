@@ -30,6 +30,9 @@ _LEAST_SPARE: Final = 64 << 10
 # A thread unpacks no more than that ahead: the next batches of thirty partitions or so.
 _MOST_AHEAD: Final = 8 << 20
 
+# So many bytes are copied in one step, and at most one span, batch or run more: some 0.6 ms for each MiB.
+_COPIED_AT_ONCE: Final = 1 << 20
+
 _EMPTY: Final = memoryview(b"")
 
 
@@ -89,7 +92,7 @@ class Frame:
     """The bytes of one response, and which of its batches and runs are unread. Its memory goes back to ``buffers``.
 
     ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread.
-    ``lent`` says how often records of it were taken that are not settled. The buffer that a packed run was unpacked to
+    ``lent`` says how many spans of it were taken that are not settled. The buffer that a packed run was unpacked to
     is such a frame, too.
     """
 
@@ -117,8 +120,9 @@ class FrameMemory:
         self.ahead = UnpackingAhead(self.unpacking, min(_MOST_AHEAD, budget // 16))
         self._frames: dict[int, Frame] = {}
         self.came = 0  # frames, so far
-        self._lent: list[Frame] = []  # once for each time that something of it was taken
-        self._lent_spans: list[RecordSpan] = []
+        self._lent_spans: list[RecordSpan] = []  # that were taken, and are not settled
+        self._lent: list[Frame] = []  # the frame of each of these
+        self._replaced: Frame | None = None  # of which some is copied, and some is not
 
     @property
     def spare_bytes(self) -> int:
@@ -191,20 +195,27 @@ class FrameMemory:
     def lend(self, run: Run) -> None:
         """The records of the run's spans were taken, or dropped. Keep its frame for them until ``settle``."""
         if run.spans and run.frame is not None:
-            run.frame.lent += 1
-            self._lent.append(run.frame)
+            run.frame.lent += len(run.spans)
+            self._lent += [run.frame] * len(run.spans)
             self._lent_spans += run.spans
             run.spans = ()
 
-    def settle(self) -> bool:
-        """Let go of the frames of all that was taken; return whether there were any.
+    @property
+    def is_settled(self) -> bool:
+        """Whether ``settle`` has nothing to do."""
+        return not self._lent
 
-        Records that are still in use keep copies of their bytes.
+    def settle(self) -> bool:
+        """Let go of the frames of what was taken; return whether there was anything to do.
+
+        Records that are still in use keep copies of their bytes. One call copies a MiB or two, which take a
+        millisecond, and leaves the rest, in the order in which it was taken, to the next one (``is_settled``).
         """
         if not self._lent:
             return False
-        lent, spans, self._lent, self._lent_spans = self._lent, self._lent_spans, [], []
-        detach_held(spans)
+        done = detach_held(self._lent_spans, _COPIED_AT_ONCE)
+        lent, self._lent = self._lent[:done], self._lent[done:]
+        del self._lent_spans[:done]
         for frame in lent:
             frame.lent -= 1
             if not frame.lent and not frame.unread:
@@ -220,8 +231,8 @@ class FrameMemory:
             unread.view = _EMPTY
             return
         if type(unread) is Run and unread.spans:  # as ``lend`` does
-            frame.lent += 1
-            self._lent.append(frame)
+            frame.lent += len(unread.spans)
+            self._lent += [frame] * len(unread.spans)
             self._lent_spans += unread.spans
             unread.spans = ()
         del frame.unread[unread]
@@ -243,19 +254,42 @@ class FrameMemory:
         A frame that has more left goes to the end, so that the next call looks at another one.
         """
         oldest = next(iter(self._frames.values()), None)
-        if oldest is None or oldest.read_at == self.came:
+        if self._replaced is not None or oldest is None or oldest.read_at == self.came:
             return
         if oldest.left > oldest.size * _WORTH_KEEPING:
             self._frames[id(oldest.owner)] = self._frames.pop(id(oldest.owner))
             return
         self.settle()
-        if id(oldest.owner) not in self._frames:
+        if oldest.lent or self._frames.get(id(oldest.owner)) is not oldest:
+            return  # if it is still lent, the next frame that comes is another step
+        self._replaced = oldest
+        self.replace()
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether ``replace`` has something to do: ``hold`` has made the first step."""
+        return self._replaced is not None
+
+    def replace(self) -> None:
+        """Copy some more of the frame that is being replaced by copies. It counts until all of it is copied."""
+        frame, copied = self._replaced, 0
+        if frame is None:
             return
-        self._forget(oldest)
-        for unread in oldest.unread:
+        while frame.unread and copied < _COPIED_AT_ONCE:
+            unread = next(iter(frame.unread))
+            copied += len(unread.view)
             if isinstance(unread, Run):
-                detach_held(list(unread.spans))
+                for span in unread.spans:
+                    span.detach()
+                    copied += span.size
             elif isinstance(unread, PackedRun):
                 self.ahead.cancel(unread)  # it refers to the frame
+            del frame.unread[unread]
+            frame.left -= len(unread.view)
             unread.view = memoryview(bytes(unread.view))
             self._put(unread, self._begin(unread.view, self.buffers))
+        if frame.unread:
+            return
+        self._replaced = None
+        if not frame.lent and self._frames.get(id(frame.owner)) is frame:  # else others have forgotten it, or will
+            self._forget(frame)

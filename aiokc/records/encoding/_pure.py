@@ -153,6 +153,7 @@ class RecordAppender:
             raise OverflowError("a record batch has less than 2 GiB")
         if not count:
             self.base_timestamp = self.max_timestamp = timestamp
+            self._buffer[:] = bytes(HEADER.size)  # where the first record found no memory, this is gone, too
         self._buffer += record
         self.size += len(record)
         self.count = count + 1
@@ -164,19 +165,33 @@ class RecordAppender:
 
     def fits(self, size: int, /) -> bool:
         """Whether a record of this size, in bytes, has room."""
-        if self._buffer is None or self._is_sealed:
+        if self._buffer is None or self._is_sealed or self._is_lost:
             return False
         return self.count == 0 or self.size + size <= self._capacity
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether the records are gone.
+
+        From Python 3.15 on, a bytearray that can't grow for want of memory is empty then (gh-139871).
+        """
+        return self._buffer is not None and self.count > 0 and len(self._buffer) < self.size
 
     def seal(self) -> None:
         """From now on nothing has room."""
         self._is_sealed = True
 
     def take(self) -> bytearray:
-        """Return the records, behind room for the batch's header. Nothing can be appended any more."""
+        """Return the records, behind room for the batch's header. Nothing can be appended any more.
+
+        Raises MemoryError if they were lost when there was no memory for another one.
+        """
+        is_lost = self._is_lost
         buffer, self._buffer = self._buffer, None
         if buffer is None:
             raise ValueError("the buffer was taken before")
+        if is_lost:
+            raise MemoryError
         return buffer
 
     def write_header(

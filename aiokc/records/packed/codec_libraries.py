@@ -35,7 +35,7 @@ def look_for(codec: int) -> str | None:
     for path in candidates(Codec(codec)):
         try:
             found = f"{path} {extension.use_codec_library(codec, path)}"
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a path that can't be one
             logger.debug("%s does not unpack %s: %s", path, Codec(codec).name.lower(), error)
         else:
             logger.debug("%s unpacks %s", found, Codec(codec).name.lower())

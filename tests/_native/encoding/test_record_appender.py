@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -74,6 +75,44 @@ def test_it_writes_the_same_bytes(records: list[tuple[Any, ...]], capacity: int,
 def test_what_is_no_record_raises_and_appends_nothing(records: list[tuple[Any, ...]]) -> None:
     found = assert_same(1 << 30, records)
     assert found[-3:-1] == [ValueError, False]
+
+
+def lose_buffer(appender: Any) -> None:
+    """Do what a bytearray does from Python 3.15 on that can't grow for want of memory."""
+    if isinstance(appender, _pure.RecordAppender):
+        buffer = appender._buffer
+    else:  # it is the first that the object in C has
+        buffer = ctypes.py_object.from_address(id(appender) + object.__basicsize__).value
+    assert type(buffer) is bytearray
+    buffer.clear()
+
+
+@pytest.mark.parametrize("module", [_native, _pure])
+def test_records_that_are_lost_for_want_of_memory_are_not_sent(module: Any) -> None:
+    """Nor is what happens to lie in memory where they were."""
+    appender = module.RecordAppender(1 << 20)
+    assert appender.append(1, b"key", b"value" * 1000)
+    lose_buffer(appender)
+    assert not appender.fits(10)
+    assert not appender.append(2, None, b"next")
+    with pytest.raises(MemoryError):
+        appender.take()
+    with pytest.raises(ValueError, match="before"):
+        appender.take()
+
+
+@pytest.mark.parametrize("module", [_native, _pure])
+def test_a_batch_whose_first_record_found_no_memory_takes_another_one(module: Any) -> None:
+    batches = []
+    for is_lost in (False, True):
+        appender = module.RecordAppender(1 << 20)
+        if is_lost:
+            lose_buffer(appender)
+        assert appender.append(1, b"key", b"value" * 1000)
+        buffer = appender.take()
+        appender.write_header(buffer, 0, 1, 2, 3)
+        batches.append(bytes(buffer))
+    assert batches[0] == batches[1]
 
 
 def test_the_bytes_of_a_record() -> None:

@@ -61,6 +61,7 @@ static void begin(SocketReads *reads, Peer *peer) {
 static void end(Peer *peer) {
     free(peer->memory);
     peer->memory = NULL;
+    close(peer->read.descriptor);
     close(peer->ours);
     if (peer->theirs >= 0)
         close(peer->theirs);

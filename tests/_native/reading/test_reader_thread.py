@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -289,6 +290,37 @@ def test_a_forked_child_reads_nothing_and_takes_nothing_from_its_parent(thread: 
         theirs.sendall(b"67890")
         assert next_ended(thread) == (numbers[0], 10, 0)
         assert room == b"1234567890"
+
+
+def test_a_fork_while_a_read_is_being_cancelled_leaves_nothing_open_in_the_child(thread: ReaderThread) -> None:
+    """Another thread that waits for the GIL gets it in the middle of ``cancel``, and forks just there."""
+    with connected() as (ours, theirs):
+        ends = threading.Event()
+
+        def cancel_again_and_again() -> None:
+            while not ends.is_set():
+                thread.cancel(thread.read(ours.fileno(), bytearray(1000)))
+
+        other = threading.Thread(target=cancel_again_and_again)
+        other.start()
+        try:
+            for _ in range(30):
+                child = fork()
+                if child == 0:
+                    as_child(lambda: has_no_socket_in_child(thread, ours, theirs))
+                _, status = os.waitpid(child, 0)
+                assert os.waitstatus_to_exitcode(status) == 0
+        finally:
+            ends.set()
+            other.join()
+
+
+def has_no_socket_in_child(thread: ReaderThread, *sockets: socket.socket) -> None:
+    same = os.readlink(f"/proc/self/fd/{sockets[0].fileno()}")
+    thread.close()
+    for one in sockets:
+        one.close()
+    assert same not in descriptors()
 
 
 def fork() -> int:

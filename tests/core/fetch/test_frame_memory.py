@@ -4,6 +4,9 @@ freed.
 
 from __future__ import annotations
 
+import pytest
+
+from aiokc.core.fetch import frame_memory
 from aiokc.core.fetch.buffer import FetchBuffer
 from aiokc.core.fetch.fetched_partition import FetchedPartition
 from aiokc.core.fetch.frame_memory import FrameMemory, Unread
@@ -69,6 +72,34 @@ def test_what_is_left_of_a_frame_is_copied_when_it_is_little_and_stands_still() 
     for one in rest:
         memory.free(one)
     assert memory.bytes == 2 * len(newer)
+
+
+@pytest.mark.parametrize("freed", [None, 0, 2], ids=["nothing is freed", "the copied one is", "the last one is"])
+def test_what_is_much_is_copied_in_steps(freed: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of a frame of 50 MB would hold the event loop for long."""
+    monkeypatch.setattr(frame_memory, "_COPIED_AT_ONCE", 1)
+    buffers = FrameBuffers(1 << 20)
+    memory, frame = FrameMemory(buffers), bytearray(b"".join(batch(n, 1000) for n in range(20)))
+    rest = held(memory, frame)
+    for one in rest[3:]:
+        memory.free(one)
+    newer = held(memory, batch(0, 10)) + held(memory, bytes(bytearray(batch(0, 10))))
+    assert [one.view.obj is frame for one in rest[:3]] == [False, True, True]
+    memory.replace()
+    assert memory.is_replacing
+    assert [one.view.obj is frame for one in rest[:3]] == [False, False, True]
+    assert memory.bytes >= len(frame) + 2000, "it counts, and its copies do"
+    if freed is not None:
+        memory.free(rest[freed])
+    memory.replace()
+    assert not memory.is_replacing
+    memory.replace()
+    left = [one for index, one in enumerate(rest[:3]) if index != freed]
+    assert memory.bytes == sum(one.header.size for one in left + newer)
+    assert buffers.spare_bytes == len(frame)
+    for one in left + newer:
+        memory.free(one)
+    assert memory.bytes == 0
 
 
 def test_a_frame_that_is_read_slowly_is_not_copied() -> None:

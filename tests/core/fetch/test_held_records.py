@@ -124,6 +124,38 @@ def test_a_copy_is_of_these_records_only() -> None:
     assert len(list(records)) == 2
 
 
+def test_one_step_copies_a_small_part_of_much_that_is_held() -> None:
+    """It would hold the event loop for tens of milliseconds otherwise: a result of 50 MB is nothing special."""
+    one = One()
+    frame = frame_of(160, size=50_000)
+    one.part.add(FetchedPartition(TP, 1, 0, memoryview(frame)))
+    while one.part.undecoded:
+        one.part.decode(1 << 30)
+    spans = one.part.take(1 << 30)[0].parts
+    steps = []
+    while not one.memory.is_settled:
+        before = sum(span.size for span in spans if span.is_detached)
+        assert one.memory.settle()
+        steps.append(sum(span.size for span in spans if span.is_detached) - before)
+        assert one.memory.bytes == (0 if one.memory.is_settled else len(frame)), "it counts until all of it is settled"
+    assert sum(steps) > 15 << 20
+    assert max(steps) < 2.5 * (1 << 20)
+    assert not one.memory.settle()
+    assert not has_views(frame)
+
+
+def test_what_nobody_holds_is_settled_in_one_step_however_much_it_is() -> None:
+    one = One()
+    frame = one.arrives(2000)
+    while one.part.undecoded:
+        one.part.decode(100)
+    one.part.take(1 << 30)
+    assert one.memory.settle()
+    assert one.memory.is_settled
+    assert one.memory.bytes == 0
+    assert not has_views(frame)
+
+
 def test_records_that_were_decoded_again_keep_nothing() -> None:
     one = One()
     frame = one.arrives(5)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 import struct
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.errors import ConnectionFailed, MalformedResponse
+from aiokc.net import transport as transports
 from aiokc.net.transport import FrameTransport
 
 
@@ -56,6 +62,8 @@ class Fed:
     def take(self, frame: memoryview) -> None:
         if bytes(frame) == b"refused":
             raise MalformedResponse("refused")
+        if bytes(frame) == b"too much":
+            raise MemoryError
         self.frames.append(bytes(frame))
 
     def feed(self, data: bytes) -> None:
@@ -218,3 +226,72 @@ async def test_a_long_frame_waits_where_the_peer_does_not_read_and_goes_no_furth
     fed.protocol.abort()
     await asyncio.sleep(0.01)
     assert len(fed.loops.written) == written
+
+
+def test_an_error_of_our_own_ends_the_connection_also_where_the_thread_has_read() -> None:
+    """The loop ends it where it has read by itself. Left as it is, nobody would read from it any more."""
+    fed, data = Fed(), framed(b"too much")
+    fed.protocol.get_buffer(-1)[: len(data)] = data
+    with pytest.raises(MemoryError):
+        fed.protocol._rest_received(len(data), None)
+    assert [type(error) for error in fed.ends] == [MemoryError]
+    assert fed.loops.aborted == 1
+
+
+# In a child that was forked
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Fed, socket.socket]]]:
+    """Two transports with their sockets, as if there were no other."""
+    monkeypatch.setattr(transports, "_connected", WeakSet())
+    pairs = [socket.socketpair() for _ in range(2)]
+    both = [(Fed(), ours) for ours, _ in pairs]
+    for fed, ours in both:
+        ours.setblocking(False)
+        fed.loops._extra = {"socket": ours}
+    yield both
+    for ours, theirs in pairs:
+        ours.close()
+        theirs.close()
+
+
+def is_cut_off(ours: socket.socket) -> bool:
+    try:
+        return ours.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
+class BrokenThread:
+    def cut_off(self) -> None:
+        raise RuntimeError("another thread uses this object")
+
+
+def test_a_thread_that_can_not_be_cut_off_leaves_no_socket_to_a_child(
+    connected: list[tuple[Fed, socket.socket]],
+) -> None:
+    for fed, _ in connected:
+        fed.protocol._thread = BrokenThread()  # type: ignore[assignment]
+    with pytest.raises(ExceptionGroup) as raised:
+        transports._cut_off_in_child()
+    assert len(raised.value.exceptions) == 2
+    assert [is_cut_off(ours) for _, ours in connected] == [True, True]
+
+
+def test_a_socket_that_can_not_be_cut_off_leaves_no_other_to_a_child(
+    connected: list[tuple[Fed, socket.socket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socketpair, calls = socket.socketpair, []
+
+    def short_of_descriptors() -> Any:
+        calls.append(None)
+        if len(calls) == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return socketpair()
+
+    monkeypatch.setattr(socket, "socketpair", short_of_descriptors)
+    with pytest.raises(ExceptionGroup) as raised:
+        transports._cut_off_in_child()
+    assert len(raised.value.exceptions) == 1
+    assert sorted(is_cut_off(ours) for _, ours in connected) == [False, True]

@@ -55,6 +55,29 @@ def test_without_a_fit_library_the_packages_unpack(codec: Codec, monkeypatch: py
     assert unpacks(codec)
 
 
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("path", ["/tmp/\udce9/lib.so", f"/tmp/{chr(0xD800)}/lib.so", "/tmp/\0/lib.so"], ids=ascii)
+def test_a_path_that_is_not_utf8_or_none_at_all(codec: Codec, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation may lie below a directory of any name; an error would come from each call, for ever."""
+    monkeypatch.setattr(codec_libraries, "candidates", lambda _: [path])
+    assert codec_libraries.look_for(codec) is None
+    assert unpacks(codec)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a name of a file must be UTF-8")
+def test_a_library_in_a_directory_whose_name_is_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.version_info >= (3, 14):
+        pytest.skip("the standard library's may be of any kind")
+    library = tmp_path / "caf\udce9" / "zstd.so"
+    library.parent.mkdir()
+    shutil.copy(codec_libraries.candidates(Codec.ZSTD)[0], library)
+    monkeypatch.setattr(codec_libraries, "candidates", lambda _: [str(library)])
+    found = codec_libraries.look_for(Codec.ZSTD)
+    assert found is not None
+    assert found.startswith(str(library))
+    assert unpacks(Codec.ZSTD)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="whether there is one is not known elsewhere")
 def test_the_package_of_zstd_brings_one() -> None:
     """That of the standard library may have it linked in, out of reach."""
