@@ -283,9 +283,10 @@ class GroupMembership:
         positions = self._positions(partitions)
         order: int | None = None
         while True:
-            # A second attempt goes behind the commits called for since. With its first order it does not undo theirs.
+            # A second attempt goes behind the commits called for since. With its first order it does not undo theirs,
+            # and does not look newer than they do: theirs would be left out, though nobody has stored what they name.
             slot = self.offsets.commit_order.take(order)
-            order = None if callable(offsets) else slot.order
+            order = slot.order
             left = deadline - asyncio.get_running_loop().time()
             sender: MemberToken | None = None
             try:
