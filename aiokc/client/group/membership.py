@@ -255,8 +255,10 @@ class GroupMembership:
     def subscription_changed(self) -> None:
         """To be called whenever the application has changed its subscription, in the same tick of the event loop."""
         self._driver.subscription_changed()
-        if self._auto_commit is not None and not self._is_member:
-            self._auto_commit.hurry()  # for partitions that assign() has given up; a revocation commits by itself
+        if self._auto_commit is not None:
+            self._auto_commit.go_on()
+            if not self._is_member:
+                self._auto_commit.hurry()  # for partitions that assign() has given up; a revocation commits by itself
 
     def enforce_rebalance(self, reason: str) -> None:
         """Make the group rebalance, unless it is rebalancing already, or no member of its protocol can do that."""
