@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -78,6 +80,18 @@ async def test_a_commit_that_waited_does_not_undo_a_newer_one_though_an_auto_com
         again = offsets.commit_order.take(waiting.order)
         assert await offsets.commit({T0: at(8)}, timeout=10.0, slot=again) == {}
         assert script.committed == {T0: 4}
+
+
+async def test_a_commit_of_a_recreated_topic_is_not_taken_for_an_old_one_because_of_the_former_topic() -> None:
+    former, new = (OffsetAndMetadata(9, topic_id=UUID(int=number)) for number in (1, 2))
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        waiting = offsets.commit_order.take()
+        waiting.end()
+        await offsets.commit({T0: former}, timeout=10.0)
+        await offsets.commit(AsOfItsSlot(lambda: {T0: replace(new, offset=2)}), timeout=10.0)
+        again = offsets.commit_order.take(waiting.order)
+        wanted = {T0: replace(new, offset=3)}
+        assert await offsets.commit(wanted, timeout=10.0, slot=again) == wanted
 
 
 async def test_offsets_decided_in_the_slot_are_as_new_as_that_at_a_second_attempt_too() -> None:
