@@ -355,6 +355,7 @@ class GroupMembership:
                 sender=partial(self._gate.now, member, held),
                 current_id=self.topic_id,
                 is_gone=self._is_gone,
+                on_stored=self._note_stored,
                 retry=retry,
                 slot=slot,
             )
@@ -363,13 +364,16 @@ class GroupMembership:
             if isinstance(error, BrokerError) and member is not None and error.code in _ABOUT_THE_MEMBER:
                 self._driver.feed(self._protocol.refused_commit(member, error.code))
             raise
+        if self.on_commit is not None:
+            self.on_commit(stored)
+        self.observe_commit(stored, time() - began, None)
+
+    def _note_stored(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Note what the group has stored, at once: if the rest of the commit fails, auto-commit must not undo this."""
         self._subscription.committed(stored)
         if self._auto_commit is not None:
             self._auto_commit.stored(stored)
         self._changes.user_moved.notify()
-        if self.on_commit is not None:
-            self.on_commit(stored)
-        self.observe_commit(stored, time() - began, None)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float

@@ -115,6 +115,10 @@ def _not_known_to_be_gone(topic: str) -> bool:
     return False
 
 
+def _tell_nobody(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    pass
+
+
 class GroupOffsets:
     """Commits and fetches the offsets of ``group_id``, in the name of one of its members or of none."""
 
@@ -146,6 +150,7 @@ class GroupOffsets:
         sender: CommitSender = _nobody_of,
         current_id: FindTopicId = _no_topic_id,
         is_gone: Callable[[str], bool] = _not_known_to_be_gone,
+        on_stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = _tell_nobody,
         retry: bool = True,
         slot: CommitSlot | None = None,
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
@@ -165,7 +170,8 @@ class GroupOffsets:
         and ``is_gone`` says that they do not exist, the coordinator's error is raised after retry_backoff_max_ms; not
         before, because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
         BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises, which is asked before each attempt.
-        After an error, some of the offsets may be stored.
+        After an error, some of the offsets may be stored. ``on_stored`` is called with those that an answer says are,
+        also where other partitions of it are refused.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -184,11 +190,11 @@ class GroupOffsets:
                 if not portion:
                     raise self._of_former_topics(remaining)
                 codes = await self._send_commit(portion, member, until - loop.time())
-                for tp in [tp for tp in portion if codes[tp] == ErrorCode.NONE]:
-                    self._note_stored(tp, remaining.pop(tp), order, is_named)
-                    del portion[tp]
-                if portion:
-                    raise self._commit_error(member, {tp: codes[tp] for tp in portion})
+                stored = {tp: remaining.pop(tp) for tp in portion if codes[tp] == ErrorCode.NONE}
+                self._note_stored(stored, order, is_named)
+                on_stored(stored)
+                if refused := {tp: codes[tp] for tp in portion if tp not in stored}:
+                    raise self._commit_error(member, refused)
 
         async with self._slot(deadline, timeout, slot) as mine:
             is_named = not isinstance(offsets, AsOfItsSlot)
@@ -201,11 +207,12 @@ class GroupOffsets:
                 await self._retried(attempt, deadline, what, retry, is_hopeless)
         return wanted
 
-    def _note_stored(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int, is_named: bool) -> None:
-        before = self._stored.get(tp)
-        if before is None or is_of_another_topic(before.offset, offset.topic_id):
-            before = _Stored(0, 0, offset)
-        self._stored[tp] = _Stored(order if is_named else before.named, order, offset)
+    def _note_stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], order: int, is_named: bool) -> None:
+        for tp, offset in offsets.items():
+            before = self._stored.get(tp)
+            if before is None or is_of_another_topic(before.offset, offset.topic_id):
+                before = _Stored(0, 0, offset)
+            self._stored[tp] = _Stored(order if is_named else before.named, order, offset)
 
     def _is_over(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int) -> bool:
         """Whether the stored offset of ``tp`` is newer than ``offset``, which was known at ``order``.

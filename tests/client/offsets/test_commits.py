@@ -13,7 +13,15 @@ from aiokc import Consumer, ConsumerRecords, OffsetAndMetadata, TopicPartition
 from aiokc.client.aio.signal import Signal
 from aiokc.client.offsets.commit_order import CommitOrder
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import CommitFailed, ConfigError, ConsumerClosed, KafkaError, RequestTimedOut, UsageError
+from aiokc.errors import (
+    AuthorizationFailed,
+    CommitFailed,
+    ConfigError,
+    ConsumerClosed,
+    KafkaError,
+    RequestTimedOut,
+    UsageError,
+)
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold, drop
@@ -192,6 +200,29 @@ async def test_a_commit_that_waits_for_the_next_generation_does_not_undo_a_newer
         hold.release()
         await older
     assert await committed(cluster, ZERO, ONE) == {ZERO: 5, ONE: 10}
+
+
+async def test_auto_commit_does_not_undo_what_a_commit_has_stored_before_it_failed(cluster: Cluster) -> None:
+    """Of two partitions, one is refused. What is stored of the other is more than what counts as processed."""
+
+    async def refuse(exchange: Exchange) -> Any:
+        response = await exchange.handle()
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.partition_index == 1:
+                    partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return response
+
+    reader = consumer(cluster, enable_auto_commit=True, auto_commit_interval_ms=60_000)
+    async with reader:
+        reader.assign([ZERO, ONE])
+        for _ in range(2):
+            assert len((await reader.getmany(ZERO, max_records=3))[ZERO]) == 3
+        cluster.intercept(OffsetCommitRequest, refuse, times=1)
+        with pytest.raises(AuthorizationFailed):
+            await reader.commit({ZERO: 6, ONE: 1})
+        await reader.stop()
+    assert (await committed(cluster, ZERO)) == {ZERO: 6}
 
 
 async def test_a_cancelled_commit_frees_its_slot_for_the_next_one(cluster: Cluster) -> None:
