@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -250,7 +249,7 @@ async def _no_turns(
 ) -> AsyncIterator[CommitSlot]:
     """A retry of an older commit may overtake a newer one."""
     try:
-        yield CommitOrder().take(sys.maxsize)
+        yield CommitOrder().take()
     finally:
         if slot is not None:
             slot.end()
@@ -304,6 +303,13 @@ async def _commit_what_is_of_no_topic(self: GroupOffsets, offsets: Any, *, curre
 
 _commit = GroupMembership.commit
 
+# A commit is left out for an auto-commit that came before it, and that left out the records which it names.
+_OVER_BY_LESS: Final = (
+    GroupOffsets,
+    "_is_over",
+    lambda self, tp, _, order: tp in self._stored and self._stored[tp].known > order,
+)
+
 #: What the coordinator does for "store a negative epoch". By itself it costs nothing.
 NEGATIVE_EPOCHS: Final = (Heartbeating, "_answer", consumer_bugs.answer_with_a_negative_epoch_now_and_then)
 #: What the applications do for "take the answer to a leave for one to the join". By itself it costs nothing.
@@ -351,6 +357,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "duplicate, non-monotonic", (ConsumerRuntime, "_fetch_committed", _nothing_is_committed), group=True
     ),
     "let commits overtake each other": _bug("regression", (GroupOffsets, "_slot", _no_turns), group=True, first=42),
+    "take less for a newer commit": _bug("unstored", _OVER_BY_LESS, group=True, first=51, cooperative=True),
     "ignore the generation of a commit": _bug(
         "zombie commit, regression, over-commit",
         (UserCommits, "commit", _commit_anything),

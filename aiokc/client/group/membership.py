@@ -255,8 +255,10 @@ class GroupMembership:
     def subscription_changed(self) -> None:
         """To be called whenever the application has changed its subscription, in the same tick of the event loop."""
         self._driver.subscription_changed()
-        if self._auto_commit is not None and not self._is_member:
-            self._auto_commit.hurry()  # for partitions that assign() has given up; a revocation commits by itself
+        if self._auto_commit is not None:
+            self._auto_commit.go_on()
+            if not self._is_member:
+                self._auto_commit.hurry()  # for partitions that assign() has given up; a revocation commits by itself
 
     def enforce_rebalance(self, reason: str) -> None:
         """Make the group rebalance, unless it is rebalancing already, or no member of its protocol can do that."""
@@ -283,9 +285,10 @@ class GroupMembership:
         positions = self._positions(partitions)
         order: int | None = None
         while True:
-            # A second attempt goes behind the commits called for since. With its first order it does not undo theirs.
+            # A second attempt goes behind the commits called for since. With its first order it does not undo theirs,
+            # and does not look newer than they do: theirs would be left out, though nobody has stored what they name.
             slot = self.offsets.commit_order.take(order)
-            order = None if callable(offsets) else slot.order
+            order = slot.order
             left = deadline - asyncio.get_running_loop().time()
             sender: MemberToken | None = None
             try:
@@ -352,6 +355,7 @@ class GroupMembership:
                 sender=partial(self._gate.now, member, held),
                 current_id=self.topic_id,
                 is_gone=self._is_gone,
+                on_stored=self._note_stored,
                 retry=retry,
                 slot=slot,
             )
@@ -360,13 +364,16 @@ class GroupMembership:
             if isinstance(error, BrokerError) and member is not None and error.code in _ABOUT_THE_MEMBER:
                 self._driver.feed(self._protocol.refused_commit(member, error.code))
             raise
+        if self.on_commit is not None:
+            self.on_commit(stored)
+        self.observe_commit(stored, time() - began, None)
+
+    def _note_stored(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Note what the group has stored, at once: if the rest of the commit fails, auto-commit must not undo this."""
         self._subscription.committed(stored)
         if self._auto_commit is not None:
             self._auto_commit.stored(stored)
         self._changes.user_moved.notify()
-        if self.on_commit is not None:
-            self.on_commit(stored)
-        self.observe_commit(stored, time() - began, None)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float

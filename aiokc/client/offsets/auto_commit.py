@@ -72,6 +72,10 @@ class AutoCommit:
         self._hurried = False
         self._wake = Signal()
 
+    def go_on(self) -> None:
+        """Keep the place in partitions that the application left and has assigned again by hand, in one go."""
+        self._subscription.go_on(self._stored)
+
     def hurry(self) -> None:
         """Make the next commit at once, without waiting for the interval."""
         self._hurried = True

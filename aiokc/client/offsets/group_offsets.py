@@ -61,12 +61,12 @@ class AsOfItsSlot:
 class _Stored:
     """The offset of a partition that was committed last.
 
-    asked  the order of the commit's slot: when the commit was called for
-    told   the order at which the commit's offsets were known (later than ``asked`` only with AsOfItsSlot)
+    named  the order of the newest call that named its offset and was stored; 0: none. What is stored may be newer.
+    known  when ``offset`` was known: the order of its call; with AsOfItsSlot, of the moment in the slot
     """
 
-    asked: int
-    told: int
+    named: int
+    known: int
     offset: OffsetAndMetadata
 
 
@@ -115,6 +115,10 @@ def _not_known_to_be_gone(topic: str) -> bool:
     return False
 
 
+def _tell_nobody(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    pass
+
+
 class GroupOffsets:
     """Commits and fetches the offsets of ``group_id``, in the name of one of its members or of none."""
 
@@ -146,6 +150,7 @@ class GroupOffsets:
         sender: CommitSender = _nobody_of,
         current_id: FindTopicId = _no_topic_id,
         is_gone: Callable[[str], bool] = _not_known_to_be_gone,
+        on_stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = _tell_nobody,
         retry: bool = True,
         slot: CommitSlot | None = None,
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
@@ -153,9 +158,9 @@ class GroupOffsets:
 
         So a retry of an older commit never overtakes and undoes a newer one (but for a request that is still in a
         connection which was given up: the broker may read that at any time). A ``slot`` that was taken earlier stands
-        for the time of the call. An offset is neither sent nor returned if a later call has stored one for its
-        partition since. If ``offsets`` is a function, it is called when the slot has come, so its offsets are never
-        older than those stored.
+        for the time of the call. An offset is neither sent nor returned if a newer one of its partition is stored
+        (``_is_over``). If ``offsets`` is a function, it is called when the slot has come. Its offsets count as those of
+        that moment if it is an AsOfItsSlot, so they are never older than those stored, and else as those of the call.
 
         Each offset is stored for the topic it belongs to. If ``current_id``, at any attempt, gives another id for that
         topic's name, the topic was recreated: that raises CommitFailed, once all other offsets are stored.
@@ -165,7 +170,8 @@ class GroupOffsets:
         and ``is_gone`` says that they do not exist, the coordinator's error is raised after retry_backoff_max_ms; not
         before, because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
         BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises, which is asked before each attempt.
-        After an error, some of the offsets may be stored.
+        After an error, some of the offsets may be stored. ``on_stored`` is called with those that an answer says are,
+        also where other partitions of it are refused.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -184,33 +190,43 @@ class GroupOffsets:
                 if not portion:
                     raise self._of_former_topics(remaining)
                 codes = await self._send_commit(portion, member, until - loop.time())
-                for tp in [tp for tp in portion if codes[tp] == ErrorCode.NONE]:
-                    self._stored[tp] = _Stored(mine.order, told, remaining[tp])
-                    del remaining[tp], portion[tp]
-                if portion:
-                    raise self._commit_error(member, {tp: codes[tp] for tp in portion})
+                stored = {tp: remaining.pop(tp) for tp in portion if codes[tp] == ErrorCode.NONE}
+                self._note_stored(stored, order, is_named)
+                on_stored(stored)
+                if refused := {tp: codes[tp] for tp in portion if tp not in stored}:
+                    raise self._commit_error(member, refused)
 
         async with self._slot(deadline, timeout, slot) as mine:
+            is_named = not isinstance(offsets, AsOfItsSlot)
+            order = mine.order if is_named else self.commit_order.now()
             wanted = offsets() if callable(offsets) else offsets
-            told = mine.order_now() if isinstance(offsets, AsOfItsSlot) else mine.order
-            wanted = {tp: offset for tp, offset in wanted.items() if not self._is_over(tp, offset, mine.order)}
+            wanted = {tp: offset for tp, offset in wanted.items() if not self._is_over(tp, offset, order)}
             remaining.update(wanted)
             if remaining:
                 what = f"commit for group {self._group_id!r}"
                 await self._retried(attempt, deadline, what, retry, is_hopeless)
         return wanted
 
-    def _is_over(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int) -> bool:
-        """Whether the stored offset of ``tp`` is newer than ``offset``, whose commit was called for at ``order``.
+    def _note_stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], order: int, is_named: bool) -> None:
+        for tp, offset in offsets.items():
+            before = self._stored.get(tp)
+            if before is None or is_of_another_topic(before.offset, offset.topic_id):
+                before = _Stored(0, 0, offset)
+            self._stored[tp] = _Stored(order if is_named else before.named, order, offset)
 
-        That is so if the commit that stored it was called for later. It is also so if that commit's offsets were taken
-        later (AsOfItsSlot) and are higher: then the application had come further by then. They need not be higher: an
-        auto-commit leaves out the records that the application still holds, and ``offset`` may include these.
+    def _is_over(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int) -> bool:
+        """Whether the stored offset of ``tp`` is newer than ``offset``, which was known at ``order``.
+
+        That is so if a later call named an offset, and that was stored. Where auto-commit has stored one since
+        (AsOfItsSlot), that is newer only if it is higher, too: then the application had come further by then. An
+        auto-commit leaves out the records that the application still holds, and ``offset`` may include these. When that
+        auto-commit was called for does not matter: if ``offset`` were left out for a lower one, its commit would be
+        answered as done, and stored by nobody.
         """
         stored = self._stored.get(tp)
         if stored is None or is_of_another_topic(stored.offset, offset.topic_id):
             return False
-        return stored.asked > order or (stored.told > order and stored.offset.offset > offset.offset)
+        return stored.named > order or (stored.known > order and stored.offset.offset > offset.offset)
 
     async def fetch(
         self,

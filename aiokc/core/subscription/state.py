@@ -12,6 +12,7 @@ from ...errors import UsageError
 from ...types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from ..cluster.topic_pattern import TopicPattern
 from .change_count import ChangeCount
+from .left_partitions import LeftPartitions
 from .pending import PendingPositions
 from .position import AWAIT_RESET, FETCHING, PartitionPosition, PositionState, Stored, is_of_another_topic
 
@@ -53,9 +54,7 @@ class Subscription:
         self._held: set[TopicPartition] = set()
         self._taken: set[TopicPartition] = set()
         self._former_ids: dict[TopicPartition, UUID | None] = {}  # of recreated topics with records held
-        self._left: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._left_consumed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._left_held: set[TopicPartition] = set()
+        self._left = LeftPartitions()
         # So that the planner need not look at all partitions to find the few that something happened to:
         self._touched: dict[TopicPartition, None] = {}
         self._waiting = PendingPositions()
@@ -131,30 +130,38 @@ class Subscription:
         The application may still commit what was handed out to it, until ``forget`` or another subscription.
         """
         consumed, taken = self.consumed(), set(self._taken)
-        self._left_held |= {tp for tp in self._held if self._assigned[tp].held}
-        self.mode = Mode.NONE
-        self.topics = frozenset()
-        self.pattern, self.server_pattern, self.is_matched = None, None, False
+        self._left.held |= {tp for tp in self._held if self._assigned[tp].held}
+        self.mode, self.topics, self.is_matched = Mode.NONE, frozenset(), False
+        self.pattern = self.server_pattern = None
         self._leave_for(())
-        self._left_consumed, self._taken = consumed, taken
+        self._left.consumed, self._taken = consumed, taken
 
     def end(self) -> None:
         """Give up subscription and assignment for good. Nothing is kept for commits, because none follow."""
-        self.mode = Mode.NONE
-        self.topics = frozenset()
-        self.pattern, self.server_pattern, self.is_matched = None, None, False
-        self._assigned, self._waiting, self._touched = {}, PendingPositions(), {}
-        for kept in (self._held, self._taken, self._former_ids, self._left, self._left_consumed, self._left_held):
-            kept.clear()
+        self.mode, self.topics, self.is_matched = Mode.NONE, frozenset(), False
+        self.pattern = self.server_pattern = None
+        self._assigned, self._waiting, self._touched, self._left = {}, PendingPositions(), {}, LeftPartitions()
+        self._held, self._taken, self._former_ids = set(), set(), {}
         self.assignment_id += 1
         self.changes.count += 1
 
     def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
         """Replace the assignment as the application asks. What auto-commit may store of the former one is kept."""
-        committable = self.committable()
+        committable, before = self.committable(), frozenset(self._assigned)
         changed = self.replace(partitions)
-        self._left = {tp: offset for tp, offset in committable.items() if tp not in self._assigned}
+        kept = before & self._assigned.keys()
+        self._left.processed = {tp: offset for tp, offset in committable.items() if tp not in kept}
         return changed
+
+    def go_on(self, stored: Stored) -> None:
+        """Read what was left, and is assigned by hand again, from behind the records that are processed.
+
+        Where that is not ``stored`` yet, auto-commit is about to: the committed offset would bring them again.
+        """
+        for tp in [tp for tp in self._left.processed if tp in self._assigned and self.mode is Mode.PARTITIONS]:
+            offset = self._left.processed.pop(tp)
+            if stored.get(tp) != (offset.offset, offset.topic_id):
+                self.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
 
     def _enter(self, mode: Mode) -> None:
         if self.mode not in (Mode.NONE, mode):
@@ -164,9 +171,9 @@ class Subscription:
                 "unsubscribe() first"
             )
         if self.mode is Mode.NONE:
-            self._left_consumed.clear()
-            self._taken |= self._left_held
-            self._left_held.clear()
+            self._left.consumed.clear()
+            self._taken |= self._left.held
+            self._left.held.clear()
         self.mode = mode
 
     # What is assigned
@@ -418,7 +425,7 @@ class Subscription:
         """Count all that the application holds as processed, because it has come back for more."""
         self._taken.clear()
         self._former_ids.clear()
-        self._left_held.clear()
+        self._left.held.clear()
         for tp in self._held:
             self._assigned[tp].mark_processed()
         self._held.clear()
@@ -440,11 +447,7 @@ class Subscription:
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Note that a commit of ``offsets`` succeeded: what lies below them is processed, even if it was held."""
         for tp, offset in offsets.items():
-            self._left.pop(tp, None)
-            left = self._left_consumed.get(tp)
-            if left == offset and not is_of_another_topic(offset, left.topic_id):
-                del self._left_consumed[tp]
-                self._left_held.discard(tp)
+            self._left.committed(tp, offset)
             position = self._assigned.get(tp)
             if position is None or is_of_another_topic(offset, position.topic_id):
                 continue
@@ -472,7 +475,7 @@ class Subscription:
 
     def uncommitted(self, stored: Stored) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
         """Yield what ``committable`` returns: the first item tells that there is something to commit."""
-        for tp, offset in self._left.items():
+        for tp, offset in self._left.processed.items():
             if tp not in self._assigned and stored.get(tp) != (offset.offset, offset.topic_id):
                 yield tp, offset
         for tp, position in self._assigned.items():
@@ -482,11 +485,7 @@ class Subscription:
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Keep nothing more to commit of these partitions, which the application left: the group has them now."""
-        for tp in partitions:
-            self._left.pop(tp, None)
-            self._left_consumed.pop(tp, None)
-        self._taken |= self._left_held.intersection(partitions)
-        self._left_held.difference_update(partitions)
+        self._taken |= self._left.forget(partitions)
 
     def consumed(self, *, but_held: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
         """What commit() without arguments stores: all that was handed out (``but_held``: without what is held).
@@ -495,6 +494,6 @@ class Subscription:
         over (``forget``).
         """
         if self.mode is Mode.NONE:
-            return dict(self._left_consumed)
+            return dict(self._left.consumed)
         of = PartitionPosition.committable if but_held else PartitionPosition.consumed
         return {tp: offset for tp, position in self._assigned.items() if (offset := of(position)) is not None}

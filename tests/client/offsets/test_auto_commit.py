@@ -12,12 +12,15 @@ from aiokc.core.backoff import Backoff
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import RebalanceInProgress
+from aiokc.testing import Cluster
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire.messages.group import LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
 from ..group.classic.scripted_group import ScriptedGroup, scripted_group
 from ..group.group_member import GroupMember, soon
+from ..listening import listening
+from ..virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -94,6 +97,58 @@ async def test_another_assignment_by_hand_commits_the_former_one_at_once() -> No
         member.poll()
         member.unsubscribe()
         await brokers.until(lambda: brokers.committed == {ZERO: 5, ONE: 7})
+
+
+@pytest.mark.parametrize("by_hand", [False, True], ids=["of the group", "by hand"])
+async def test_a_partition_that_was_left_and_is_assigned_again_at_once_is_read_on(by_hand: bool) -> None:
+    """Its newest offset is not stored yet: the committed one would bring the processed records again."""
+    topics = () if by_hand else ("t",)
+    async with scripted_group() as brokers, GroupMember(brokers.bootstrap, "g", *topics, **SLOW) as member:
+        if by_hand:
+            member.assign(ZERO)
+        else:
+            await member.assigned(2)
+        member.take(ZERO, 5)
+        member.poll()
+        member.take(ZERO, 9)
+        if by_hand:
+            member.assign(ONE)
+        else:
+            member.unsubscribe()
+        member.assign(ZERO)
+        assert member.subscription[ZERO].position == 5, "what it held comes again"
+        await brokers.until(lambda: bool(brokers.committed))
+        assert brokers.committed == {ZERO: 5}
+
+
+@pytest.mark.parametrize("auto_commit", [False, True])
+async def test_a_partition_of_which_nothing_is_to_be_stored_begins_where_the_group_has_committed(
+    auto_commit: bool,
+) -> None:
+    options = SLOW | {"enable_auto_commit": auto_commit}
+    async with scripted_group() as brokers, GroupMember(brokers.bootstrap, "g", **options) as member:
+        member.assign(ZERO)
+        member.take(ZERO, 5)
+        member.poll()
+        if auto_commit:
+            await member.membership.commit({ZERO: OffsetAndMetadata(5)}, timeout=10)
+        member.unsubscribe()
+        member.assign(ZERO)
+        assert not member.subscription[ZERO].has_position
+
+
+def test_no_processed_record_comes_again_after_another_way_to_assign_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"1", partition=0)
+        async with listening(cluster, "t", enable_auto_commit=True, auto_commit_interval_ms=60_000) as reader:
+            assert len((await reader.getmany())[ZERO]) == 2
+            await reader.getmany(timeout_ms=100)  # so these are processed
+            reader.unsubscribe()
+            reader.assign([ZERO])
+            assert await reader.getmany(timeout_ms=60_000) == {}
+            assert cluster.committed("g") == {ZERO: 2}
+
+    virtually(story, topics={"t": 1}, brokers=1)
 
 
 async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from aiokc import TopicPartition
+from aiokc import ConsumerRecords, TopicPartition
 from aiokc.client.offsets.async_commits import AsyncCommits
 from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
 from aiokc.client.offsets.group_offsets import AsOfItsSlot, Offsets
@@ -16,7 +18,10 @@ from aiokc.core.group.events import MemberToken
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed, KafkaError, RebalanceInProgress
 from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import Hold
 from aiokc.types import OffsetAndMetadata
+from aiokc.wire.messages.group import SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
 from ..group.classic.scripted_group import scripted_group
@@ -51,6 +56,83 @@ async def test_offsets_decided_in_the_slot_are_overwritten_by_higher_ones_only()
         stored = await offsets.commit({T0: at(4), T1: at(7)}, timeout=10.0, slot=behind)
         assert stored == {T1: at(7)}
         assert script.committed == {T0: 5, T1: 7}
+
+
+async def test_offsets_decided_in_the_slot_never_stand_for_higher_ones_that_waited() -> None:
+    """Auto-commit was called for after the commit that waits, and goes first: it left out what the application held."""
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        waiting = offsets.commit_order.take()
+        waiting.end()
+        await offsets.commit(AsOfItsSlot(lambda: {T0: at(5), T1: at(5)}), timeout=10.0)
+        again = offsets.commit_order.take(waiting.order)
+        stored = await offsets.commit({T0: at(8), T1: at(4)}, timeout=10.0, slot=again)
+        assert stored == {T0: at(8)}
+        assert script.committed == {T0: 8, T1: 5}
+
+
+async def test_a_commit_that_waited_does_not_undo_a_newer_one_though_an_auto_commit_came_in_between() -> None:
+    """The application has gone back, and has read a little again."""
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        waiting = offsets.commit_order.take()
+        waiting.end()
+        await offsets.commit({T0: at(3)}, timeout=10.0)
+        await offsets.commit(AsOfItsSlot(lambda: {T0: at(4)}), timeout=10.0)
+        again = offsets.commit_order.take(waiting.order)
+        assert await offsets.commit({T0: at(8)}, timeout=10.0, slot=again) == {}
+        assert script.committed == {T0: 4}
+
+
+async def test_a_commit_of_a_recreated_topic_is_not_taken_for_an_old_one_because_of_the_former_topic() -> None:
+    former, new = (OffsetAndMetadata(9, topic_id=UUID(int=number)) for number in (1, 2))
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        waiting = offsets.commit_order.take()
+        waiting.end()
+        await offsets.commit({T0: former}, timeout=10.0)
+        await offsets.commit(AsOfItsSlot(lambda: {T0: replace(new, offset=2)}), timeout=10.0)
+        again = offsets.commit_order.take(waiting.order)
+        wanted = {T0: replace(new, offset=3)}
+        assert await offsets.commit(wanted, timeout=10.0, slot=again) == wanted
+
+
+async def test_offsets_decided_in_the_slot_are_as_new_as_that_at_a_second_attempt_too() -> None:
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        auto = offsets.commit_order.take()
+        auto.end()
+        await offsets.commit({T0: at(9)}, timeout=10.0)
+        again = offsets.commit_order.take(auto.order)
+        await offsets.commit(AsOfItsSlot(lambda: {T0: at(3)}), timeout=10.0, slot=again)  # the application went back
+        assert script.committed == {T0: 3}
+
+
+async def test_what_is_called_for_after_an_auto_commit_told_its_offsets_shares_no_older_slot() -> None:
+    """In a slot that was taken before, the application's newest and lower offset would look older than auto-commit's.
+
+    It would be reported as stored, and never be sent.
+    """
+    done: list[KafkaError | None] = []
+    async with scripted_group() as script, offsets_of(script) as offsets:
+
+        async def commit_as(member: MemberToken | None, what: Offsets, *, held: object, **options: Any) -> None:
+            await offsets.commit(what, **options)
+
+        commits = AsyncCommits("g", offsets.commit_order, commit_as, 10.0)
+        auto = offsets.commit_order.take()
+
+        def tell() -> Mapping[TopicPartition, OffsetAndMetadata]:
+            commits.add(None, {T0: at(4)}, lambda stored, error: done.append(error))  # it has just gone back
+            return {T0: at(5)}
+
+        commits.add(None, {T1: at(1)}, None)
+        running = asyncio.ensure_future(commits.run())
+        try:
+            await offsets.commit(AsOfItsSlot(tell), timeout=10.0, slot=auto)
+            assert await commits.settled(asyncio.get_running_loop().time() + 10.0)
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+        commits.run_callbacks()
+        assert done == [None]
+        assert script.committed == {T0: 4, T1: 1}
 
 
 # Of two generations
@@ -126,3 +208,67 @@ def test_a_refused_commit_of_a_cooperative_member_is_not_repeated_for_what_went_
                 assert cluster.committed("g") == {kept: 1}, "what the other one commits must not be overwritten"
 
     virtually(story, topics={"t": 2}, brokers=1)
+
+
+class _Rebalance:
+    """A cooperative member reads "t" while its group rebalances: until ``over()``, the coordinator takes no commit."""
+
+    def __init__(self, cluster: Cluster, **options: Any) -> None:
+        cluster.append("t", *(b"%d" % number for number in range(20)), partition=0)
+        self.sent: list[int] = []
+        self.reader = listening(cluster, "t", partition_assignment_strategy=["cooperative-sticky"], **options)
+        self._cluster = cluster
+        self._hold = Hold()
+
+    async def begin(self) -> ConsumerRecords[Any, Any]:
+        """Return when the member waits for its assignment, with ten records in the application's hands."""
+        batch = await self.reader.getmany(max_records=10)
+        self._cluster.intercept(SyncGroupRequest, self._hold)
+        self._cluster.intercept(OffsetCommitRequest, self._note)
+        self.reader.enforce_rebalance()
+        await self._hold.arrived()
+        return batch
+
+    def _note(self, exchange: Exchange) -> None:
+        self.sent += [part.committed_offset for topic in exchange.request.topics for part in topic.partitions]
+
+    def over(self) -> None:
+        self._hold.release()
+
+
+@pytest.mark.parametrize("seconds", [0, 1], ids=["the commit was called for first", "auto-commit was called for first"])
+def test_a_batch_is_stored_though_an_auto_commit_goes_first_after_the_rebalance(seconds: int) -> None:
+    """Auto-commit leaves out what the application holds: the very records that its commit(batch) names."""
+
+    async def story(cluster: Cluster) -> None:
+        rebalance = _Rebalance(cluster, enable_auto_commit=True, auto_commit_interval_ms=500)
+        async with rebalance.reader as reader:
+            await rebalance.begin()
+            batch = await reader.getmany(max_records=10)  # so the first ten are processed
+            await asyncio.sleep(seconds)  # virtual: auto-commit's turn comes
+            commit = asyncio.ensure_future(reader.commit(batch))
+            await asyncio.sleep(1)
+            rebalance.over()
+            await commit
+            assert cluster.committed("g") == {T0: 20}, "stored when commit() returns"
+            await asyncio.sleep(5)
+            assert cluster.committed("g") == {T0: 20}
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+def test_a_commit_of_all_that_was_returned_never_stands_for_a_newer_commit_that_waited_with_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        rebalance = _Rebalance(cluster)
+        async with rebalance.reader as reader:
+            await rebalance.begin()
+            older = asyncio.ensure_future(reader.commit())
+            await asyncio.sleep(0)
+            newer = asyncio.ensure_future(reader.commit(await reader.getmany(max_records=10)))
+            await asyncio.sleep(0)
+            rebalance.over()
+            await asyncio.gather(older, newer)
+            assert rebalance.sent == [10, 20]
+            assert cluster.committed("g") == {T0: 20}
+
+    virtually(story, topics={"t": 1}, brokers=1)

@@ -13,7 +13,15 @@ from aiokc import Consumer, ConsumerRecords, OffsetAndMetadata, TopicPartition
 from aiokc.client.aio.signal import Signal
 from aiokc.client.offsets.commit_order import CommitOrder
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import CommitFailed, ConfigError, ConsumerClosed, KafkaError, RequestTimedOut, UsageError
+from aiokc.errors import (
+    AuthorizationFailed,
+    CommitFailed,
+    ConfigError,
+    ConsumerClosed,
+    KafkaError,
+    RequestTimedOut,
+    UsageError,
+)
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold, drop
@@ -174,21 +182,47 @@ async def test_a_batch_of_a_manual_assignment_can_be_committed_after_another_one
         assert await reader.committed(ZERO) == {ZERO: OffsetAndMetadata(10, "", 0)}
 
 
-async def test_a_commit_that_waits_for_the_next_generation_does_not_undo_a_newer_one(cluster: Cluster) -> None:
+@pytest.mark.parametrize("of", [{ZERO: 10, ONE: 10}, None], ids=["offsets", "all that was returned"])
+async def test_a_commit_that_waits_for_the_next_generation_does_not_undo_a_newer_one(cluster: Cluster, of: Any) -> None:
     """A cooperative member: the older commit is refused and waits, the newer one is accepted in the old generation."""
     async with consumer(cluster, "t", partition_assignment_strategy=["cooperative-sticky"]) as reader:
-        await reader.getmany()
+        count = 0
+        while count < 20:
+            count += sum(map(len, (await reader.getmany()).values()))
         hold = Hold()
         cluster.intercept(JoinGroupRequest, hold)
         refusal = cluster.intercept(OffsetCommitRequest, ErrorCode.REBALANCE_IN_PROGRESS, times=1)
-        older = asyncio.ensure_future(reader.commit({ZERO: 100, ONE: 100}))
+        older = asyncio.ensure_future(reader.commit(of))
         await refusal.caught()
         await hold.arrived()
-        await reader.commit({ZERO: 200})
+        await reader.commit({ZERO: 5})
         assert not older.done()
         hold.release()
         await older
-        assert await reader.committed() == {ZERO: OffsetAndMetadata(200), ONE: OffsetAndMetadata(100)}
+    assert await committed(cluster, ZERO, ONE) == {ZERO: 5, ONE: 10}
+
+
+async def test_auto_commit_does_not_undo_what_a_commit_has_stored_before_it_failed(cluster: Cluster) -> None:
+    """Of two partitions, one is refused. What is stored of the other is more than what counts as processed."""
+
+    async def refuse(exchange: Exchange) -> Any:
+        response = await exchange.handle()
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.partition_index == 1:
+                    partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return response
+
+    reader = consumer(cluster, enable_auto_commit=True, auto_commit_interval_ms=60_000)
+    async with reader:
+        reader.assign([ZERO, ONE])
+        for _ in range(2):
+            assert len((await reader.getmany(ZERO, max_records=3))[ZERO]) == 3
+        cluster.intercept(OffsetCommitRequest, refuse, times=1)
+        with pytest.raises(AuthorizationFailed):
+            await reader.commit({ZERO: 6, ONE: 1})
+        await reader.stop()
+    assert (await committed(cluster, ZERO)) == {ZERO: 6}
 
 
 async def test_a_cancelled_commit_frees_its_slot_for_the_next_one(cluster: Cluster) -> None:
@@ -308,11 +342,11 @@ async def queue_an_auto_commit(reader: Consumer) -> None:
     group = reader._runtime.membership
     assert group is not None
     assert group._auto_commit is not None
-    before = len(group.offsets.commit_order._queue)
+    before = len(group.offsets.commit_order.queue)
     group._auto_commit.hurry()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert len(group.offsets.commit_order._queue) == before + 1
+    assert len(group.offsets.commit_order.queue) == before + 1
 
 
 async def test_an_unwaited_commit_does_not_undo_an_auto_commit_before_it_that_knew_more(cluster: Cluster) -> None:

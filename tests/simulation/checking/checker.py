@@ -11,6 +11,7 @@ double owner    two members of a group owned the same partition in one generatio
 zombie          a member that is out of the group went on handing out records for too long
 over-commit     an offset was committed although a record before it was not handled
 regression      a committed offset went back, and not by a late commit that its member had given up
+unstored        a commit was reported as done, and the coordinator had accepted neither its offset nor a higher one
 zombie commit   a commit was accepted for a partition that the committing member did not own in its generation
 overdue         a member did not give up partitions within its rebalance timeout (KIP-848)
 fenced          a heartbeat that said nothing was refused for its epoch, though all before it were answered (KIP-848)
@@ -38,6 +39,7 @@ from aiokc.types import TopicPartition
 from .history import (
     Assigned,
     Claimed,
+    CommitDone,
     CommitStored,
     Crashed,
     Delivered,
@@ -139,6 +141,9 @@ class Checker:
         self._has_ids = False
         self._joining: set[str] = set()
         self._disowned: dict[str, int] = defaultdict(int)
+        # Each member's stored commits, and where it went back: their times and offsets.
+        self._stored: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = defaultdict(list)
+        self._sought: dict[tuple[str, TopicPartition], float] = {}
         self._uncertain: set[str] = set()  # members whose automatic commits may be older than a manual one
         self._at = 0.0
 
@@ -161,6 +166,7 @@ class Checker:
                 for partition in self._incarnations[event.partition]:
                     partition.claims.pop(event.member, None)
             case Sought():
+                self._sought[event.member, event.partition] = self._at
                 claim = self._partitions[event.partition].claims.get(event.member)
                 if claim is not None:
                     claim.next, claim.fresh = {event.offset}, False
@@ -191,6 +197,8 @@ class Checker:
                 self._disowned[event.member] += 1
             case CommitStored():
                 self._commit(event)
+            case CommitDone():
+                self._find_stored(event)
             case Uncertain():
                 self._uncertain.add(event.member)
             case Opened():
@@ -289,8 +297,17 @@ class Checker:
 
     # Commits
 
+    def _find_stored(self, event: CommitDone) -> None:
+        """Find the commit that was stored; after a seek, a later call of the application may have stored less."""
+        if self._sought.get((event.member, event.partition), -1.0) >= event.since:
+            return
+        stored = self._stored[event.member, event.partition]
+        if not any(at >= event.since and offset >= event.offset for at, offset in stored):
+            self._found("unstored", f"{event.member} was told that {event.partition} is committed at {event.offset}")
+
     def _commit(self, event: CommitStored) -> None:
         partition = self._partitions[event.partition]
+        self._stored[event.member, event.partition].append((self._at, event.offset))
         what = f"{event.member} (generation {event.generation}) committed {event.partition} at {event.offset}"
         last = bisect_left(partition.log.offsets, event.offset) - 1
         if last >= 0 and partition.log.offsets[last] not in partition.handled:

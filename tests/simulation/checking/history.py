@@ -133,6 +133,16 @@ class CommitStored:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitDone:
+    """The client says that an offset, or a newer one, is stored: its commit, called for at ``since``, succeeded."""
+
+    member: str
+    partition: TopicPartition
+    offset: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Uncertain:
     """A call of commit() failed or was cancelled: the member does not know whether its offsets are stored."""
 
@@ -205,6 +215,7 @@ Event: TypeAlias = (
     | Assigned
     | Disowned
     | CommitStored
+    | CommitDone
     | Uncertain
     | Opened
     | Settled

@@ -13,6 +13,7 @@ from .checker import MISSED_WORDS, ZOMBIE_SECONDS, Checker, Log
 from .history import (
     Assigned,
     Claimed,
+    CommitDone,
     CommitStored,
     Crashed,
     Delivered,
@@ -153,6 +154,19 @@ def test_a_commit_over_a_connection_that_was_given_up_may_come_late() -> None:
     begun = [*owned("m", 1), got("m", 0, 1), *handled_and_committed("m", 1, 2)]
     assert kinds(*begun, CommitStored("m", 1, T, 1, late=True)) == []
     assert kinds(*begun, CommitStored("m", 1, T, 3, late=True)) == ["over-commit"]
+
+
+def test_a_commit_that_is_done_is_stored() -> None:
+    begun = [*owned("m", 1), got("m", 0, 1), Handled("m", T, 2)]
+    one, two = CommitStored("m", 1, T, 1), CommitStored("m", 1, T, 2)
+    since = float(len(begun))
+    assert kinds(*begun, two, CommitDone("m", T, 2, since)) == []
+    assert kinds(*begun, two, CommitDone("m", T, 1, since)) == [], "another one knew more"
+    assert kinds(*begun, CommitDone("m", T, 2, since)) == ["unstored"]
+    assert kinds(*begun, one, CommitDone("m", T, 2, since)) == ["unstored"]
+    assert kinds(*begun, two, CommitDone("m", T, 2, since + 1)) == ["unstored"], "stored before the call"
+    assert kinds(*begun, two, CommitDone("n", T, 2, since)) == ["unstored"], "by another member"
+    assert kinds(*begun, Sought("m", T, 0), one, CommitDone("m", T, 2, since)) == [], "it may have gone back"
 
 
 def test_an_open_transaction_is_not_read() -> None:

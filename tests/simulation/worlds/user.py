@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from uuid import UUID
@@ -18,7 +19,7 @@ from aiokc.errors import AuthenticationFailed, AuthorizationFailed, BrokerError,
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import TopicPartition
 
-from ..checking.history import CutShort, Delivered, Failure, Handled, History, Sought, Uncertain
+from ..checking.history import CommitDone, CutShort, Delivered, Failure, Handled, History, Sought, Uncertain
 from .plan import MemberPlan
 from .user_code import Meddler, Values
 
@@ -210,12 +211,14 @@ class User:
 
     async def _commit(self, consumer: Consumer, batch: Batch, whole: Committable) -> None:
         """Commit the batch or everything, with commit() or commit_soon()."""
-        offsets: Committable = {tp: records[-1].offset + 1 for tp, records in batch.items()}
-        what = self._habits.choice([None, whole if whole is not None else offsets])
+        offsets = {tp: OffsetAndMetadata(records[-1].offset + 1) for tp, records in batch.items()}
+        since = self._loop.time()
+        what: Committable = self._habits.choice([None, whole if whole is not None else offsets])
         try:
             if self._habits.random() < 0.3:
-                return consumer.commit_soon(what, self._committed)
+                return consumer.commit_soon(what, partial(self._committed, since))
             await self._call(consumer.commit(what))
+            self._committed(since, offsets, None)
         except KafkaError as error:
             self._history.add(Uncertain(self.plan.name))
             self._history.about(self.plan.name, f"commit failed: {error!r}")
@@ -223,8 +226,13 @@ class User:
             self._history.add(Uncertain(self.plan.name))
             raise
 
-    def _committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
-        if error is not None:
+    def _committed(
+        self, since: float, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None
+    ) -> None:
+        if error is None:
+            for tp, offset in offsets.items():
+                self._history.add(CommitDone(self.plan.name, tp, offset.offset, since))
+        else:
             self._history.add(Uncertain(self.plan.name))
             self._history.about(self.plan.name, f"commit_soon failed: {error!r}")
 

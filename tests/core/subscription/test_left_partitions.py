@@ -1,0 +1,80 @@
+"""Partitions that the application has left and gets again, before what it processed of them is committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc.core.subscription.state import Subscription
+from aiokc.errors import UsageError
+from aiokc.types import OffsetAndMetadata, TopicPartition
+
+pytestmark = pytest.mark.timeout(30)
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+def left(*partitions: TopicPartition) -> Subscription:
+    """Each was read up to offset 5, which is processed, and up to 9, which the application holds."""
+    subscription = Subscription()
+    subscription.assign(partitions)
+    for tp in partitions:
+        subscription.seek(tp, 1)
+        subscription.hand_out(tp, 5, 2)
+    subscription.mark_processed()
+    for tp in partitions:
+        subscription.hand_out(tp, 9, 2)
+    subscription.unsubscribe()
+    return subscription
+
+
+def test_it_is_read_on_from_what_is_processed() -> None:
+    subscription = left(A, B)
+    subscription.assign([A])
+    assert not subscription[A].has_position
+    subscription.go_on({})
+    assert (subscription[A].position, subscription[A].leader_epoch) == (5, 2)
+    assert subscription.committable() == {A: OffsetAndMetadata(5, "", 2), B: OffsetAndMetadata(5, "", 2)}
+    assert subscription.taken_from_user == {A, B}, "what it holds is delivered again"
+
+
+def test_it_is_read_on_once_and_then_the_application_may_seek() -> None:
+    subscription = left(A)
+    subscription.assign([A])
+    subscription.go_on({})
+    subscription.seek(A, 3)
+    subscription.go_on({})
+    assert subscription[A].position == 3
+
+
+def test_what_is_stored_is_looked_up() -> None:
+    """The group may have another offset by now: another application may have reset it."""
+    subscription = left(A, B)
+    subscription.committed({B: OffsetAndMetadata(5)})
+    subscription.assign([A, B])
+    subscription.go_on({A: (5, None)})
+    assert not subscription[A].has_position
+    assert not subscription[B].has_position
+
+
+def test_what_the_group_assigns_is_looked_up() -> None:
+    """Other members may have committed more."""
+    subscription = left(A)
+    subscription.subscribe(["a"])
+    subscription.replace([A])
+    subscription.go_on({})
+    assert not subscription[A].has_position
+
+
+def test_what_stays_assigned_is_left_alone() -> None:
+    subscription = Subscription()
+    subscription.assign([A])
+    subscription.seek(A, 1)
+    subscription.hand_out(A, 5, None)
+    subscription.mark_processed()
+    subscription.hand_out(A, 9, None)
+    for assignment in ([A, B], [A]):
+        subscription.assign(assignment)
+        subscription.go_on({})
+        assert subscription[A].position == 9
+    with pytest.raises(UsageError):
+        subscription[B]
