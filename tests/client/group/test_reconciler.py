@@ -168,6 +168,19 @@ async def test_partitions_are_served_again_only_if_their_topic_is_wanted_again()
         assert not it.subscription[T0].fetchable
 
 
+async def test_what_an_assign_left_out_as_not_wanted_is_taken_by_the_next_one() -> None:
+    listener = Noting()
+    async with member(listener) as it:
+        it.subscription.subscribe(["t"])
+        it.changes.add(Assign(ME, (T0, U0), (T0, U0), "range"))
+        await listener.heard("assigned")
+        it.subscription.subscribe(["t", "u"])
+        it.changes.add(Assign(ME, (T0, U0), (), "range"))
+        await listener.heard("assigned", "assigned")
+        assert listener.told == [("assigned", frozenset({T0})), ("assigned", frozenset({U0}))]
+        assert set(it.subscription.assigned) == {T0, U0}
+
+
 async def test_a_revocation_that_is_overtaken_by_a_larger_one_is_told_for_the_rest_only() -> None:
     """stop() during a cooperative revocation: the callback under way has reported its partitions already."""
     gate = Gate()
