@@ -96,6 +96,11 @@ class Reconciler:
         """Whether no change is under way, and none waits."""
         return not self._queue and not self._is_at_work
 
+    @property
+    def will_assign(self) -> bool:
+        """Whether an Assign waits for its turn."""
+        return any(isinstance(queued.change, Assign) for queued in self._queue)
+
     async def run(self, revocation_done: Callable[[RevocationDone], None]) -> None:
         """Carry out changes until cancelled. ``revocation_done`` is called in the tick that gives up the partitions."""
         while True:
