@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aiokc.core.group.consumer.events import MemberHeartbeat
+import pytest
+
+from aiokc.core.group.auto import AutoMachine
+from aiokc.core.group.consumer.events import JoinDeclined, MemberHeartbeat
 from aiokc.core.group.events import (
     Assign,
     Complain,
     CoordinatorLost,
     IdentityLost,
+    IllegalTransition,
     NotNow,
     RevocationDone,
     Revoke,
     Subscribed,
     Unpolled,
 )
-from aiokc.errors import ConnectionFailed
+from aiokc.errors import ConnectionFailed, UnsupportedVersion
 from aiokc.types import TopicPartition
 
+from ..classic.test_membership_rules import new_membership
 from .consumer_member import ID, INTERVAL, NEW_ID, OTHER_ID, T0, TOPICS, Member, ids, only
 
 BOTH = frozenset({"t", "u"})
@@ -105,3 +110,13 @@ def test_a_topic_that_was_held_without_being_wanted_is_assigned_once_it_is_wante
     member.wait(INTERVAL)
     only(Complain, member.answer(3, ids(0) | ids(0, topic_id=OTHER_ID)))
     assert set(only(Assign, member.feed(Subscribed(BOTH))).partitions) == {T0, U0}
+
+
+def test_a_member_in_the_group_does_not_become_a_classic_one_with_what_it_holds() -> None:
+    """No answer means that (see messages.py). If one did, that had to be heard of: others would read the same."""
+    member = Member().stable(0)
+    member.wait(INTERVAL)
+    machine = AutoMachine(member.machine, new_membership(member.polls), lambda error: None)
+    with pytest.raises(IllegalTransition):
+        machine.on(JoinDeclined(member.beat, UnsupportedVersion("no API 68")), member.now)
+    assert machine.declined is None
