@@ -103,8 +103,8 @@ def take_the_answer_to_a_leave_for_one_to_the_join(self: ConsumerMembership, eve
     return leave_now_and_then(self, event, now)
 
 
-def send_the_epoch_of_any_answer(self: ConsumerGroup, sent: MemberHeartbeat) -> Any:
-    request, epoch = _heartbeat_request(self, sent), sent.member.generation_id
+def send_the_epoch_of_any_answer(self: ConsumerGroup, sent: MemberHeartbeat, version: int) -> Any:
+    request, epoch = _heartbeat_request(self, sent, version), sent.member.generation_id
     if isinstance(epoch, AnsweredEpoch):
         request.member_epoch = int(epoch)
     return request

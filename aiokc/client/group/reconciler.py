@@ -28,12 +28,14 @@ class _Queued:
     """A change that waits to be carried out: when it was added, and the listener that hears of a revocation or loss.
 
     That is the listener at the time when the change was added. If the application unsubscribes and subscribes anew with
-    another listener, the old one hears that the old partitions go.
+    another listener, the old one hears that the old partitions go: also if what it hears of is a later change, which
+    overrules the revocation that the unsubscribe() led to (``of_former``).
     """
 
     change: Change
     since: float
     listener: RebalanceListener | None
+    of_former: bool
 
 
 class Reconciler:
@@ -73,28 +75,41 @@ class Reconciler:
         self._queue: deque[_Queued] = deque()
         self._added = Signal()
         self._is_at_work = False
-        self._newest_revocation: Revoke | Lost | None = None
+        self._unfinished: _Queued | None = None  # the newest Revoke or Lost, until it is carried out
         self._announced: set[TopicPartition] = set()  # assigned, and not yet reported as revoked or lost
         self._told_now: frozenset[TopicPartition] = frozenset()  # what on_partitions_assigned() is being called with
 
     def add(self, change: Change) -> None:
         """Carry ``change`` out after all others. A newer Revoke or Lost overrules the Revoke under way."""
-        self._queue.append(_Queued(change, asyncio.get_running_loop().time(), self._listener.listener))
+        queued = self._queued(change)
+        self._queue.append(queued)
         if isinstance(change, Lost):  # at once, even if an earlier change is still under way
             self._block(change)
             if not self._subscription.by_topics:  # after unsubscribe(): other members may commit for these by now
                 self._subscription.forget(change.partitions)
         if not isinstance(change, Assign):
-            self._newest_revocation = change
+            self._unfinished = queued
             self.user_moved.notify()
             if self._commits is not None:
                 self._commits.cut_short()
         self._added.notify()
 
+    def _queued(self, change: Change) -> _Queued:
+        listener, of_former = self._listener.listener, not self._subscription.by_topics
+        overruled = None if isinstance(change, Assign) else self._unfinished
+        if overruled is not None and overruled.of_former:
+            listener, of_former = overruled.listener, True
+        return _Queued(change, asyncio.get_running_loop().time(), listener, of_former)
+
     @property
     def are_done(self) -> bool:
         """Whether no change is under way, and none waits."""
         return not self._queue and not self._is_at_work
+
+    @property
+    def will_assign(self) -> bool:
+        """Whether an Assign waits for its turn."""
+        return any(isinstance(queued.change, Assign) for queued in self._queue)
 
     async def run(self, revocation_done: Callable[[RevocationDone], None]) -> None:
         """Carry out changes until cancelled. ``revocation_done`` is called in the tick that gives up the partitions."""
@@ -119,18 +134,19 @@ class Reconciler:
         """Stop handing out, wait until the application has processed what it holds, commit, call the listener, drop."""
         self._block(change)
         partitions = frozenset(change.partitions)
-        while change.wait and self._is_newest(change) and self._holds_records(partitions):
+        while change.wait and self._is_newest(queued) and self._holds_records(partitions):
             await self.user_moved.wait()
-        if self._is_newest(change) and self._commits is not None:
+        if self._is_newest(queued) and self._commits is not None:
             await self._commits.finish(self._deadline(queued.since))
-        if not self._is_newest(change):
+        if not self._is_newest(queued):
             return  # a newer Revoke or Lost is in the queue: there is no time left, or commits are not allowed any more
         going = self._announced & partitions
         if going or not partitions:
             self._announced -= going  # so that a loss which overtakes the callback does not report them again
             await self._listener.revoked(queued.listener, going, self._deadline(queued.since))
-        if not self._is_newest(change):
+        if not self._is_newest(queued):
             return  # the queued change gives up these partitions too, and does not call the listener for them
+        self._unfinished = None
         self._give_up(partitions)
         logger.info("%s: revoked %s", self._owner, _Shown(change.partitions))
         self._listener.done("revoked", partitions, queued.since)
@@ -145,6 +161,8 @@ class Reconciler:
         if going:
             now = asyncio.get_running_loop().time()  # no group waits for this callback: the member is outside its group
             await self._listener.lost(queued.listener, going, now + self._max_poll_interval)
+        if self._is_newest(queued):
+            self._unfinished = None
         self._listener.done("lost", frozenset(change.partitions), queued.since)
         revocation_done(RevocationDone(change.step))
 
@@ -206,8 +224,8 @@ class Reconciler:
         begin = since if self._polls.waiting else min(since, self._polls.last)
         return begin + self._max_poll_interval
 
-    def _is_newest(self, change: Revoke) -> bool:
-        return self._newest_revocation is change
+    def _is_newest(self, queued: _Queued) -> bool:
+        return self._unfinished is queued
 
     def _holds_records(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether the application holds records of ``partitions`` as the group's, not as assigned by hand since."""

@@ -68,6 +68,7 @@ class AllPartitions:
         self._vanished: dict[str, float] = {}  # topics that matched the pattern: since when they are missing
         self._given: frozenset[TopicPartition] = frozenset()  # the assignment once all changes are carried out
         self._going: frozenset[TopicPartition] = frozenset()  # what is being revoked
+        self._starts: dict[TopicPartition, int] = {}  # of what is given and appeared late
         self._steps = count(1)
         self._step = 0  # of the newest Revoke
         self._wake = Signal()
@@ -147,6 +148,7 @@ class AllPartitions:
         if not going:
             return
         self._given -= going
+        self._starts = {tp: start for tp, start in self._starts.items() if tp not in going}
         self._going |= going  # the new Revoke replaces the one under way, so it names those partitions too
         self._step = next(self._steps)
         self._changes.add(Revoke(self._step, tuple(self._going), wait=False))
@@ -159,14 +161,26 @@ class AllPartitions:
     def _take_over(self, wanted: list[TopicPartition]) -> None:
         added = tuple(tp for tp in wanted if tp not in self._given)
         late = {tp: EARLIEST for tp in added if self._is_late(tp.topic)}
+        self._starts.update(late)
         self._see()
         if late:
             logger.info("new: %s: reading from the beginning", ", ".join(sorted({tp.topic for tp in late})))
-        if added:
+        if added or self._was_left_out(wanted):
             self._given = frozenset(wanted)
-            self._changes.add(Assign(_NOBODY, tuple(wanted), added, starts=late))
+            self._changes.add(Assign(_NOBODY, tuple(wanted), added, starts=dict(self._starts)))
         else:
             self._changes.serve_again()
+
+    def _was_left_out(self, wanted: list[TopicPartition]) -> bool:
+        """Whether the Reconciler left out something given, because it was not subscribed to at that moment.
+
+        This happens if the application drops a topic and wants it again before this object looks at the subscription,
+        and the Assign is carried out between the two. Then no other Assign would follow.
+        """
+        assigned, wants = self._subscription.assigned, self._subscription.wants
+        if len(assigned) == len(wanted) or self._changes.will_assign:
+            return False
+        return any(tp not in assigned and wants(tp.topic) for tp in wanted)
 
     def _wanted(self) -> list[TopicPartition]:
         cluster, subscription = self._metadata.cluster, self._subscription

@@ -39,7 +39,7 @@ class AutoMachine:
         self.current: GroupMachine = consumer
 
     def on(self, event: Event, now: float) -> list[Effect]:
-        if self.current is self._consumer and isinstance(event, JoinDeclined) and self._consumer.awaits(event):
+        if isinstance(event, JoinDeclined) and self._is_declined_by(event):
             if self._consumer.wanted.pattern:
                 self._refused = _without_patterns(event.error)
                 return self._consumer.on(replace(event, error=self._refused), now)
@@ -48,6 +48,10 @@ class AutoMachine:
             self._tell(event.error)
             return self.current.on(self._consumer.wanted, now)
         return self.current.on(event, now)
+
+    def _is_declined_by(self, answer: JoinDeclined) -> bool:
+        """Whether the member was about to join. One in the group would become a classic one that holds partitions."""
+        return self.current is self._consumer and self._consumer.awaits(answer) and not self._consumer.in_group
 
     @property
     def refused(self) -> KafkaError | None:

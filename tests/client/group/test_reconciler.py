@@ -20,6 +20,7 @@ from aiokc.core.subscription.state import Subscription
 from aiokc.errors import ListenerTimedOut, UsageError
 
 from ..listening import Gate, Noting
+from .listener.test_rebalance_listener import RebalanceListenerOfAnything
 
 pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(30)]
 
@@ -168,6 +169,19 @@ async def test_partitions_are_served_again_only_if_their_topic_is_wanted_again()
         assert not it.subscription[T0].fetchable
 
 
+async def test_what_an_assign_left_out_as_not_wanted_is_taken_by_the_next_one() -> None:
+    listener = Noting()
+    async with member(listener) as it:
+        it.subscription.subscribe(["t"])
+        it.changes.add(Assign(ME, (T0, U0), (T0, U0), "range"))
+        await listener.heard("assigned")
+        it.subscription.subscribe(["t", "u"])
+        it.changes.add(Assign(ME, (T0, U0), (), "range"))
+        await listener.heard("assigned", "assigned")
+        assert listener.told == [("assigned", frozenset({T0})), ("assigned", frozenset({U0}))]
+        assert set(it.subscription.assigned) == {T0, U0}
+
+
 async def test_a_revocation_that_is_overtaken_by_a_larger_one_is_told_for_the_rest_only() -> None:
     """stop() during a cooperative revocation: the callback under way has reported its partitions already."""
     gate = Gate()
@@ -182,6 +196,56 @@ async def test_a_revocation_that_is_overtaken_by_a_larger_one_is_told_for_the_re
         await it.until_released(3)
         assert listener.told[1:] == [("revoked", frozenset({T0})), ("revoked", frozenset({T1}))]
         assert it.revocation_done == [3], "the first one is overruled, and its end is not waited for"
+
+
+LOST = Lost(4, (T0,), "the group forgot it")
+STOP = Revoke(4, (T0,), wait=False)
+
+
+@pytest.mark.parametrize("last", [LOST, STOP], ids=["lost", "stopped"])
+@pytest.mark.parametrize("again", [False, True], ids=["", "unsubscribed twice"])
+async def test_what_overrules_the_revocation_of_an_unsubscribe_is_told_to_its_listener(
+    last: Lost | Revoke, again: bool
+) -> None:
+    """The next subscription has its own listener, which has never heard of these partitions."""
+    gate = Gate()
+    first, second = Noting(assigned=gate), Noting()
+    async with member(first) as it:
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await gate.began.wait()
+        it.subscription.unsubscribe()
+        it.changes.add(Revoke(2, (T0,), wait=True))
+        it.subscription.subscribe(["t"])
+        it.calls.listener = second
+        if again:
+            it.subscription.unsubscribe()
+            it.changes.add(Revoke(3, (T0,), wait=True))
+            it.subscription.subscribe(["t"])
+        it.changes.add(last)
+        gate.go_on.set()
+        await it.until_released(4)
+        assert first.told[1:] == [("lost" if last is LOST else "revoked", frozenset({T0}))]
+        assert second.told == []
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        it.changes.add(Revoke(5, (T0,), wait=False))
+        await it.until_released(5)
+        assert second.told == [("assigned", frozenset({T0})), ("revoked", frozenset({T0}))]
+
+
+async def test_a_listener_that_replaces_another_hears_of_all_that_follows() -> None:
+    """Without unsubscribe() it takes over what the former one was told: a loss, too, that overrules a revocation."""
+    gate = Gate()
+    first, second = Noting(assigned=gate), RebalanceListenerOfAnything()
+    async with member(first) as it:
+        it.changes.add(Assign(ME, (T0, T1), (T0, T1), "range"))
+        await gate.began.wait()
+        it.changes.add(Revoke(2, (T0,), wait=True))
+        it.calls.listener = second
+        it.changes.add(Lost(3, (T0, T1), "the group forgot it"))
+        gate.go_on.set()
+        await it.until_released(3)
+        assert first.calls == ["assigned"]
+        assert second.told == [("lost", frozenset({T0, T1}))]
 
 
 async def test_a_callback_ends_with_what_is_left_since_the_last_poll() -> None:

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 
 from ....core.group.consumer.events import MemberHeartbeat
-from ....core.group.consumer.messages import HEARTBEAT_VERSION, ConsumerGroup
+from ....core.group.consumer.messages import ConsumerGroup
 from ....core.group.events import Event, Left, SendLeave
-from ....errors import KafkaError, UnsupportedVersion
+from ....errors import KafkaError
 from ....wire import prepare
 from ....wire.messages.group import ConsumerGroupHeartbeatRequest
 from ...cluster.coordinator_lookup import CoordinatorLookup
@@ -30,11 +30,10 @@ class ConsumerRequests:
 
     async def heartbeat(self, effect: MemberHeartbeat) -> Event:
         def build(version: int) -> ConsumerGroupHeartbeatRequest:
-            if version < HEARTBEAT_VERSION:  # the preview of 3.7 to 3.9, where the coordinator makes the member ids
-                raise UnsupportedVersion(f"ConsumerGroupHeartbeat in version {version}")
+            request = self._group.heartbeat_request(effect, version)
             if effect.joins:
                 asyncio.get_running_loop().call_soon(self.joining)  # soon: the request is written in this tick
-            return self._group.heartbeat_request(effect)
+            return request
 
         try:
             node_id, response = await self._lookup.ask(

@@ -31,7 +31,7 @@ class ConsumerKeepalive:
         assert isinstance(sent, MemberHeartbeat)
         return Question(
             ConsumerGroupHeartbeatRequest,
-            lambda version: self.group.heartbeat_request(sent),
+            lambda version: self.group.heartbeat_request(sent, version),
             partial(self._answered, sent),
         )
 

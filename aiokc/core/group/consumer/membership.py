@@ -149,6 +149,7 @@ class ConsumerMembership(MemberState):
         # coordinator sees no change, and would not say again what it has given.
         if event.pattern != self._intent.pattern and self._holdings.take_nothing_more():
             self._told.doubt_owned()
+        not_read = self._intent.not_subscribed(self._holdings.partitions)
         self._intent.topics, self._intent.pattern = event.topics, event.pattern
         wants_nothing = not self._intent.is_subscribed
         self._resubscribed = self._resubscribed or not self._told.knows(self._interests)
@@ -160,6 +161,10 @@ class ConsumerMembership(MemberState):
             return self._give_up_all(now)
         if self.state is State.FATAL and wants_nothing:  # the next subscription is a new attempt
             return self._resume(now)
+        # The application may come back to a topic before the coordinator has heard that it left it, or has acted on it.
+        # Then no answer says anything new of what is held of that topic, and only an Assign makes it be read again.
+        if self.state is State.STABLE and not event.topics.isdisjoint(not_read):
+            return self._reconcile()
         return []  # the next heartbeat names the new topics, and the coordinator answers with a new target
 
     def _on_polled(self, now: float) -> list[Effect]:

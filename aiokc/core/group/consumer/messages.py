@@ -27,8 +27,9 @@ from .events import JOIN, Contents, InstanceUnreleased, JoinDeclined, MemberAliv
 
 #: Why a member is lost whose epoch is not the one that the coordinator knows.
 FENCED: Final = "the group had gone on without it"
-#: The version that has the regular expression, and member ids that the client makes (KIP-1082).
-HEARTBEAT_VERSION: Final = 1
+# The version that has the regular expression, and member ids that the client makes (KIP-1082). Version 0 is the preview
+# of brokers 3.7 to 3.9, where the coordinator makes the member ids.
+_VERSION: Final = 1
 # Seconds. The coordinator removes a member that has not given up its partitions within the rebalance timeout, which
 # runs from the answer that took them away and which no heartbeat prolongs. The application may hold their records for
 # max_poll_interval_ms; the last commit, the listener and the heartbeat that says so come after that.
@@ -52,7 +53,10 @@ class ConsumerGroup:
 
     # Requests
 
-    def heartbeat_request(self, sent: MemberHeartbeat) -> ConsumerGroupHeartbeatRequest:
+    def heartbeat_request(self, sent: MemberHeartbeat, version: int) -> ConsumerGroupHeartbeatRequest:
+        """Raises UnsupportedVersion where the broker knows only the preview of the protocol."""
+        if version < _VERSION:
+            raise UnsupportedVersion(f"ConsumerGroupHeartbeat in version {version}")
         contents, member = sent.contents, sent.member
         joins = sent.joins
         interests = contents.interests
@@ -146,6 +150,8 @@ class ConsumerGroup:
 
         Refused credentials do not end it: they may be good again in a while, and the application hears of them anyway.
         """
+        if isinstance(error, UnsupportedVersion) and not sent.joins:
+            return IdentityLost(sent, f"its coordinator lacks the consumer protocol ({error})", keep_member_id=True)
         if isinstance(error, UnsupportedVersion):
             return JoinDeclined(sent, self._unsupported(str(error)))
         if error.retriable or isinstance(error, MalformedResponse | AuthenticationFailed):

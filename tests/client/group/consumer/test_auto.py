@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from aiokc.errors import UnsupportedVersion
 from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.discovery import ApiVersionsRequest
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, JoinGroupRequest
 
 from ...virtually import virtually
@@ -98,6 +101,60 @@ def test_a_feature_that_is_switched_off_makes_the_members_classic_without_a_lost
             assert await read(consumer, 1) == [b"two"]
             await consumer.commit()
             assert cluster.committed("g")[T0] == 2
+
+    virtually(story)
+
+
+async def _moves_to_an_old_broker(cluster: Cluster) -> None:
+    """The group's new coordinator does not offer ConsumerGroupHeartbeat: it is an older one, say, after a rollback."""
+
+    async def without_heartbeats(exchange: Exchange) -> Any:
+        answer = await exchange.handle()
+        answer.api_keys = [each for each in answer.api_keys if each.api_key != ConsumerGroupHeartbeatRequest.api_key]
+        return answer
+
+    cluster.intercept(ApiVersionsRequest, without_heartbeats)
+    before = cluster.coordinator("g")
+    for node_id in {1, 2, 3} - {before}:
+        cluster.disconnect(node_id)
+    cluster.move_coordinator("g", to=before % 3 + 1)
+
+
+@pytest.mark.timeout(30)
+def test_a_group_that_moves_to_a_broker_too_old_for_it_has_one_reader_for_each_partition() -> None:
+    """The members lose what they held before they join anew. Else they would read on beside its new owners."""
+
+    async def story(cluster: Cluster) -> None:
+        told = Told()
+        async with (
+            consumer_of(cluster, told, **AUTO) as one,
+            consumer_of(cluster, **AUTO) as two,
+            consumer_of(cluster, **AUTO) as three,
+        ):
+            await shared(one, two, three, total=3)
+            mine, heard = one.assignment(), len(told.events)
+            await _moves_to_an_old_broker(cluster)
+            await asyncio.gather(*(polls(each, 60.0) for each in (one, two, three)))
+            assert told.events[heard] == ("lost", mine)
+            parts = [each.assignment() for each in (one, two, three)]
+            assert [len(each) for each in parts] == [1, 1, 1]
+            assert len(frozenset.union(*parts)) == 3
+            assert one.health().group_protocol == "classic"
+
+    virtually(story, topics={"t": 3})
+
+
+@pytest.mark.timeout(30)
+def test_a_member_that_cannot_become_a_classic_one_says_so_when_its_coordinator_is_too_old() -> None:
+    async def story(cluster: Cluster) -> None:
+        told = Told()
+        async with consumer_of(cluster, told) as consumer:
+            await shared(consumer)
+            await _moves_to_an_old_broker(cluster)
+            with pytest.raises(UnsupportedVersion, match="set group_protocol='classic'"):
+                await polls(consumer, 60.0)
+            assert told.events == [("assigned", BOTH), ("lost", BOTH)]
+            assert consumer.assignment() == frozenset()
 
     virtually(story)
 

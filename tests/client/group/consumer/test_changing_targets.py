@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from typing import Any
 
 import pytest
 
+from aiokc import Consumer
+from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
 from ...virtually import virtually
@@ -69,6 +74,55 @@ def test_a_subscription_that_shrinks_during_a_callback_takes_more_away_under_the
                 assert [each for each in names if each is not None][-1] == ["t"]
 
     virtually(story, topics={"t": 2, "u": 2})
+
+
+BY_NAMES = (["t"], ["t", "u"])
+BY_PATTERNS = (re.compile("t"), re.compile("t|u"))
+
+
+async def _reads_both(consumer: Consumer, cluster: Cluster) -> None:
+    for topic in ("t", "u"):
+        cluster.append(topic, topic.encode())
+    assert sorted(await read(consumer, 2)) == [b"t", b"u"]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(("one_topic", "both"), [BY_NAMES, BY_PATTERNS], ids=["names", "patterns"])
+def test_a_topic_that_is_dropped_and_wanted_again_while_a_heartbeat_is_under_way_is_read(
+    one_topic: Any, both: Any
+) -> None:
+    """The coordinator hears of neither, so no answer says anything of what the member holds."""
+
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, topics=both) as one:
+            await shared(one, total=2)
+            await polls(one, 20.0)
+            one.enforce_rebalance()
+            await asyncio.sleep(0)
+            one.subscribe(one_topic)
+            one.subscribe(both)
+            await _reads_both(one, cluster)
+
+    virtually(story, topics={"t": 1, "u": 1})
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(("one_topic", "both"), [BY_NAMES, BY_PATTERNS], ids=["names", "patterns"])
+def test_a_topic_that_is_dropped_and_wanted_again_in_an_outage_is_read_before_its_end(
+    one_topic: Any, both: Any
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, topics=both) as one:
+            await shared(one, total=2)
+            await polls(one, 20.0)
+            cluster.intercept(ConsumerGroupHeartbeatRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            await polls(one, 8.0)
+            one.subscribe(one_topic)
+            await polls(one, 3.0)
+            one.subscribe(both)
+            await _reads_both(one, cluster)
+
+    virtually(story, topics={"t": 1, "u": 1})
 
 
 def test_what_is_given_back_during_a_callback_is_read_on_from_the_commit() -> None:

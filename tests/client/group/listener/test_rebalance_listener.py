@@ -11,10 +11,14 @@ from aiokc import Consumer, RebalanceListener, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed, ConfigError
 from aiokc.testing import Cluster
+from aiokc.testing.faults import Hold
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest
 
 from ...listening import Gate, Noting, Polling, listening, partitions
+from ...virtually import virtually
 from ..classic.scripted_group import scripted_group
+from ..consumer.group_stories import consumer_of, read, shared
 from ..group_member import GroupMember
 
 pytestmark = pytest.mark.timeout(30)
@@ -273,6 +277,35 @@ async def test_the_old_listener_hears_of_what_unsubscribe_gave_up_even_if_anothe
         await new.heard("assigned")
         await old.heard("assigned", "revoked")
         assert new.told == [("assigned", partitions("u", 1))]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("end", ["stop", "unsubscribe", "loss"])
+def test_the_old_listener_hears_of_them_also_if_the_last_commit_is_cut_short(protocol: str, end: str) -> None:
+    """What ends the revocation is a change of its own, and the application has subscribed anew before it."""
+
+    async def story(cluster: Cluster) -> None:
+        old, new = Noting(), Noting()
+        cluster.append("t", b"0")
+        async with consumer_of(cluster, old, group_protocol=protocol, enable_auto_commit=True) as consumer:
+            assert await read(consumer, 1) == [b"0"]
+            await consumer.getmany(timeout_ms=10)  # so the record is processed
+            cluster.intercept(OffsetCommitRequest, hold := Hold(), times=1)
+            consumer.unsubscribe()
+            await hold.arrived()
+            consumer.subscribe(["t"], listener=new)
+            if end == "unsubscribe":
+                consumer.unsubscribe()
+            if end == "loss":
+                [member] = cluster.members("g")
+                cluster.expire_member("g", member)
+                if protocol == "classic":
+                    hold.release()  # the refused commit is the loss; in KIP-848 a heartbeat is, by another connection
+                await shared(consumer)
+        assert old.told == [("assigned", BOTH), ("lost" if end == "loss" else "revoked", BOTH)]
+        assert new.told == ([("assigned", BOTH), ("revoked", BOTH)] if end == "loss" else [])
+
+    virtually(story)
 
 
 async def test_no_listener_hears_of_partitions_assigned_by_hand() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from aiokc import TopicPartition
@@ -77,6 +79,45 @@ async def test_a_topic_given_up_and_wanted_again_during_the_callback_is_not_read
             consumer.subscribe(["t"], listener=listener)
             await listener.heard("assigned", "revoked", "assigned")
             assert await consumer.position(TopicPartition("u", 0)) == 1
+
+
+@pytest.mark.parametrize(("appears", "offset"), [(False, 1), (True, 0)], ids=["old", "new"])
+async def test_a_topic_that_is_not_wanted_when_its_turn_comes_is_read_once_it_is_wanted(
+    appears: bool, offset: int
+) -> None:
+    """The assignment of u waits for the callback of t. That drops u, and the callback that follows wants u again.
+
+    Both run before the consumer looks at what it is to read, so it sees no change. Where u is new, it is still read
+    from its beginning.
+    """
+    u = TopicPartition("u", 0)
+    both = asyncio.Event()
+
+    async def drop(_: object) -> None:
+        listener.on["assigned"] = want_again
+        await both.wait()
+        consumer.subscribe(["t"], listener=listener)
+
+    async def want_again(_: object) -> None:
+        listener.on.clear()
+        consumer.subscribe(["t", "u"], listener=listener)
+
+    listener = Noting(assigned=drop)
+    async with Cluster(topics={"t": 1} if appears else {"t": 1, "u": 1}) as cluster:
+        if not appears:
+            cluster.append("u", b"old")
+        async with listening(cluster, "t", group=None, listener=listener, auto_offset_reset="latest") as consumer:
+            await listener.until(lambda: listener.calls == ["assigned"])
+            consumer.subscribe(["t", "u"], listener=listener)
+            if appears:
+                await refreshed(consumer, lambda: "u" in consumer._runtime.cluster_client.metadata.cluster.errors)
+                cluster.create_topic("u", 1)
+                cluster.append("u", b"new")
+            await refreshed(consumer, lambda: u in consumer._runtime.source._given)  # type: ignore[attr-defined]
+            both.set()
+            await listener.heard("assigned", "assigned", "assigned")
+            assert [told for _, told in listener.told] == [{T0}, frozenset(), {u}]
+            assert await consumer.position(u) == offset
 
 
 async def test_an_exception_is_raised_by_the_next_call() -> None:

@@ -97,6 +97,7 @@ class MemberRules(RuleBasedStateMachine):
         self.machine = new_membership(self.polls, self.protocol, self.instance_id)
         self.sent: list[Effect | SentCommit] = []
         self.held: set[TopicPartition] = set()
+        self.read: set[TopicPartition] = set()  # what is not wanted is read no more, until an Assign comes
         self.topics: frozenset[str] = frozenset()
         self.left: set[TopicPartition] = set()  # by unsubscribing while the member owned them
         self.release: Revoke | Lost | None = None  # the newest one, until its RevocationDone
@@ -110,6 +111,7 @@ class MemberRules(RuleBasedStateMachine):
         before = self.machine.state
         if isinstance(event, RevocationDone) and self.release is not None and event.step == self.release.step:
             self.held -= set(self.release.partitions)
+            self.read &= self.held
             self.left &= self.held
             self.release = None
         effects = self.machine.on(event, self.now)
@@ -130,6 +132,7 @@ class MemberRules(RuleBasedStateMachine):
                 assert effect.member == self.machine.member == self.generation
                 assert not self.left, "nobody reads what the user has left"
                 self.held = set(effect.partitions)
+                self.read = self.of_wanted(self.held)
             case Revoke() | Lost():
                 going = set(effect.partitions)
                 begins = isinstance(effect, Revoke) and self.protocol is not COOPERATIVE and not self.held
@@ -186,7 +189,11 @@ class MemberRules(RuleBasedStateMachine):
         if self.topics and not topics:
             self.left |= self.held
         self.topics = topics
+        self.read = self.of_wanted(self.read)
         self.feed(Subscribed(topics))
+
+    def of_wanted(self, partitions: set[TopicPartition]) -> set[TopicPartition]:
+        return {tp for tp in partitions if tp.topic in self.topics}
 
     @precondition(lambda self: self.held or self.machine.state not in State.UNJOINED | State.JOINING)
     @rule(leave_group=st.sampled_from([None, True, False]))
@@ -320,6 +327,12 @@ class MemberRules(RuleBasedStateMachine):
         bound = self.machine.state in State.JOINING | State.ASSIGNING | State.SYNCING | State.STABLE
         if self.held and bound:
             assert self.machine.deadline <= self.polls.last + MAX_POLL
+
+    @invariant()
+    def a_stable_member_reads_all_that_it_holds(self) -> None:
+        """Topics may have been dropped and wanted again meanwhile."""
+        if self.machine.state is State.STABLE:
+            assert self.read == self.held == self.of_wanted(self.held)
 
     @invariant()
     def a_heartbeat_plan_is_for_the_members_own_generation(self) -> None:

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aiokc.core.group.consumer.events import MemberHeartbeat
-from aiokc.core.group.events import Assign, CoordinatorLost, IdentityLost, NotNow, RevocationDone, Unpolled
-from aiokc.errors import ConnectionFailed
+import pytest
 
-from .consumer_member import ID, INTERVAL, NEW_ID, T0, Member, ids, only
+from aiokc.core.group.auto import AutoMachine
+from aiokc.core.group.consumer.events import JoinDeclined, MemberHeartbeat
+from aiokc.core.group.events import (
+    Assign,
+    Complain,
+    CoordinatorLost,
+    IdentityLost,
+    IllegalTransition,
+    NotNow,
+    RevocationDone,
+    Revoke,
+    Subscribed,
+    Unpolled,
+)
+from aiokc.errors import ConnectionFailed, UnsupportedVersion
+from aiokc.types import TopicPartition
+
+from ..classic.test_membership_rules import new_membership
+from .consumer_member import ID, INTERVAL, NEW_ID, OTHER_ID, T0, TOPICS, Member, ids, only
+
+BOTH = frozenset({"t", "u"})
+U0 = TopicPartition("u", 0)
 
 
 def test_the_interval_runs_from_the_heartbeat_not_from_its_answer() -> None:
@@ -57,3 +76,47 @@ def test_of_two_topic_ids_with_one_name_the_newer_one_waits_for_the_end_of_the_o
     member.wait(INTERVAL)
     assign = only(Assign, member.revoked(member.answer(4, ids(0, topic_id=NEW_ID))))
     assert (assign.partitions, assign.topic_ids) == ((T0,), {T0: NEW_ID})
+
+
+def test_a_topic_that_is_dropped_and_wanted_again_while_a_heartbeat_is_under_way_is_assigned_again() -> None:
+    """The subscription has blocked what it holds of it, and the coordinator never hears that anything was dropped."""
+    member = Member().stable()
+    member.feed(Subscribed(BOTH))
+    member.answer(3, ids(0) | ids(0, topic_id=OTHER_ID))
+    member.settled(3)
+    member.wait(INTERVAL)
+    assert member.feed(Subscribed(TOPICS)) == []
+    assign = only(Assign, member.feed(Subscribed(BOTH)))
+    assert (set(assign.partitions), assign.added) == ({T0, U0}, ())
+    assert member.answer(3) == []
+    assert not member.machine.is_settling
+
+
+def test_a_topic_that_comes_back_during_a_revocation_is_assigned_after_it() -> None:
+    member = Member().stable()
+    member.feed(Subscribed(BOTH))
+    member.answer(3, ids(0) | ids(0, topic_id=OTHER_ID))
+    member.settled(3)
+    member.feed(Subscribed(TOPICS))
+    effects = member.answer(4, ids(0))
+    assert only(Revoke, effects).partitions == (U0,)
+    assert not any(isinstance(one, Assign) for one in member.feed(Subscribed(BOTH))), "others are about to get it"
+    assert only(Assign, member.revoked(effects)).partitions == (T0,)
+
+
+def test_a_topic_that_was_held_without_being_wanted_is_assigned_once_it_is_wanted() -> None:
+    """The coordinator counts it as this member's already, so its answers say nothing new of it."""
+    member = Member().stable(0)
+    member.wait(INTERVAL)
+    only(Complain, member.answer(3, ids(0) | ids(0, topic_id=OTHER_ID)))
+    assert set(only(Assign, member.feed(Subscribed(BOTH))).partitions) == {T0, U0}
+
+
+def test_a_member_in_the_group_does_not_become_a_classic_one_with_what_it_holds() -> None:
+    """No answer means that (see messages.py). If one did, that had to be heard of: others would read the same."""
+    member = Member().stable(0)
+    member.wait(INTERVAL)
+    machine = AutoMachine(member.machine, new_membership(member.polls), lambda error: None)
+    with pytest.raises(IllegalTransition):
+        machine.on(JoinDeclined(member.beat, UnsupportedVersion("no API 68")), member.now)
+    assert machine.declined is None

@@ -19,6 +19,7 @@ from aiokc.core.group.consumer.events import (
     MemberAlive,
     MemberHeartbeat,
 )
+from aiokc.core.group.consumer.keepalive import ConsumerKeepalive
 from aiokc.core.group.consumer.messages import ConsumerGroup
 from aiokc.core.group.events import CoordinatorLost, Event, Fatal, IdentityLost, MemberToken, NotNow
 from aiokc.error_codes import ErrorCode
@@ -59,7 +60,7 @@ EVERYTHING = Contents(NAMES, ids(1, 0) | ids(2, topic_id=OTHER_ID), is_full=True
 
 def said(sent: MemberHeartbeat, group: ConsumerGroup = GROUP) -> dict[str, Any]:
     """What the request says beyond the member and its group."""
-    request = group.heartbeat_request(sent)
+    request = group.heartbeat_request(sent, 1)
     assert (request.group_id, request.member_id) == ("g", "m")
     owned = request.topic_partitions
     return {
@@ -78,7 +79,7 @@ NOTHING = {"rack": None, "timeout": -1, "names": None, "regex": None, "assignor"
 def test_a_join_says_everything_and_owns_nothing() -> None:
     """Whatever the member held when it was fenced: the coordinator refuses a join that lists partitions."""
     sent = beat(NEW, contents=EVERYTHING)
-    assert GROUP.heartbeat_request(sent).member_epoch == JOIN
+    assert GROUP.heartbeat_request(sent, 1).member_epoch == JOIN
     assert said(sent) == {
         "rack": "east",
         "timeout": 310_000,
@@ -91,7 +92,7 @@ def test_a_join_says_everything_and_owns_nothing() -> None:
 
 def test_a_full_heartbeat_says_everything_but_the_rack() -> None:
     sent = beat(contents=EVERYTHING)
-    assert GROUP.heartbeat_request(sent).member_epoch == 3
+    assert GROUP.heartbeat_request(sent, 1).member_epoch == 3
     assert said(sent) == {
         "rack": None,
         "timeout": 310_000,
@@ -122,8 +123,8 @@ def test_a_change_says_names_and_pattern_always(interests: Interests, names: lis
 
 @pytest.mark.parametrize("contents", [Contents(), Contents(owned=ids(0)), EVERYTHING])
 def test_a_static_member_always_says_its_instance(contents: Contents) -> None:
-    assert GROUP.heartbeat_request(beat(STATIC, contents=contents)).instance_id == "i"
-    assert GROUP.heartbeat_request(beat(MEMBER, contents=contents)).instance_id is None
+    assert GROUP.heartbeat_request(beat(STATIC, contents=contents), 1).instance_id == "i"
+    assert GROUP.heartbeat_request(beat(MEMBER, contents=contents), 1).instance_id is None
 
 
 @pytest.mark.parametrize("epoch", [LEAVE, LEAVE_STATIC])
@@ -225,15 +226,26 @@ def test_a_member_that_becomes_a_classic_one_by_itself_is_not_advised_to() -> No
     assert "group_protocol='classic'" not in str(event.error)
 
 
-@pytest.mark.parametrize(
-    ("error", "meaning"),
-    [
-        (ConnectionFailed("broker 1: gone"), NotNow),
-        (MalformedResponse("what"), NotNow),
-        (AuthenticationFailed("wrong password"), NotNow),
-        (UnsupportedVersion("no API 68"), JoinDeclined),
-        (AuthorizationFailed(E.GROUP_AUTHORIZATION_FAILED, "FindCoordinator"), Fatal),
-    ],
-)
-def test_what_it_means_that_no_answer_came(error: KafkaError, meaning: type[Event]) -> None:
-    assert type(GROUP.failure(beat(NEW), error)) is meaning
+def test_no_heartbeat_goes_to_a_broker_that_knows_only_the_preview() -> None:
+    """The watchdog thread hears of that as of any failure: it leaves the conclusion to the loop."""
+    question = ConsumerKeepalive(GROUP).heartbeat(beat(contents=EVERYTHING))
+    with pytest.raises(UnsupportedVersion, match="ConsumerGroupHeartbeat in version 0"):
+        question.build(0)
+
+
+#: What each failure means to a join, and to a later heartbeat.
+FAILURES: list[tuple[KafkaError, type[Event], type[Event]]] = [
+    (ConnectionFailed("broker 1: gone"), NotNow, NotNow),
+    (MalformedResponse("what"), NotNow, NotNow),
+    (AuthenticationFailed("wrong password"), NotNow, NotNow),
+    (UnsupportedVersion("no API 68"), JoinDeclined, IdentityLost),
+    (AuthorizationFailed(E.GROUP_AUTHORIZATION_FAILED, "FindCoordinator"), Fatal, Fatal),
+]
+
+
+@pytest.mark.parametrize(("error", "to_a_join", "to_a_member"), FAILURES)
+def test_what_it_means_that_no_answer_came(error: KafkaError, to_a_join: type[Event], to_a_member: type[Event]) -> None:
+    assert type(GROUP.failure(beat(NEW), error)) is to_a_join
+    for member in (MEMBER, STATIC):
+        assert type(event := GROUP.failure(beat(member), error)) is to_a_member
+        assert not isinstance(event, IdentityLost) or event.keep_member_id
