@@ -79,6 +79,21 @@ class TopicsView:
     def _may_be_news(self, topic: str) -> bool:
         return self._options.choice.topics is None or topic in self._topics
 
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID | None]:
+        """Return the ids of these partitions' topics, as they were when the topics were last looked at.
+
+        Not as they are now: a topic that was recreated since has other records at the offsets that are planned. Nor a
+        former id again, from a broker that is behind (``recreated``).
+        """
+        names = {tp.topic for tp in partitions}
+        if not names <= self._topics.keys():
+            self.partitions()  # a batch is planned before the first look: Spark repeats it after a restart
+        return {
+            name: self._ids[name] if info.topic_id in self._left else info.topic_id
+            for name, info in self._topics.items()
+            if name in names
+        }
+
     def leaders(self) -> int:
         """Return how many brokers lead the query's partitions: each of them gets a request for the ends of its logs."""
         assigned = self._options.choice.partitions

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
+from uuid import UUID
 
 from aiokc import KafkaError, TopicPartition
 from aiokc.errors import ConfigError, fresh
@@ -125,6 +126,10 @@ class StreamPlan:
         begins |= self._view.earliest(ends.keys() - begins.keys())
         wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}
         return readable(wanted, self._view, fail=self._options.fail_on_data_loss, known=self._ends or {})
+
+    def topic_ids(self, ranges: Iterable[TopicPartition]) -> dict[str, UUID | None]:
+        """Return the ids of the topics that these ranges are of."""
+        return self._view.topic_ids(ranges)
 
     def _resolved_start(self) -> Offsets:
         bound = self._options.starting

@@ -1,4 +1,4 @@
-"""Ranges that are read while the client is stopped, while its buffer is full of other records, or as an error comes."""
+"""Ranges that are read as the client is stopped, as an error comes, from a full buffer, and of a recreated topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from aiokc import Client, TopicPartition
 from aiokc.client.aio import time_slice
 from aiokc.client.fetch import range_reader
-from aiokc.errors import ConsumerClosed, OffsetOutOfRange
+from aiokc.errors import ConsumerClosed, LogTruncated, OffsetOutOfRange
 from aiokc.testing import Cluster
 from aiokc.wire.messages.fetch import FetchRequest
 
@@ -85,6 +85,20 @@ async def test_a_client_that_is_stopped_ends_its_readings() -> None:
         with pytest.raises(ConsumerClosed, match="stopped"):
             async with asyncio.timeout(5):
                 await waiting
+
+
+@readers
+async def test_a_topic_that_was_recreated_since_the_last_read_is_told_once(reader: Reader) -> None:
+    """The client can't know whether its caller means the former topic's offsets. The next call reads the new topic."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
+            assert [_ async for _ in reader(client, {ZERO: (0, 1)})]
+            cluster.recreate_topic("t")
+            cluster.append("t", b"1", b"2")
+            with pytest.raises(LogTruncated, match="t-0 at 0: the topic was deleted and created again"):
+                await anext(reader(client, {ZERO: (0, 2)}))
+            assert [_ async for _ in reader(client, {ZERO: (0, 2)})]
 
 
 async def test_a_small_buffer_full_of_what_lies_behind_ranges_holds_up_no_other_range() -> None:

@@ -585,11 +585,26 @@ def test_a_broker_that_still_knows_the_old_topic_is_no_loss() -> None:
         cluster.ids["a"] = UUID(int=topic_id)
         cluster.sleep(10)
         assert plan.latest(end) is end
+        assert plan.topic_ids([A0]) == {"a": UUID(int=2)}
 
     cluster.ids["a"] = UUID(int=3)
     cluster.sleep(10)
     again = stored(plan.latest(end))
     assert again == {"a": {"0": 70}, ANCHOR: {"a": {"0": 0}}}, "that was another one"
+
+
+def test_a_batch_is_of_the_topic_that_was_there_when_it_was_planned() -> None:
+    cluster = PlayedCluster({A0: (0, 50)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(starting=FROM_EARLIEST)
+    start = plan.initial()
+    end = stored(plan.latest(start))
+    recreated(cluster)
+    cluster.sleep(10)
+
+    assert plan.topic_ids(plan.ranges(start, end)) == {"a": UUID(int=1)}
+    restarted = cluster.plan(starting=FROM_EARLIEST)
+    assert restarted.topic_ids(restarted.ranges(start, end)) == {"a": UUID(int=2)}
 
 
 def test_a_topic_that_a_pattern_finds_too_late() -> None:
@@ -653,7 +668,7 @@ def test_a_topic_that_no_longer_is_subscribed_or_does_not_exist() -> None:
 def test_batch_from_the_earliest_to_the_latest() -> None:
     cluster = PlayedCluster({A0: (3, 50), A1: (4, 4)})
 
-    assert batch_ranges(replace(OPTIONS, starting=FROM_EARLIEST), cluster) == ({A0: (3, 50)}, {A0})
+    assert batch_ranges(replace(OPTIONS, starting=FROM_EARLIEST), cluster) == ({A0: (3, 50)}, {A0}, {"a": None})
 
 
 def test_batch_between_given_offsets() -> None:
@@ -664,7 +679,7 @@ def test_batch_between_given_offsets() -> None:
         ending=AtOffset("endingOffsets", {A0: 20, A1: LATEST}),
     )
 
-    assert batch_ranges(options, cluster) == ({A0: (10, 20), A1: (4, 8)}, {A1})
+    assert batch_ranges(options, cluster) == ({A0: (10, 20), A1: (4, 8)}, {A1}, {"a": None})
 
 
 @pytest.mark.parametrize(
