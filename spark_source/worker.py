@@ -22,7 +22,7 @@ from aiokc import Client, ClientConfig, KafkaError, RecordColumns, TopicPartitio
 from aiokc.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
 
 from .cluster.driver import log_ranges, topics
-from .data_loss import DataLoss, report, within
+from .data_loss import GO_ON, RECREATED, DataLoss, report, within
 from .handoff import Handoff
 from .loop_thread import LoopThread
 from .options.security_options import SecurityTexts
@@ -214,14 +214,14 @@ class _TaskRead:
         recreated = {tp for tp in truncated if there[tp.topic].topic_id != self._topic_ids[tp]}
         for tp in sorted(truncated):
             if tp in recreated:
-                what = "its topic was deleted and created again after this was planned"
+                what, remedy = "its topic was deleted and created again after this was planned", RECREATED
             elif (tp, wanted[tp][0]) not in self._starts:
-                what = "its log was cut while it was read"
+                what, remedy = "its log was cut while it was read", GO_ON
             else:
                 # Nothing of it was read, and it is the topic that was planned. The client is older: it had metadata of
                 # a former topic from another task, and has those of the new one only since that error.
                 continue
-            report(DataLoss(tp, what, wanted=wanted[tp], available=available[tp]), fail=fail)
+            report(DataLoss(tp, what, wanted=wanted[tp], available=available[tp], remedy=remedy), fail=fail)
         # Ranges that have had no record yet. After the first record, a missing one would be a hole.
         heads = {tp for tp, (start, _) in wanted.items() if (tp, start) in self._heads}
         left = {

@@ -19,7 +19,7 @@ from aiokc.errors import ConfigError, fresh
 from .. import offsets
 from ..cluster.driver import Cluster
 from ..cluster.topics_view import TopicsView
-from ..data_loss import DataLoss, report, within
+from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, report, within
 from ..offsets import OffsetJson, Offsets
 from ..options.bounds import Bound, is_fixed, is_given
 from ..options.source_options import SourceOptions
@@ -199,12 +199,13 @@ class StreamPlan:
         recreated, kept = self._view.recreated(), dict(reached)
         for tp, position in sorted(reached.items()):
             until: int | None = None
+            remedy = CUT
             if not self._options.choice.wants(tp):
-                what = f"'{self._options.choice.option}' no longer names it"
+                what, remedy = f"'{self._options.choice.option}' no longer names it", GONE
             elif tp not in ends:
-                what = "it is gone"
+                what, remedy = "it is gone", GONE
             elif tp.topic in recreated:
-                what = f"its topic was deleted and created again: {recreated[tp.topic]}"
+                what, remedy = f"its topic was deleted and created again: {recreated[tp.topic]}", RECREATED
             elif ends[tp] < position:
                 what = "its log ends before what was read already"
             elif ends[tp] < due[tp]:
@@ -214,7 +215,7 @@ class StreamPlan:
             if tp not in ends or tp.topic in recreated:
                 del kept[tp]
             available = self._view.log_ranges([tp]).get(tp) if tp in ends else None
-            loss = DataLoss(tp, what, wanted=(position, until), available=available)
+            loss = DataLoss(tp, what, wanted=(position, until), available=available, remedy=remedy)
             report(loss, fail=self._options.fail_on_data_loss)
         return kept
 
@@ -228,7 +229,7 @@ class StreamPlan:
         for tp, start in sorted(starts.items()):
             if start > 0 and (is_new or tp.topic in known):
                 what = "the first records of this new partition were deleted before they could be read"
-                loss = DataLoss(tp, what, wanted=(0, None), available=(start, ends[tp]))
+                loss = DataLoss(tp, what, wanted=(0, None), available=(start, ends[tp]), remedy=DELETED)
                 report(loss, fail=self._options.fail_on_data_loss)
         return starts
 

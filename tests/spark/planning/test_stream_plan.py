@@ -498,6 +498,7 @@ def test_with_fail_on_data_loss_false_it_is_told_once_and_the_stream_goes_on(
         after = stored(plan.latest(end))
 
     assert re.search(f"going on after data loss: topic 'a', partition {said}", caplog.text)
+    assert "checkpoint" not in caplog.text, "there is nothing to do"
     assert {topic: parts for topic, parts in after.items() if topic != ANCHOR} == left
     assert plan.ranges(end, after) == read
     caplog.clear()
@@ -591,6 +592,23 @@ def test_a_broker_that_still_knows_the_old_topic_is_no_loss() -> None:
     cluster.sleep(10)
     again = stored(plan.latest(end))
     assert again == {"a": {"0": 70}, ANCHOR: {"a": {"0": 0}}}, "that was another one"
+
+
+def test_what_to_do_depends_on_what_was_lost() -> None:
+    """With a checkpoint at offset 50, a query that is restarted does not read 0 to 49 of a new topic, nor tell of it."""
+
+    def told(event: Event) -> str:
+        plan, end = plan_in_progress(event, fail=True, frozen="never")
+        with pytest.raises(DataLoss) as lost:
+            plan.latest(end)
+        return str(lost.value)
+
+    assert "set failOnDataLoss=false" in told(deleted)
+    assert "set failOnDataLoss=false" in told(trimmed_partition_added)
+    for event in (recreated, cut):  # who knows whether a log that is too short is a cut one
+        assert "startingOffsets=earliest" in told(event)
+    assert "set failOnDataLoss=false" not in told(recreated)
+    assert "offset of the new topic" in told(recreated)
 
 
 def test_a_batch_is_of_the_topic_that_was_there_when_it_was_planned() -> None:
