@@ -102,7 +102,20 @@ class StreamPlan:
             self._last_batch = self._clock()
         if max_offsets is not None:
             ends = offsets.admit(begins | new, ends, max_offsets)
-        return start if is_idle else offsets.to_json(ends, begins | new if is_first else new)
+        return start if is_idle else self._end_unlike(start, ends, new, begins | new if is_first else new)
+
+    @staticmethod
+    def _end_unlike(start: OffsetJson, ends: Offsets, new: Offsets, anchor: Offsets) -> OffsetJson:
+        """Return the JSON of a batch's end. It differs from ``start``, which Spark would take for no batch.
+
+        The two are equal if a topic was recreated right after the batch in which it was new, and is as long again.
+        Then the last offset of each ``new`` partition waits for the next batch. An empty new topic has nothing to read.
+        """
+        end = offsets.to_json(ends, anchor)
+        if end == start:
+            waits = {tp: ends[tp] - 1 for tp, begin in new.items() if ends[tp] > begin}
+            end = offsets.to_json(ends | waits, anchor)
+        return end
 
     def batch_begins(self) -> None:
         """Note that the query has a new batch, perhaps only of another source: it must not wait as an idle one does."""

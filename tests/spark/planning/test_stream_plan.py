@@ -571,6 +571,41 @@ def test_what_is_left_after_a_loss_does_not_wait_for_more() -> None:
     assert plan.ranges(end, after) == {A0: (0, 70)}
 
 
+@pytest.mark.parametrize("max_offsets", [None, 4, 1])
+@pytest.mark.parametrize("until", [5, 1])
+def test_a_recreated_topic_that_is_as_long_as_the_first_batch_is_read(until: int, max_offsets: int | None) -> None:
+    """The batch with all of it would have the same JSON as the first one: Spark would take it for no batch."""
+    cluster = PlayedCluster({A0: (0, until)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(starting=FROM_EARLIEST, fail_on_data_loss=False)
+    first = stored(plan.latest(plan.initial()))
+    cluster.sleep(10)
+    cluster.ids["a"] = UUID(int=2)
+    read: list[int] = []
+
+    end = first
+    while (after := stored(plan.latest(end, max_offsets))) != end:
+        for start, stop in plan.ranges(end, after).values():
+            read += range(start, stop)
+        end = after
+
+    assert read == list(range(until))
+    assert end["a"] == {"0": until}
+
+
+def test_an_empty_recreated_topic_costs_no_batch() -> None:
+    cluster = PlayedCluster({A0: (0, 0)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(starting=FROM_EARLIEST, fail_on_data_loss=False)
+    first = stored(plan.latest(plan.initial()))
+    cluster.sleep(10)
+    cluster.ids["a"] = UUID(int=2)
+
+    assert plan.latest(first) == first
+    cluster.logs[A0] = (0, 3)
+    assert plan.ranges(first, plan.latest(first)) == {A0: (0, 3)}
+
+
 def test_a_broker_that_still_knows_the_old_topic_is_no_loss() -> None:
     """The driver has heard of the new one from another broker."""
     cluster = PlayedCluster({A0: (0, 50)})
@@ -591,11 +626,11 @@ def test_a_broker_that_still_knows_the_old_topic_is_no_loss() -> None:
     cluster.ids["a"] = UUID(int=3)
     cluster.sleep(10)
     again = stored(plan.latest(end))
-    assert again == {"a": {"0": 70}, ANCHOR: {"a": {"0": 0}}}, "that was another one"
+    assert again == {"a": {"0": 69}, ANCHOR: {"a": {"0": 0}}}, "that was another one, and Spark has to see it"
 
 
 def test_what_to_do_depends_on_what_was_lost() -> None:
-    """With a checkpoint at offset 50, a query that is restarted does not read 0 to 49 of a new topic, nor tell of it."""
+    """Started again with a checkpoint at offset 50, a query neither reads 0 to 49 of a new topic nor tells of it."""
 
     def told(event: Event) -> str:
         plan, end = plan_in_progress(event, fail=True, frozen="never")
