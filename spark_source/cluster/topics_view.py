@@ -108,11 +108,12 @@ class TopicsView:
 
     def check_all_exist(self, besides: Iterable[TopicPartition] = ()) -> None:
         """Raise ConfigError if the options name a topic or partition that neither exists nor is in ``besides``."""
-        choice, there = self._options.choice, {*self.partitions(), *besides}
-        wanted = {tp.topic for tp in there}
-        missing = [f"topic {topic!r}" for topic in choice.topics or () if topic not in wanted]
+        choice, known = self._options.choice, set(besides)
+        there = known | set(self.partitions())
+        topics = self._topics.keys() | {tp.topic for tp in known}
+        missing = [f"topic {topic!r}" for topic in choice.topics or () if topic not in topics]
         missing += [
-            f"partition {tp}" for tp in sorted((choice.partitions or frozenset()) - there) if tp.topic in wanted
+            f"partition {tp}" for tp in sorted((choice.partitions or frozenset()) - there) if tp.topic in topics
         ]
         if missing:
             raise ConfigError(

@@ -276,8 +276,12 @@ def test_assigned_partitions_only() -> None:
     assigned = TopicChoice("assign", ("a",), None, frozenset({A1}))
 
     assert cluster.plan(choice=assigned).initial() == {"a": {"1": 9}}
-    missing = replace(assigned, partitions=frozenset({A1, TopicPartition("a", 7)}))
-    with pytest.raises(ConfigError, match="option 'assign': no partition a-7 on the cluster at localhost:9092"):
+    for there in ({A1}, set[TopicPartition]()):
+        missing = replace(assigned, partitions=frozenset({*there, TopicPartition("a", 7)}))
+        with pytest.raises(ConfigError, match="option 'assign': no partition a-7 on the cluster at localhost:9092"):
+            first_end(cluster.plan(choice=missing))
+    missing = TopicChoice("assign", ("a", "b"), None, frozenset({A1, B0}))
+    with pytest.raises(ConfigError, match="option 'assign': no topic 'b' on the cluster"):
         first_end(cluster.plan(choice=missing))
     with pytest.raises(DataLoss, match="topic 'a', partition 0: 'assign' no longer names it"):
         cluster.plan(choice=assigned).latest({"a": {"0": 5, "1": 9}})
