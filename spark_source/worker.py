@@ -1,8 +1,8 @@
 """Reading the ranges of one Spark task, in an executor's Python worker, into Arrow record batches.
 
 Spark reuses a worker process for many tasks, so the connections stay: the process keeps one loop thread and one client
-for each configuration as long as it lives. Positions do not stay: the next batch of a partition may run in another
-worker. A task that fails or is abandoned half-way closes its client, so that a retry starts with a fresh one.
+for each of the configurations that it used last. Positions do not stay: the next batch of a partition may run in
+another worker. A task that fails or is abandoned half-way closes its client, so that a retry starts with a fresh one.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ _STOP_TIMEOUT: Final = 5.0
 # How long a task that is about to fail checks whether its topics still exist.
 _LOOK_MS: Final = 10_000
 _UNSETTLED_READS: Final = 2
+_MOST_RUNTIMES: Final = 4
 
 
 class ReadCancelled(KafkaError):
@@ -93,10 +94,26 @@ class Runtime:
             self.thread.close(timeout=_STOP_TIMEOUT)
 
 
+#: By configuration, the one that was used last at the end.
 _runtimes: dict[tuple[ClientConfig, SecurityTexts], Runtime] = {}
 # Threads do not survive a fork: a child process must not wait for the threads of its parent. Nor may it write to its
 # parent's TLS connections.
 os.register_at_fork(after_in_child=_runtimes.clear)
+
+
+def _runtime(config: ClientConfig, security: SecurityTexts) -> Runtime:
+    """Return the runtime for this configuration, a new one if there is none.
+
+    A process lives as long as there are tasks, and queries may differ in each run, by credentials for instance. So a
+    new runtime takes the place of the one that was unused for longest. No task uses that: a process has one at a time.
+    """
+    runtime = _runtimes.pop((config, security), None)
+    if runtime is None:
+        while len(_runtimes) >= _MOST_RUNTIMES:
+            _runtimes.pop(next(iter(_runtimes))).close()
+        runtime = Runtime(config, security)
+    _runtimes[config, security] = runtime
+    return runtime
 
 
 def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Iterator[pa.RecordBatch]:
@@ -108,9 +125,7 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
     if _SPARK_LOGS in os.environ and _package_logger.level == logging.NOTSET:
         _package_logger.setLevel(logging.INFO)
     key = options.client, options.security
-    runtime = _runtimes.get(key)
-    if runtime is None:
-        runtime = _runtimes[key] = Runtime(*key)
+    runtime = _runtime(*key)
     handoff: Handoff[pa.RecordBatch] = Handoff(runtime.thread, max_bytes=_QUEUE_BYTES)
     reading = runtime.thread.submit(_TaskRead(options, columns, runtime, handoff).run(task))
     reading.add_done_callback(lambda done: handoff.finish(_outcome(done)))
