@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from aiokc import KafkaError, TopicPartition
 
 _logger = logging.getLogger(__name__)
 
-_REMEDY = (
+GO_ON: Final = (
     "To go on with what is there, set failOnDataLoss=false; to choose where to start, give a new checkpoint and "
-    "startingOffsets. Longer retention on the topic prevents it."
+    "startingOffsets."
+)
+DELETED: Final = f"{GO_ON} Longer retention on the topic prevents it."
+GONE: Final = "To go on without it, set failOnDataLoss=false."
+# The checkpoint has no place for a topic's id, so a log that is too short may also be that of a new topic.
+CUT: Final = (
+    f"{GO_ON} If the topic was deleted and created again, only a new checkpoint with startingOffsets=earliest reads "
+    "the new one from its beginning."
+)
+
+# Not failOnDataLoss=false: that is for a query that runs while the topic is recreated.
+RECREATED: Final = (
+    "To read the new topic from its beginning, start the query again: a stream with a new checkpoint and "
+    "startingOffsets=earliest, since with this checkpoint it goes on at the same offset of the new topic."
 )
 
 
 class DataLoss(KafkaError):
     """Offsets that a query has to read are not in the log: ``wanted`` and ``available`` are (from, until).
 
-    The end of ``wanted`` is None if no batch was planned yet; ``available`` is None for a partition that is gone.
+    The end of ``wanted`` is None if no batch was planned yet; ``available`` is None for a partition that is gone. The
+    message ends with ``remedy``: what to do once the query has failed; ``what_happened`` is the message without it.
     """
 
     def __init__(
@@ -27,22 +42,24 @@ class DataLoss(KafkaError):
         *,
         wanted: tuple[int, int | None],
         available: tuple[int, int] | None,
+        remedy: str,
     ) -> None:
         self.partition, self.wanted, self.available = partition, wanted, available
         start, until = wanted
         need = f"from offset {start} on" if until is None else f"offsets {start} to {until} (exclusive)"
         have = "nothing of it" if available is None else f"{available[0]} to {available[1]} (exclusive)"
-        super().__init__(
+        self.what_happened = (
             f"data loss: topic {partition.topic!r}, partition {partition.partition}: {what}. "
-            f"Wanted: {need}; available: {have}. {_REMEDY}"
+            f"Wanted: {need}; available: {have}."
         )
+        super().__init__(f"{self.what_happened} {remedy}")
 
 
 def report(loss: DataLoss, *, fail: bool) -> None:
     """Raise ``loss``, or with failOnDataLoss=false only log it."""
     if fail:
         raise loss
-    _logger.warning("failOnDataLoss=false: going on after %s", loss)
+    _logger.warning("failOnDataLoss=false: going on after %s", loss.what_happened)
 
 
 def within(
@@ -59,16 +76,17 @@ def within(
     """
     start, until = wanted
     if available is None:
-        report(DataLoss(partition, "the partition is gone", wanted=wanted, available=None), fail=fail)
+        report(DataLoss(partition, "the partition is gone", wanted=wanted, available=None, remedy=GONE), fail=fail)
         return start, start
     earliest, latest = available
     if start > until:
         what = "its log ended before what was read already"
-        report(DataLoss(partition, what, wanted=(start, None), available=available), fail=fail)
+        report(DataLoss(partition, what, wanted=(start, None), available=available, remedy=CUT), fail=fail)
     elif start < earliest and not from_earliest:
-        report(DataLoss(partition, "its oldest records were deleted", wanted=wanted, available=available), fail=fail)
+        what = "its oldest records were deleted"
+        report(DataLoss(partition, what, wanted=wanted, available=available, remedy=DELETED), fail=fail)
     elif until > latest:
         what = "its log ends before offsets that were read or planned already"
-        report(DataLoss(partition, what, wanted=wanted, available=available), fail=fail)
+        report(DataLoss(partition, what, wanted=wanted, available=available, remedy=CUT), fail=fail)
     kept = max(start, earliest), min(until, latest)
     return kept if kept[0] < kept[1] else (start, start)

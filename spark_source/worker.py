@@ -1,8 +1,8 @@
 """Reading the ranges of one Spark task, in an executor's Python worker, into Arrow record batches.
 
 Spark reuses a worker process for many tasks, so the connections stay: the process keeps one loop thread and one client
-for each configuration as long as it lives. Positions do not stay: the next batch of a partition may run in another
-worker. A task that fails or is abandoned half-way closes its client, so that a retry starts with a fresh one.
+for each of the configurations that it used last. Positions do not stay: the next batch of a partition may run in
+another worker. A task that fails or is abandoned half-way closes its client, so that a retry starts with a fresh one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from aiokc import Client, ClientConfig, KafkaError, RecordColumns, TopicPartitio
 from aiokc.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
 
 from .cluster.driver import log_ranges, topics
-from .data_loss import DataLoss, report, within
+from .data_loss import GO_ON, RECREATED, DataLoss, report, within
 from .handoff import Handoff
 from .loop_thread import LoopThread
 from .options.security_options import SecurityTexts
@@ -45,6 +46,7 @@ _STOP_TIMEOUT: Final = 5.0
 # How long a task that is about to fail checks whether its topics still exist.
 _LOOK_MS: Final = 10_000
 _UNSETTLED_READS: Final = 2
+_MOST_RUNTIMES: Final = 4
 
 
 class ReadCancelled(KafkaError):
@@ -92,10 +94,26 @@ class Runtime:
             self.thread.close(timeout=_STOP_TIMEOUT)
 
 
+#: By configuration, the one that was used last at the end.
 _runtimes: dict[tuple[ClientConfig, SecurityTexts], Runtime] = {}
 # Threads do not survive a fork: a child process must not wait for the threads of its parent. Nor may it write to its
 # parent's TLS connections.
 os.register_at_fork(after_in_child=_runtimes.clear)
+
+
+def _runtime(config: ClientConfig, security: SecurityTexts) -> Runtime:
+    """Return the runtime for this configuration, a new one if there is none.
+
+    A process lives as long as there are tasks, and queries may differ in each run, by credentials for instance. So a
+    new runtime takes the place of the one that was unused for longest. No task uses that: a process has one at a time.
+    """
+    runtime = _runtimes.pop((config, security), None)
+    if runtime is None:
+        while len(_runtimes) >= _MOST_RUNTIMES:
+            _runtimes.pop(next(iter(_runtimes))).close()
+        runtime = Runtime(config, security)
+    _runtimes[config, security] = runtime
+    return runtime
 
 
 def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Iterator[pa.RecordBatch]:
@@ -107,9 +125,7 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
     if _SPARK_LOGS in os.environ and _package_logger.level == logging.NOTSET:
         _package_logger.setLevel(logging.INFO)
     key = options.client, options.security
-    runtime = _runtimes.get(key)
-    if runtime is None:
-        runtime = _runtimes[key] = Runtime(*key)
+    runtime = _runtime(*key)
     handoff: Handoff[pa.RecordBatch] = Handoff(runtime.thread, max_bytes=_QUEUE_BYTES)
     reading = runtime.thread.submit(_TaskRead(options, columns, runtime, handoff).run(task))
     reading.add_done_callback(lambda done: handoff.finish(_outcome(done)))
@@ -147,7 +163,9 @@ class _TaskRead:
         self._options, self._columns, self._runtime, self._handoff = options, columns, runtime, handoff
         self._batches = self._records = self._bytes = 0
         self._waited = 0.0
+        self._starts: set[tuple[TopicPartition, int]] = set()
         self._heads: set[tuple[TopicPartition, int]] = set()  # the starts of ranges that may begin later
+        self._topic_ids: dict[TopicPartition, UUID | None] = {}
 
     async def run(self, task: Task) -> None:
         """Read all ranges and hand them over; then log counts and times."""
@@ -155,7 +173,9 @@ class _TaskRead:
         began = loop.time()
         client = await self._runtime.client(timeout_ms=self._options.poll_timeout_ms)
         fetches = client.metrics().fetches.count
+        self._starts = {(part.partition, part.start) for part in task}
         self._heads = {(part.partition, part.start) for part in task if part.from_earliest}
+        self._topic_ids = {part.partition: part.topic_id for part in task}
         for ranges in rounds(task):
             await self._read(client, ranges)
         _logger.info(
@@ -185,10 +205,50 @@ class _TaskRead:
                 return  # every range is read, also if its last offsets have no record
             except (OffsetOutOfRange, UnknownTopic, RequestTimedOut) as error:
                 unread = {tp: (start, until) for tp, (start, until) in ranges.items() if start < until}
-                # Ranges that have had no record yet. After the first record, a missing one would be a hole.
-                heads = {tp for tp, (start, _) in unread.items() if (tp, start) in self._heads}
-                ranges = await _what_is_left(client, self._options, unread, error, heads)
-                self._heads |= {(tp, ranges[tp][0]) for tp in heads & ranges.keys()}
+                ranges = await self._what_is_left(client, unread, error)
+
+    async def _what_is_left(
+        self, client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], error: KafkaError
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the parts of ``wanted`` that the logs still hold, after reading them has raised ``error``.
+
+        Raises DataLoss if another part is missing, and ``error`` if nothing is missing: then the error is not about
+        data loss.
+        """
+        fail = self._options.fail_on_data_loss
+        try:
+            there = await topics(client, sorted({tp.topic for tp in wanted}), timeout_ms=_LOOK_MS)
+        except KafkaError:
+            raise error from error.__cause__  # the problem is that no broker answers
+        existing = [tp for tp in wanted if tp.topic in there and tp.partition in there[tp.topic].partitions]
+        if isinstance(error, RequestTimedOut):
+            available = {tp: wanted[tp] for tp in existing}  # taken as available; only a partition that is gone is lost
+        else:
+            available = await log_ranges(client, existing)
+        truncated = available.keys() & (error.offsets.keys() if isinstance(error, LogTruncated) else ())
+        recreated = {tp for tp in truncated if there[tp.topic].topic_id != self._topic_ids[tp]}
+        for tp in sorted(truncated):
+            if tp in recreated:
+                what, remedy = "its topic was deleted and created again after this was planned", RECREATED
+            elif (tp, wanted[tp][0]) not in self._starts:
+                what, remedy = "its log was cut while it was read", GO_ON
+            else:
+                # Nothing of it was read, and it is the topic that was planned. The client is older: it had metadata of
+                # a former topic from another task, and has those of the new one only since that error.
+                continue
+            report(DataLoss(tp, what, wanted=wanted[tp], available=available[tp], remedy=remedy), fail=fail)
+        # Ranges that have had no record yet. After the first record, a missing one would be a hole.
+        heads = {tp for tp, (start, _) in wanted.items() if (tp, start) in self._heads}
+        left = {
+            tp: within(tp, wanted[tp], available.get(tp), fail=fail, from_earliest=tp in heads)
+            for tp in wanted
+            if tp not in recreated
+        }
+        left = {tp: (start, until) for tp, (start, until) in left.items() if start < until}
+        if left == wanted and not truncated:
+            raise error
+        self._heads |= {(tp, left[tp][0]) for tp in heads & left.keys()}
+        return left
 
     async def _hand_over(self, batch: RecordColumns) -> None:
         loop = asyncio.get_running_loop()
@@ -203,46 +263,9 @@ class _TaskRead:
 def rounds(task: Task) -> list[dict[TopicPartition, tuple[int, int]]]:
     """Divide the task into rounds, to be read one after the other. A round has one range of a partition at most."""
     found: list[dict[TopicPartition, tuple[int, int]]] = []
-    for tp, start, until, _ in task:
-        free = next((ranges for ranges in found if tp not in ranges), None)
+    for part in task:
+        free = next((ranges for ranges in found if part.partition not in ranges), None)
         if free is None:
             found.append(free := {})
-        free[tp] = start, until
+        free[part.partition] = part.start, part.until
     return found
-
-
-async def _what_is_left(
-    client: Client,
-    options: SourceOptions,
-    wanted: Mapping[TopicPartition, tuple[int, int]],
-    error: KafkaError,
-    heads: Set[TopicPartition],
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the parts of ``wanted`` that the logs still hold, after reading them has raised ``error``.
-
-    For ``heads``, retention may have deleted the first records: that is no loss. Raises DataLoss if another part is
-    missing, and ``error`` if nothing is missing: then the error is not about data loss.
-    """
-    fail = options.fail_on_data_loss
-    try:
-        there = await topics(client, sorted({tp.topic for tp in wanted}), timeout_ms=_LOOK_MS)
-    except KafkaError:
-        raise error from error.__cause__  # the problem is that no broker answers
-    existing = [tp for tp in wanted if tp.topic in there and tp.partition in there[tp.topic].partitions]
-    if isinstance(error, RequestTimedOut):
-        available = {tp: wanted[tp] for tp in existing}  # taken as available; only a partition that is gone is lost
-    else:
-        available = await log_ranges(client, existing)
-    exchanged = available.keys() & (error.offsets.keys() if isinstance(error, LogTruncated) else ())
-    for tp in sorted(exchanged):
-        what = "its log was cut, or its topic deleted and created again, while it was read"
-        report(DataLoss(tp, what, wanted=wanted[tp], available=available[tp]), fail=fail)
-    left = {
-        tp: within(tp, wanted[tp], available.get(tp), fail=fail, from_earliest=tp in heads)
-        for tp in wanted
-        if tp not in exchanged
-    }
-    left = {tp: (start, until) for tp, (start, until) in left.items() if start < until}
-    if left == wanted:
-        raise error
-    return left

@@ -163,7 +163,9 @@ class Client(ClusterCalls, GroupCalls):
 
         ``until`` is exclusive. The iteration ends when every range is passed, also where offsets at its end hold no
         record. Raises OffsetOutOfRange where the start of a range was deleted, and RequestTimedOut after ``timeout_ms``
-        without progress.
+        without progress. Raises LogTruncated where the log was cut under what was read, and where the topic turns out
+        to be recreated since this client last heard of it: the offsets may be those of the former topic. The next call
+        reads the new one.
         """
         self._cluster.check()
         wanted = checked_ranges(ranges)

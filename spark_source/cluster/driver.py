@@ -6,9 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from aiokc import EARLIEST, LATEST, Client, ClientConfig, KafkaError, TopicInfo, TopicPartition
 from aiokc.errors import RequestTimedOut, UnknownTopic
@@ -96,17 +96,10 @@ class DriverCluster:
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         wanted = dict.fromkeys(partitions, LATEST)
-
-        async def work() -> dict[TopicPartition, int]:
-            # A client has one isolation level, so this needs another client; it is needed seldom.
-            unlimited = replace(self._config, isolation_level="read_uncommitted")
-            client = await connected(unlimited, self._security)
-            try:
-                return await list_offsets(client, wanted)
-            finally:
-                await client.stop()
-
-        return self._retried("listing the high watermarks", lambda _: work())
+        return self._retried(
+            "listing the high watermarks",
+            lambda client: list_offsets(client, wanted, isolation_level="read_uncommitted"),
+        )
 
     def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         wanted = list(partitions)
@@ -184,17 +177,26 @@ async def _committed(client: Client, group_id: str, wanted: list[TopicPartition]
     return {tp: None if at is None else at.offset for tp, at in found.items()}
 
 
-async def list_offsets(client: Client, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the EARLIEST or LATEST offset of each partition; raise UnknownTopic if one is gone."""
+async def list_offsets(
+    client: Client,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    isolation_level: Literal["read_uncommitted"] | None = None,
+) -> dict[TopicPartition, int]:
+    """Return the EARLIEST or LATEST offset of each partition; raise UnknownTopic if one is gone.
+
+    ``isolation_level`` (None: the client's) says where the LATEST is.
+    """
     if not timestamps:
         return {}
     whole = client.config.default_api_timeout_ms
+    ask = partial(client.list_offsets, timestamps, isolation_level=isolation_level)
     try:
-        found = await client.list_offsets(timestamps, timeout_ms=min(_PATIENCE_MS, whole))
+        found = await ask(timeout_ms=min(_PATIENCE_MS, whole))
     except RequestTimedOut:  # no UnknownTopic: all partitions exist, as far as the brokers know
         if whole <= _PATIENCE_MS:
             raise
-        found = await client.list_offsets(timestamps, timeout_ms=whole - _PATIENCE_MS)
+        found = await ask(timeout_ms=whole - _PATIENCE_MS)
     return {tp: at.offset for tp, at in found.items() if at is not None}
 
 

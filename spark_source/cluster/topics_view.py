@@ -79,6 +79,21 @@ class TopicsView:
     def _may_be_news(self, topic: str) -> bool:
         return self._options.choice.topics is None or topic in self._topics
 
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID | None]:
+        """Return the ids of these partitions' topics, as they were when the topics were last looked at.
+
+        Not as they are now: a topic that was recreated since has other records at the offsets that are planned. Nor a
+        former id again, from a broker that is behind (``recreated``).
+        """
+        names = {tp.topic for tp in partitions}
+        if not names <= self._topics.keys():
+            self.partitions()  # a batch is planned before the first look: Spark repeats it after a restart
+        return {
+            name: self._ids[name] if info.topic_id in self._left else info.topic_id
+            for name, info in self._topics.items()
+            if name in names
+        }
+
     def leaders(self) -> int:
         """Return how many brokers lead the query's partitions: each of them gets a request for the ends of its logs."""
         assigned = self._options.choice.partitions
@@ -93,11 +108,12 @@ class TopicsView:
 
     def check_all_exist(self, besides: Iterable[TopicPartition] = ()) -> None:
         """Raise ConfigError if the options name a topic or partition that neither exists nor is in ``besides``."""
-        choice, there = self._options.choice, {*self.partitions(), *besides}
-        wanted = {tp.topic for tp in there}
-        missing = [f"topic {topic!r}" for topic in choice.topics or () if topic not in wanted]
+        choice, known = self._options.choice, set(besides)
+        there = known | set(self.partitions())
+        topics = self._topics.keys() | {tp.topic for tp in known}
+        missing = [f"topic {topic!r}" for topic in choice.topics or () if topic not in topics]
         missing += [
-            f"partition {tp}" for tp in sorted((choice.partitions or frozenset()) - there) if tp.topic in wanted
+            f"partition {tp}" for tp in sorted((choice.partitions or frozenset()) - there) if tp.topic in topics
         ]
         if missing:
             raise ConfigError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
+from uuid import UUID
 
 from aiokc import EARLIEST, LATEST, TopicPartition
 from aiokc.errors import ConfigError
@@ -17,12 +18,12 @@ from .stream_plan import readable
 
 def batch_ranges(
     options: SourceOptions, cluster: Cluster
-) -> tuple[dict[TopicPartition, tuple[int, int]], Set[TopicPartition]]:
-    """Return (from, until) for each partition that has something to read, and which of them start at "earliest".
+) -> tuple[dict[TopicPartition, tuple[int, int]], Set[TopicPartition], Mapping[str, UUID | None]]:
+    """Return (from, until) for each partition that has something to read, which start at "earliest", and topic ids.
 
-    A task reads those from the first record that exists when it reads: what retention deletes until then is no loss.
-    Raises ConfigError for a topic or partition that does not exist and for a range that ends before it starts, DataLoss
-    if a log does not hold its range.
+    A task reads those at "earliest" from the first record that exists when it reads: what retention deletes until then
+    is no loss. Raises ConfigError for a topic or partition that does not exist and for a range that ends before it
+    starts, DataLoss if a log does not hold its range.
     """
     view = TopicsView(options, cluster)
     view.check_all_exist()
@@ -41,4 +42,4 @@ def batch_ranges(
                 raise ConfigError(f"the end of {tp} ({stops[tp]}) lies before its start ({start}): correct one of them")
     wanted = {tp: (start, stops[tp]) for tp, start in sorted(starts.items()) if start != stops[tp]}
     ranges = readable(wanted, view, fail=options.fail_on_data_loss, from_earliest=from_earliest)
-    return ranges, from_earliest & ranges.keys()
+    return ranges, from_earliest & ranges.keys(), view.topic_ids(ranges)

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
+from uuid import UUID
 
 from aiokc import KafkaError, TopicPartition
 from aiokc.errors import ConfigError, fresh
@@ -18,7 +19,7 @@ from aiokc.errors import ConfigError, fresh
 from .. import offsets
 from ..cluster.driver import Cluster
 from ..cluster.topics_view import TopicsView
-from ..data_loss import DataLoss, report, within
+from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, report, within
 from ..offsets import OffsetJson, Offsets
 from ..options.bounds import Bound, is_fixed, is_given
 from ..options.source_options import SourceOptions
@@ -101,7 +102,20 @@ class StreamPlan:
             self._last_batch = self._clock()
         if max_offsets is not None:
             ends = offsets.admit(begins | new, ends, max_offsets)
-        return start if is_idle else offsets.to_json(ends, begins | new if is_first else new)
+        return start if is_idle else self._end_unlike(start, ends, new, begins | new if is_first else new)
+
+    @staticmethod
+    def _end_unlike(start: OffsetJson, ends: Offsets, new: Offsets, anchor: Offsets) -> OffsetJson:
+        """Return the JSON of a batch's end. It differs from ``start``, which Spark would take for no batch.
+
+        The two are equal if a topic was recreated right after the batch in which it was new, and is as long again.
+        Then the last offset of each ``new`` partition waits for the next batch. An empty new topic has nothing to read.
+        """
+        end = offsets.to_json(ends, anchor)
+        if end == start:
+            waits = {tp: ends[tp] - 1 for tp, begin in new.items() if ends[tp] > begin}
+            end = offsets.to_json(ends | waits, anchor)
+        return end
 
     def batch_begins(self) -> None:
         """Note that the query has a new batch, perhaps only of another source: it must not wait as an idle one does."""
@@ -125,6 +139,10 @@ class StreamPlan:
         begins |= self._view.earliest(ends.keys() - begins.keys())
         wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}
         return readable(wanted, self._view, fail=self._options.fail_on_data_loss, known=self._ends or {})
+
+    def topic_ids(self, ranges: Iterable[TopicPartition]) -> dict[str, UUID | None]:
+        """Return the ids of the topics that these ranges are of."""
+        return self._view.topic_ids(ranges)
 
     def _resolved_start(self) -> Offsets:
         bound = self._options.starting
@@ -194,12 +212,13 @@ class StreamPlan:
         recreated, kept = self._view.recreated(), dict(reached)
         for tp, position in sorted(reached.items()):
             until: int | None = None
+            remedy = CUT
             if not self._options.choice.wants(tp):
-                what = f"'{self._options.choice.option}' no longer names it"
+                what, remedy = f"'{self._options.choice.option}' no longer names it", GONE
             elif tp not in ends:
-                what = "it is gone"
+                what, remedy = "it is gone", GONE
             elif tp.topic in recreated:
-                what = f"its topic was deleted and created again: {recreated[tp.topic]}"
+                what, remedy = f"its topic was deleted and created again: {recreated[tp.topic]}", RECREATED
             elif ends[tp] < position:
                 what = "its log ends before what was read already"
             elif ends[tp] < due[tp]:
@@ -209,7 +228,7 @@ class StreamPlan:
             if tp not in ends or tp.topic in recreated:
                 del kept[tp]
             available = self._view.log_ranges([tp]).get(tp) if tp in ends else None
-            loss = DataLoss(tp, what, wanted=(position, until), available=available)
+            loss = DataLoss(tp, what, wanted=(position, until), available=available, remedy=remedy)
             report(loss, fail=self._options.fail_on_data_loss)
         return kept
 
@@ -223,7 +242,7 @@ class StreamPlan:
         for tp, start in sorted(starts.items()):
             if start > 0 and (is_new or tp.topic in known):
                 what = "the first records of this new partition were deleted before they could be read"
-                loss = DataLoss(tp, what, wanted=(0, None), available=(start, ends[tp]))
+                loss = DataLoss(tp, what, wanted=(0, None), available=(start, ends[tp]), remedy=DELETED)
                 report(loss, fail=self._options.fail_on_data_loss)
         return starts
 

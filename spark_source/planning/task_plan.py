@@ -9,7 +9,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from aiokc import TopicPartition
 
@@ -20,12 +22,14 @@ class OffsetRange(NamedTuple):
     """Records of one partition from ``start`` on, before ``until``.
 
     ``from_earliest``: from the first record that exists when the task reads; it was at ``start`` when Spark planned.
+    ``topic_id``: of which topic the offsets are; None if the cluster gives topics no ids.
     """
 
     partition: TopicPartition
     start: int
     until: int
     from_earliest: bool = False
+    topic_id: UUID | None = None
 
     @property
     def size(self) -> int:
@@ -36,15 +40,21 @@ class OffsetRange(NamedTuple):
 #: What one task reads: ranges of different partitions concurrently, those of one partition one after the other.
 Task = tuple[OffsetRange, ...]
 
+_NO_IDS: Final[Mapping[str, UUID | None]] = MappingProxyType({})
+
 
 def tasks(
     ranges: Mapping[TopicPartition, tuple[int, int]],
     options: SourceOptions,
     *,
     from_earliest: Set[TopicPartition] = frozenset(),
+    topic_ids: Mapping[str, UUID | None] = _NO_IDS,
 ) -> list[Task]:
     """Return what each task reads; none of the ``ranges`` may be empty."""
-    parts = [OffsetRange(tp, start, until, tp in from_earliest) for tp, (start, until) in sorted(ranges.items())]
+    parts = [
+        OffsetRange(tp, start, until, tp in from_earliest, topic_ids.get(tp.topic))
+        for tp, (start, until) in sorted(ranges.items())
+    ]
     if (most := options.max_records_per_partition) is not None:
         parts = [piece for part in parts for piece in split(part, math.ceil(part.size / most))]
     if (least := options.min_partitions) is not None and len(parts) < least:
@@ -64,7 +74,8 @@ def split(part: OffsetRange, count: int) -> Iterable[OffsetRange]:
         size = remaining // (count - index)
         remaining -= size
         if size:
-            yield OffsetRange(part.partition, start, start + size, part.from_earliest and start == part.start)
+            is_from_earliest = part.from_earliest and start == part.start
+            yield part._replace(start=start, until=start + size, from_earliest=is_from_earliest)
         start += size
 
 

@@ -38,8 +38,8 @@ class AiokcBatchReader(DataSourceReader):
         from ..planning.batch_plan import batch_ranges
 
         with _cluster(self._options) as cluster:
-            ranges, from_earliest = batch_ranges(self._options, cluster)
-        return _input_partitions(tasks(ranges, self._options, from_earliest=from_earliest))
+            ranges, from_earliest, topic_ids = batch_ranges(self._options, cluster)
+        return _input_partitions(tasks(ranges, self._options, from_earliest=from_earliest, topic_ids=topic_ids))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._columns, partition)
@@ -76,7 +76,8 @@ class StreamReader(DataSourceStreamReader):
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return _input_partitions(tasks(self._plan.ranges(start, end), self._options))
+        ranges = self._plan.ranges(start, end)
+        return _input_partitions(tasks(ranges, self._options, topic_ids=self._plan.topic_ids(ranges)))
 
     def commit(self, end: dict[str, Any]) -> None:
         # Spark calls this for every source of the query, also when the batch has only records of another source.

@@ -42,3 +42,4 @@ def test_with_fail_on_data_loss_false_what_is_left_is_read_and_the_rest_is_told(
         assert within(TP, (10, 20), available, fail=False) == kept
 
     assert "failOnDataLoss=false: going on after data loss: topic 'events', partition 3" in caplog.text
+    assert "set failOnDataLoss" not in caplog.text, "it is set"

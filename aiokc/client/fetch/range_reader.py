@@ -47,9 +47,10 @@ async def read_ranges(
     async with _RangeReading(cluster_client, ranges, timeout, counters, following) as reading:
         collector = reading.fetcher.collector
         while reading.unfinished:
-            reading.check()
+            await reading.give_way()
             await collector.settle_all(reading.time_slice)
             await collector.decode(_RECORDS_AT_ONCE, reading.time_slice)
+            reading.check()
             for tp, records in collector.take(_RECORDS_AT_ONCE).items():
                 until = ranges[tp][1]
                 if records[-1].offset >= until:
@@ -79,6 +80,7 @@ async def read_column_ranges(
         ends: dict[TopicPartition, BatchEnd] = {}
         try:
             while reading.unfinished:
+                await reading.give_way()
                 reading.check()
                 waits_at = columns.append_at_once(builder, _ALL_ROWS, batch_bytes, reading.time_slice.ends)
                 # No await before `take`: rows can't be taken out of the builder again. If other tasks ran in between
@@ -187,13 +189,21 @@ class _RangeReading:
         """There is progress: the timeout begins anew."""
         self._last_progress = asyncio.get_running_loop().time()
 
-    async def next(self) -> None:
-        """Drop the ranges that are finished. If no position has moved, wait for records. Raises RequestTimedOut.
+    async def give_way(self) -> None:
+        """Let other tasks run at least every 1 ms, however much is buffered, and however fast the caller takes it.
 
-        Lets other tasks run at least every 1 ms, however much is buffered, and however fast the caller takes it.
+        To be called before a step looks at anything, and not between that look and the wait in ``next``: an error may
+        be buffered while others run. ``arrived`` tells of it once, and nobody fetches its partition again. A wait that
+        begins after that would end by the timeout.
         """
         if asyncio.get_running_loop().time() > self.time_slice.ends:
             await self.time_slice.give_way()
+
+    async def next(self) -> None:
+        """Drop the ranges that are finished. If no position has moved, wait for records. Raises RequestTimedOut.
+
+        There must be no await between the look that has found nothing, which is ``check`` and ``take``, and this call.
+        """
         stands = self._positions()
         has_moved, self._stood = stands != self._stood, stands
         if has_moved:
@@ -213,6 +223,7 @@ class _RangeReading:
         self.fetcher.collector.user_waits(None)
         if not await self.fetcher.arrived.wait(left):
             raise self._stuck()
+        self.time_slice.begins()
 
     def _positions(self) -> dict[TopicPartition, int]:
         return {tp: position.position for tp, position in self._subscription.assigned.items()}

@@ -1,19 +1,75 @@
-"""Ranges that are read while the client is stopped, or while records outside of the ranges fill its buffer."""
+"""Ranges that are read as the client is stopped, as an error comes, from a full buffer, and of a recreated topic."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from aiokc import Client, TopicPartition
-from aiokc.errors import ConsumerClosed
+from aiokc.client.aio import time_slice
+from aiokc.client.fetch import range_reader
+from aiokc.errors import ConsumerClosed, LogTruncated, OffsetOutOfRange
 from aiokc.testing import Cluster
 from aiokc.wire.messages.fetch import FetchRequest
 
 pytestmark = pytest.mark.timeout(30)
 
 ZERO = TopicPartition("t", 0)
+
+Reader = Callable[..., AsyncIterator[Any]]
+Meanwhile = Callable[[range_reader._RangeReading], Awaitable[object]]
+readers = pytest.mark.parametrize("reader", [Client.read, Client.read_columns])
+
+
+@pytest.fixture
+def at_first_pause(monkeypatch: pytest.MonkeyPatch) -> Callable[[Meanwhile], None]:
+    """Have something happen while the next reading lets other tasks run for the first time."""
+
+    def set_up(meanwhile: Meanwhile) -> None:
+        readings: list[range_reader._RangeReading] = []
+        begin, give_way = range_reader._RangeReading.__aenter__, time_slice.let_others_run
+
+        async def begins(reading: range_reader._RangeReading) -> range_reader._RangeReading:
+            readings.append(reading)
+            return await begin(reading)
+
+        async def gives_way() -> None:
+            if readings:
+                await meanwhile(readings.pop())
+            await give_way()
+
+        monkeypatch.setattr(range_reader._RangeReading, "__aenter__", begins)
+        monkeypatch.setattr(time_slice, "let_others_run", gives_way)
+
+    return set_up
+
+
+@readers
+async def test_an_error_that_comes_while_others_run_is_raised_at_once(
+    reader: Reader, at_first_pause: Callable[[Meanwhile], None]
+) -> None:
+    """It is notified once, and nobody fetches its partition again: to miss it would be to wait until the timeout."""
+    at_first_pause(lambda reading: reading.fetcher.arrived.wait(20))
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            with pytest.raises(OffsetOutOfRange):
+                await anext(reader(client, {ZERO: (5, 9)}, timeout_ms=2_000))
+
+
+@readers
+async def test_a_client_that_is_stopped_while_others_run_ends_its_readings(
+    reader: Reader, at_first_pause: Callable[[Meanwhile], None]
+) -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        client = Client(bootstrap_servers=cluster.bootstrap)
+        at_first_pause(lambda _: client.stop())
+        await client.start()
+        with pytest.raises(ConsumerClosed, match="stopped"):
+            await anext(reader(client, {ZERO: (0, 5)}, timeout_ms=2_000))
 
 
 async def test_a_client_that_is_stopped_ends_its_readings() -> None:
@@ -29,6 +85,20 @@ async def test_a_client_that_is_stopped_ends_its_readings() -> None:
         with pytest.raises(ConsumerClosed, match="stopped"):
             async with asyncio.timeout(5):
                 await waiting
+
+
+@readers
+async def test_a_topic_that_was_recreated_since_the_last_read_is_told_once(reader: Reader) -> None:
+    """The client can't know whether its caller means the former topic's offsets. The next call reads the new topic."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
+            assert [_ async for _ in reader(client, {ZERO: (0, 1)})]
+            cluster.recreate_topic("t")
+            cluster.append("t", b"1", b"2")
+            with pytest.raises(LogTruncated, match="t-0 at 0: the topic was deleted and created again"):
+                await anext(reader(client, {ZERO: (0, 2)}))
+            assert [_ async for _ in reader(client, {ZERO: (0, 2)})]
 
 
 async def test_a_small_buffer_full_of_what_lies_behind_ranges_holds_up_no_other_range() -> None:

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from aiokc import EARLIEST, Client, ClientConfig, ErrorCode, TopicPartition
+from aiokc import EARLIEST, LATEST, Client, ClientConfig, ErrorCode, TopicPartition
 from aiokc.client.cluster import cluster_client
 from aiokc.errors import BrokerError, RequestTimedOut, UnknownTopic
+from aiokc.records import NewRecord, encode_batch
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
@@ -142,6 +143,28 @@ def test_a_planning_call_is_repeated_as_the_options_say() -> None:
 
             assert silent.hits == 2
             assert driver.clock.now - slept == 2.0
+
+
+def test_high_watermarks_are_asked_for_by_the_connections_that_are_there() -> None:
+    first, connected = TopicPartition("events", 0), list[Exchange]()
+
+    def watch(exchange: Exchange) -> bool:
+        connected.append(exchange)
+        return False
+
+    with Cluster(topics={"events": 1}).in_thread() as cluster:
+        batch = encode_batch([NewRecord(b"x")], producer_id=7, transactional=True)
+        partition = cluster._partition(*first)
+        partition.log.append(batch, partition.leader_epoch)  # of a transaction that stays open
+        config = ClientConfig(bootstrap_servers=cluster.bootstrap, isolation_level="read_committed")
+        with DriverCluster(config) as calls:
+            assert calls.list_offsets({first: LATEST}) == {first: 0}
+            may_be_unused(cluster.intercept(ApiKey.API_VERSIONS, ErrorCode.NONE, where=watch))
+
+            assert calls.high_watermarks([first]) == calls.high_watermarks([first]) == {first: 1}
+
+            assert not connected
+            assert calls.list_offsets({first: LATEST}) == {first: 0}
 
 
 def test_a_commit_does_not_hold_up_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ from spark_source.planning.batch_plan import batch_ranges
 
 from .played_cluster import A0, OPTIONS, PlayedCluster
 
+NO_ID = {"a": None}
+
 
 class LiveCluster(PlayedCluster):
     """Records are written, and a member of the group commits them, whenever the start of the query is asked for."""
@@ -32,10 +34,11 @@ class LiveCluster(PlayedCluster):
 def test_a_start_behind_the_ends_that_were_asked_for_first_is_no_loss(bound: Bound) -> None:
     cluster = LiveCluster({A0: (0, 10)})
 
-    assert batch_ranges(replace(OPTIONS, starting=bound), cluster) == ({A0: (12, 14)}, set())
+    assert batch_ranges(replace(OPTIONS, starting=bound), cluster) == ({A0: (12, 14)}, set(), NO_ID)
     assert batch_ranges(replace(OPTIONS, starting=bound, ending=None), LiveCluster({A0: (0, 10)})) == (
         {A0: (12, 14)},
         set(),
+        NO_ID,
     )
 
 
@@ -50,7 +53,7 @@ class TrimmedCluster(PlayedCluster):
 
 
 def test_retention_while_a_query_from_the_earliest_is_planned_is_no_loss() -> None:
-    assert batch_ranges(replace(OPTIONS, starting=None), TrimmedCluster({A0: (0, 10)})) == ({A0: (4, 10)}, {A0})
+    assert batch_ranges(replace(OPTIONS, starting=None), TrimmedCluster({A0: (0, 10)})) == ({A0: (4, 10)}, {A0}, NO_ID)
 
     given = AtOffset("startingOffsets", {A0: 0})
     with pytest.raises(DataLoss, match="Wanted: offsets 0 to 10"):

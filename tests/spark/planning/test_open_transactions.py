@@ -57,7 +57,7 @@ def test_a_batch_that_starts_behind_it_has_nothing_to_read() -> None:
     cluster.high_watermark[A0] = 20
     cluster.groups["g"] = {A0: 12}
 
-    assert batch_ranges(replace(OPTIONS, starting=AtCommitted("startingOffsets", "g")), cluster) == ({}, set())
+    assert batch_ranges(replace(OPTIONS, starting=AtCommitted("startingOffsets", "g")), cluster) == ({}, set(), {})
 
 
 @pytest.mark.kafka

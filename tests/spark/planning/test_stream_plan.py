@@ -276,8 +276,12 @@ def test_assigned_partitions_only() -> None:
     assigned = TopicChoice("assign", ("a",), None, frozenset({A1}))
 
     assert cluster.plan(choice=assigned).initial() == {"a": {"1": 9}}
-    missing = replace(assigned, partitions=frozenset({A1, TopicPartition("a", 7)}))
-    with pytest.raises(ConfigError, match="option 'assign': no partition a-7 on the cluster at localhost:9092"):
+    for there in ({A1}, set[TopicPartition]()):
+        missing = replace(assigned, partitions=frozenset({*there, TopicPartition("a", 7)}))
+        with pytest.raises(ConfigError, match="option 'assign': no partition a-7 on the cluster at localhost:9092"):
+            first_end(cluster.plan(choice=missing))
+    missing = TopicChoice("assign", ("a", "b"), None, frozenset({A1, B0}))
+    with pytest.raises(ConfigError, match="option 'assign': no topic 'b' on the cluster"):
         first_end(cluster.plan(choice=missing))
     with pytest.raises(DataLoss, match="topic 'a', partition 0: 'assign' no longer names it"):
         cluster.plan(choice=assigned).latest({"a": {"0": 5, "1": 9}})
@@ -498,6 +502,7 @@ def test_with_fail_on_data_loss_false_it_is_told_once_and_the_stream_goes_on(
         after = stored(plan.latest(end))
 
     assert re.search(f"going on after data loss: topic 'a', partition {said}", caplog.text)
+    assert "checkpoint" not in caplog.text, "there is nothing to do"
     assert {topic: parts for topic, parts in after.items() if topic != ANCHOR} == left
     assert plan.ranges(end, after) == read
     caplog.clear()
@@ -570,6 +575,41 @@ def test_what_is_left_after_a_loss_does_not_wait_for_more() -> None:
     assert plan.ranges(end, after) == {A0: (0, 70)}
 
 
+@pytest.mark.parametrize("max_offsets", [None, 4, 1])
+@pytest.mark.parametrize("until", [5, 1])
+def test_a_recreated_topic_that_is_as_long_as_the_first_batch_is_read(until: int, max_offsets: int | None) -> None:
+    """The batch with all of it would have the same JSON as the first one: Spark would take it for no batch."""
+    cluster = PlayedCluster({A0: (0, until)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(starting=FROM_EARLIEST, fail_on_data_loss=False)
+    first = stored(plan.latest(plan.initial()))
+    cluster.sleep(10)
+    cluster.ids["a"] = UUID(int=2)
+    read: list[int] = []
+
+    end = first
+    while (after := stored(plan.latest(end, max_offsets))) != end:
+        for start, stop in plan.ranges(end, after).values():
+            read += range(start, stop)
+        end = after
+
+    assert read == list(range(until))
+    assert end["a"] == {"0": until}
+
+
+def test_an_empty_recreated_topic_costs_no_batch() -> None:
+    cluster = PlayedCluster({A0: (0, 0)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(starting=FROM_EARLIEST, fail_on_data_loss=False)
+    first = stored(plan.latest(plan.initial()))
+    cluster.sleep(10)
+    cluster.ids["a"] = UUID(int=2)
+
+    assert plan.latest(first) == first
+    cluster.logs[A0] = (0, 3)
+    assert plan.ranges(first, plan.latest(first)) == {A0: (0, 3)}
+
+
 def test_a_broker_that_still_knows_the_old_topic_is_no_loss() -> None:
     """The driver has heard of the new one from another broker."""
     cluster = PlayedCluster({A0: (0, 50)})
@@ -585,11 +625,43 @@ def test_a_broker_that_still_knows_the_old_topic_is_no_loss() -> None:
         cluster.ids["a"] = UUID(int=topic_id)
         cluster.sleep(10)
         assert plan.latest(end) is end
+        assert plan.topic_ids([A0]) == {"a": UUID(int=2)}
 
     cluster.ids["a"] = UUID(int=3)
     cluster.sleep(10)
     again = stored(plan.latest(end))
-    assert again == {"a": {"0": 70}, ANCHOR: {"a": {"0": 0}}}, "that was another one"
+    assert again == {"a": {"0": 69}, ANCHOR: {"a": {"0": 0}}}, "that was another one, and Spark has to see it"
+
+
+def test_what_to_do_depends_on_what_was_lost() -> None:
+    """Started again with a checkpoint at offset 50, a query neither reads 0 to 49 of a new topic nor tells of it."""
+
+    def told(event: Event) -> str:
+        plan, end = plan_in_progress(event, fail=True, frozen="never")
+        with pytest.raises(DataLoss) as lost:
+            plan.latest(end)
+        return str(lost.value)
+
+    assert "set failOnDataLoss=false" in told(deleted)
+    assert "set failOnDataLoss=false" in told(trimmed_partition_added)
+    for event in (recreated, cut):  # who knows whether a log that is too short is a cut one
+        assert "startingOffsets=earliest" in told(event)
+    assert "set failOnDataLoss=false" not in told(recreated)
+    assert "offset of the new topic" in told(recreated)
+
+
+def test_a_batch_is_of_the_topic_that_was_there_when_it_was_planned() -> None:
+    cluster = PlayedCluster({A0: (0, 50)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(starting=FROM_EARLIEST)
+    start = plan.initial()
+    end = stored(plan.latest(start))
+    recreated(cluster)
+    cluster.sleep(10)
+
+    assert plan.topic_ids(plan.ranges(start, end)) == {"a": UUID(int=1)}
+    restarted = cluster.plan(starting=FROM_EARLIEST)
+    assert restarted.topic_ids(restarted.ranges(start, end)) == {"a": UUID(int=2)}
 
 
 def test_a_topic_that_a_pattern_finds_too_late() -> None:
@@ -653,7 +725,7 @@ def test_a_topic_that_no_longer_is_subscribed_or_does_not_exist() -> None:
 def test_batch_from_the_earliest_to_the_latest() -> None:
     cluster = PlayedCluster({A0: (3, 50), A1: (4, 4)})
 
-    assert batch_ranges(replace(OPTIONS, starting=FROM_EARLIEST), cluster) == ({A0: (3, 50)}, {A0})
+    assert batch_ranges(replace(OPTIONS, starting=FROM_EARLIEST), cluster) == ({A0: (3, 50)}, {A0}, {"a": None})
 
 
 def test_batch_between_given_offsets() -> None:
@@ -664,7 +736,7 @@ def test_batch_between_given_offsets() -> None:
         ending=AtOffset("endingOffsets", {A0: 20, A1: LATEST}),
     )
 
-    assert batch_ranges(options, cluster) == ({A0: (10, 20), A1: (4, 8)}, {A1})
+    assert batch_ranges(options, cluster) == ({A0: (10, 20), A1: (4, 8)}, {A1}, {"a": None})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from spark_source.options.topic_choice import subscribe
 from spark_source.planning.task_plan import OffsetRange, tasks
 from spark_source.worker import rounds
 
-A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 OPTIONS = SourceOptions(ClientConfig(), subscribe("a"))
 RANGES = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from("ab"), st.integers(0, 9)),
@@ -59,7 +60,9 @@ def test_every_offset_is_read_once(
 
     planned = tasks(ranges, options)
 
-    read = Counter((tp, offset) for task in planned for tp, start, until, _ in task for offset in range(start, until))
+    read = Counter(
+        (part.partition, offset) for task in planned for part in task for offset in range(part.start, part.until)
+    )
     assert read == Counter((tp, offset) for tp, span in ranges.items() for offset in range(*span))
     assert all(part.size > 0 for task in planned for part in task)
     assert most is None or len(planned) <= most
@@ -79,3 +82,12 @@ def test_of_a_range_that_is_split_only_the_first_piece_is_from_the_earliest() ->
     planned = tasks({A0: (0, 8), A1: (5, 9)}, options, from_earliest={A0})
 
     assert [part for task in planned for part in task if part.from_earliest] == [OffsetRange(A0, 0, 2, True)]
+
+
+def test_every_piece_of_a_range_knows_the_topic_that_was_planned() -> None:
+    options = replace(OPTIONS, max_records_per_partition=4)
+
+    (first,), (second,), (other,) = tasks({A0: (0, 8), B0: (5, 9)}, options, topic_ids={"a": UUID(int=1), "b": None})
+
+    assert first.topic_id == second.topic_id == UUID(int=1)
+    assert other.topic_id is None

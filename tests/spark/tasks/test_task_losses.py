@@ -1,12 +1,15 @@
-"""Tasks whose topic is deleted while they read, or whose partition has no leader."""
+"""Tasks whose topic is deleted or cut while they read, or was recreated before, or whose partition has no leader."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
 
 from aiokc import ClientConfig, TopicPartition
 from aiokc.errors import RequestTimedOut
@@ -14,11 +17,13 @@ from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from spark_source import worker
 from spark_source.data_loss import DataLoss
-from spark_source.options.source_options import SourceOptions
+from spark_source.options.source_options import SourceOptions, for_batch, for_stream, parse_options
 from spark_source.options.topic_choice import subscribe
-from spark_source.planning.task_plan import OffsetRange
+from spark_source.planning.task_plan import OffsetRange, Task
+from spark_source.readers.reader import AiokcBatchReader
+from spark_source.readers.stream_reader import AiokcStreamReader
 
-TASK = (OffsetRange(TopicPartition("events", 0), 0, 3), OffsetRange(TopicPartition("other", 0), 0, 3))
+EVENTS, OTHER = TopicPartition("events", 0), TopicPartition("other", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -46,17 +51,27 @@ def recreate(cluster: Cluster) -> None:
 
 
 Event = Callable[[Cluster], None]
-EVENTS = [(delete, "the partition is gone"), (recreate, "its topic deleted and created again, while it was read")]
+events = pytest.mark.parametrize(
+    ("event", "said"),
+    [(delete, "the partition is gone"), (recreate, "its topic was deleted and created again after this was planned")],
+)
 
 
-def options_for(cluster: Cluster, event: Event) -> SourceOptions:
-    """Return options of a task in a worker that has read before; the event comes with the next Fetch of events."""
+def planned(cluster: Cluster, *ranges: tuple[TopicPartition, int, int]) -> Task:
+    """Return a task that is planned now: for the topics that exist now."""
+    ids = {tp.topic: cluster._state.topics.id_of(tp.topic) for tp, _, _ in ranges}
+    return tuple(OffsetRange(tp, start, until, topic_id=ids[tp.topic]) for tp, start, until in ranges)
+
+
+def prepared(cluster: Cluster, event: Event) -> tuple[SourceOptions, Task]:
+    """Return a task and its options, in a worker that has read before; the event comes with the task's first Fetch."""
+    task = planned(cluster, (EVENTS, 0, 3), (OTHER, 0, 3))
     options = SourceOptions(
         ClientConfig(bootstrap_servers=cluster.bootstrap),
         subscribe("events", "other"),
         poll_timeout_ms=500 if event is delete else 20_000,  # that long a partition may be unknown
     )
-    assert offsets_read(options) == {"events": [0, 1, 2], "other": [0, 1, 2]}
+    assert offsets_read(options, task) == {"events": [0, 1, 2], "other": [0, 1, 2]}
     happened: list[bool] = []
 
     def happen(exchange: Exchange) -> None:
@@ -65,35 +80,131 @@ def options_for(cluster: Cluster, event: Event) -> SourceOptions:
             event(cluster)
 
     cluster.intercept(ApiKey.FETCH, happen)
-    return options
+    return options, task
 
 
-def offsets_read(options: SourceOptions) -> dict[str, list[int]]:
+def offsets_read(options: SourceOptions, task: Task) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for batch in worker.read_task(options, ("topic", "offset"), TASK):
+    for batch in worker.read_task(options, ("topic", "offset"), task):
         for row in batch.to_pylist():
             found.setdefault(row["topic"], []).append(row["offset"])
     return found
 
 
-@pytest.mark.parametrize(("event", "said"), EVENTS)
+@events
 def test_it_is_a_loss_of_data(cluster: Cluster, event: Event, said: str) -> None:
-    options = options_for(cluster, event)
+    options, task = prepared(cluster, event)
 
     with pytest.raises(DataLoss, match=f"topic 'events', partition 0: .*{said}. Wanted: offsets 0 to 3"):
-        offsets_read(options)
+        offsets_read(options, task)
 
 
-@pytest.mark.parametrize(("event", "said"), EVENTS)
+@events
 def test_with_fail_on_data_loss_false_the_others_are_read(
     cluster: Cluster, event: Event, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = replace(options_for(cluster, event), fail_on_data_loss=False)
+    options, task = prepared(cluster, event)
+    lenient = replace(options, fail_on_data_loss=False)
 
     with caplog.at_level(logging.WARNING, logger="spark_source"):
-        assert offsets_read(options) == {"other": [0, 1, 2]}
+        assert offsets_read(lenient, task) == {"other": [0, 1, 2]}
 
     assert said in caplog.text
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_topic_that_was_recreated_before_it_was_planned_is_read(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, fail: bool
+) -> None:
+    """The worker's client, which stays, has metadata of the former topic: nobody has told it of the new one."""
+    options = SourceOptions(
+        ClientConfig(bootstrap_servers=cluster.bootstrap), subscribe("events", "other"), fail_on_data_loss=fail
+    )
+    assert offsets_read(options, planned(cluster, (EVENTS, 0, 3), (OTHER, 0, 1))) == {"events": [0, 1, 2], "other": [0]}
+    recreate(cluster)
+
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        found = offsets_read(options, planned(cluster, (EVENTS, 0, 5), (OTHER, 1, 3)))
+
+    assert found == {"events": [0, 1, 2, 3, 4], "other": [1, 2]}
+    assert "data loss" not in caplog.text
+
+
+def test_a_stream_reads_a_recreated_topic_from_its_first_record(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver looks at the topics every two seconds, and plans for the new one. Its worker is the same as before."""
+    monkeypatch.setattr("spark_source.cluster.topics_view._MAX_AGE_SECONDS", 0.0)
+    given = {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "subscribe": "events",
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "false",
+    }
+    reader = AiokcStreamReader(for_stream(parse_options(given)), StructType([StructField("offset", LongType())]))
+
+    def next_batch(start: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        end = reader.latestOffset(start, ReadAllAvailable())
+        batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+        return end, [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+    try:
+        end, found = next_batch(reader.initialOffset())
+        assert found == [0, 1, 2]
+        recreate(cluster)
+        assert next_batch(end)[1] == [0, 1, 2, 3, 4]
+    finally:
+        reader.stop()
+
+
+def test_a_batch_query_reads_a_topic_that_was_recreated_since_the_last_one(cluster: Cluster) -> None:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "events"}
+    schema = StructType([StructField("offset", LongType())])
+
+    def rows() -> list[int]:
+        reader = AiokcBatchReader(for_batch(parse_options(given)), schema)
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+    assert rows() == [0, 1, 2]
+    recreate(cluster)
+    assert rows() == [0, 1, 2, 3, 4]
+
+
+def cut_at_fetch(cluster: Cluster, number: int) -> tuple[SourceOptions, Task]:
+    """Return a task that reads record for record, and its options. The log is cut at the nth Fetch, and written on."""
+    fetches: list[Exchange] = []
+
+    def cut(exchange: Exchange) -> None:
+        fetches.append(exchange)
+        if len(fetches) == number:
+            cluster.truncate("events", to=1)
+            for _ in range(9):
+                cluster.append("events", b"another record")
+
+    for _ in range(3):
+        cluster.append("events", b"x")
+    cluster.intercept(ApiKey.FETCH, cut)
+    config = ClientConfig(bootstrap_servers=cluster.bootstrap, max_partition_fetch_bytes=1)
+    return SourceOptions(config, subscribe("events")), planned(cluster, (EVENTS, 3, 8))
+
+
+def test_a_log_that_is_cut_while_it_is_read_is_a_loss(cluster: Cluster) -> None:
+    options, task = cut_at_fetch(cluster, 3)
+
+    with pytest.raises(DataLoss, match=r"its log was cut while it was read\. Wanted: offsets 5 to 8"):
+        offsets_read(options, task)
+
+
+def test_with_fail_on_data_loss_false_the_rest_of_a_log_that_is_cut_is_read(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    options, task = cut_at_fetch(cluster, 3)
+
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        assert offsets_read(replace(options, fail_on_data_loss=False), task) == {"events": [3, 4, 5, 6, 7]}
+
+    assert "its log was cut while it was read. Wanted: offsets 5 to 8" in caplog.text
 
 
 def test_a_partition_that_no_broker_leads_is_named() -> None:

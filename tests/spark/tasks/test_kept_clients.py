@@ -1,0 +1,56 @@
+"""A worker process serves queries with different options of their clients: it keeps the clients that it used last."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from aiokc import ClientConfig, TopicPartition
+from aiokc.testing import Cluster
+from spark_source import worker
+from spark_source.options.source_options import SourceOptions
+from spark_source.options.topic_choice import subscribe
+from spark_source.planning.task_plan import OffsetRange
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(topics={"events": 1}).in_thread() as running:
+        running.append("events", b"x")
+        yield running
+    for config in list(worker._runtimes):
+        worker._runtimes.pop(config).close()
+
+
+def readers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "aiokc in a Spark worker"}
+
+
+def read_as(cluster: Cluster, client_id: str) -> None:
+    options = SourceOptions(ClientConfig(bootstrap_servers=cluster.bootstrap, client_id=client_id), subscribe("events"))
+    task = (OffsetRange(TopicPartition("events", 0), 0, 1),)
+    assert [len(batch) for batch in worker.read_task(options, ("offset",), task)] == [1]
+
+
+def test_only_the_clients_that_were_used_last_are_kept(cluster: Cluster) -> None:
+    before = readers()
+
+    for client_id in ("a", "b", "c", "d", "a", "e", "f"):
+        read_as(cluster, client_id)
+
+    assert [config.client_id for config, _ in worker._runtimes] == ["d", "a", "e", "f"]
+    assert {runtime.thread._thread for runtime in worker._runtimes.values()} == readers() - before
+
+
+def test_a_client_that_is_kept_is_used_again(cluster: Cluster) -> None:
+    read_as(cluster, "a")
+    (kept,) = worker._runtimes.values()
+    read_as(cluster, "b")
+
+    read_as(cluster, "a")
+
+    assert list(worker._runtimes.values())[-1] is kept
