@@ -30,9 +30,10 @@ class OAuthToken:
     def __init__(
         self, value: str | Secret, expires_at: float | None = None, extensions: Mapping[str, str] | None = None
     ) -> None:
-        kind, token = type(value), Secret(value) if isinstance(value, str | Secret) else None
+        given: object = value
+        kind, token = type(given), Secret(given) if isinstance(given, str | Secret) else None
         self.extensions: Mapping[str, str] = MappingProxyType(dict(extensions)) if extensions else _NO_EXTENSIONS
-        value, extensions = "", None  # before an error is raised: what reports errors may show variables
+        value, given, extensions = "", None, None  # before an error is raised: what reports errors may show variables
         if token is None:
             raise TypeError(f"the value of an OAuthToken is a str or a Secret, not {kind.__name__}")
         if expires_at is not None and not is_unix_seconds(expires_at):

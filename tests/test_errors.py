@@ -110,8 +110,8 @@ MADE: dict[type[KafkaError], Callable[[], list[KafkaError]]] = {
     GroupIsActive: lambda: [GroupIsActive("g", "Stable", [MemberDescription("m", "app", "/10.0.0.7")])],
     PlanIsOutdated: lambda: [PlanIsOutdated("g", {T0: (3, 4), T1: (None, 1)})],
     DataLoss: lambda: [
-        DataLoss(T0, "gone", wanted=(1, None), available=None),
-        DataLoss(T0, "deleted", wanted=(1, 9), available=(3, 9)),
+        DataLoss(T0, "gone", wanted=(1, None), available=None, remedy="Go on."),
+        DataLoss(T0, "deleted", wanted=(1, 9), available=(3, 9), remedy="Go on."),
     ],
 }
 

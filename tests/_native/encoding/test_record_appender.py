@@ -79,6 +79,7 @@ def test_what_is_no_record_raises_and_appends_nothing(records: list[tuple[Any, .
 
 def lose_buffer(appender: Any) -> None:
     """Do what a bytearray does from Python 3.15 on that can't grow for want of memory."""
+    buffer: Any
     if isinstance(appender, _pure.RecordAppender):
         buffer = appender._buffer
     else:  # it is the first that the object in C has

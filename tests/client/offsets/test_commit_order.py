@@ -110,13 +110,13 @@ async def test_what_is_called_for_after_an_auto_commit_told_its_offsets_shares_n
     It would be reported as stored, and never be sent.
     """
     done: list[KafkaError | None] = []
-    async with scripted_group() as script, offsets_of(script) as offsets:
+    async with scripted_group() as script, offsets_of(script) as group:
 
-        async def commit_as(member: MemberToken | None, what: Offsets, *, held: object, **options: Any) -> None:
-            await offsets.commit(what, **options)
+        async def commit_as(member: MemberToken | None, offsets: Offsets, *, held: object, **options: Any) -> None:
+            await group.commit(offsets, **options)
 
-        commits = AsyncCommits("g", offsets.commit_order, commit_as, 10.0)
-        auto = offsets.commit_order.take()
+        commits = AsyncCommits("g", group.commit_order, commit_as, 10.0)
+        auto = group.commit_order.take()
 
         def tell() -> Mapping[TopicPartition, OffsetAndMetadata]:
             commits.add(None, {T0: at(4)}, lambda stored, error: done.append(error))  # it has just gone back
@@ -125,7 +125,7 @@ async def test_what_is_called_for_after_an_auto_commit_told_its_offsets_shares_n
         commits.add(None, {T1: at(1)}, None)
         running = asyncio.ensure_future(commits.run())
         try:
-            await offsets.commit(AsOfItsSlot(tell), timeout=10.0, slot=auto)
+            await group.commit(AsOfItsSlot(tell), timeout=10.0, slot=auto)
             assert await commits.settled(asyncio.get_running_loop().time() + 10.0)
         finally:
             running.cancel()

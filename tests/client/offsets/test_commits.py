@@ -206,7 +206,7 @@ async def test_auto_commit_does_not_undo_what_a_commit_has_stored_before_it_fail
     """Of two partitions, one is refused. What is stored of the other is more than what counts as processed."""
 
     async def refuse(exchange: Exchange) -> Any:
-        response = await exchange.handle()
+        response: Any = await exchange.handle()
         for topic in response.topics:
             for partition in topic.partitions:
                 if partition.partition_index == 1:

@@ -249,7 +249,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Fed, socke
     both = [(Fed(), ours) for ours, _ in pairs]
     for fed, ours in both:
         ours.setblocking(False)
-        fed.loops._extra = {"socket": ours}
+        vars(fed.loops)["_extra"] = {"socket": ours}
     yield both
     for ours, theirs in pairs:
         ours.close()
@@ -282,7 +282,8 @@ def test_a_thread_that_can_not_be_cut_off_leaves_no_socket_to_a_child(
 def test_a_socket_that_can_not_be_cut_off_leaves_no_other_to_a_child(
     connected: list[tuple[Fed, socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    socketpair, calls = socket.socketpair, []
+    socketpair = socket.socketpair
+    calls: list[None] = []
 
     def short_of_descriptors() -> Any:
         calls.append(None)

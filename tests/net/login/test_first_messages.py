@@ -61,7 +61,7 @@ def tickets() -> Iterator[Tickets]:
     found.answers.set()
 
 
-async def renewing(connection: Connection, tickets: Tickets, *, over: bool = False) -> asyncio.Task[str]:
+async def renewing(connection: Connection, tickets: Tickets, *, over: bool = False) -> asyncio.Task[str | None]:
     """Begin to renew the session with the request "a"; return that when the KDC was asked, which does not answer."""
     await tickets.until_asked()  # by the login
     tickets.answers.clear()
@@ -99,7 +99,7 @@ async def test_a_request_in_flight_then_is_answered_before_the_login(tickets: Ti
             await asyncio.sleep(0)
         behind = asyncio.ensure_future(ask_over(connection, "behind"))
         broker.release.set()
-        assert await asyncio.gather(parked, behind) == ["parked", "behind"]
+        assert [*await asyncio.gather(parked, behind)] == ["parked", "behind"]
     assert broker.seen == [["login", "done", "a", "parked", "login", "done", "behind"]]
 
 

@@ -33,7 +33,7 @@ class Looking:
         self.now = 1000.0
         made.written(folder / "ca.pem", made.trust_pem(made.authority()))
         made.written(folder / "client.pem", made.identity_pem(made.client()))
-        files = {"ssl_truststore_location": folder, "ssl_keystore_location": folder / "client.pem"}
+        files: dict[str, Any] = {"ssl_truststore_location": folder, "ssl_keystore_location": folder / "client.pem"}
         config = SecurityConfig(security_protocol="SSL", **files)
         self.contexts = TlsContexts(config, clock=lambda: self.now)
 

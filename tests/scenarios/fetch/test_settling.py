@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import sysconfig
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from aiokc import Client, Consumer, RawRecords, TopicPartition
+from aiokc import Client, Consumer, ConsumerRecord, TopicPartition
 from aiokc.core.fetch import frame_memory
 from aiokc.core.fetch.frame_memory import FrameMemory
 from aiokc.records import NATIVE, NewRecord
@@ -58,15 +58,16 @@ class Steps:
     def detached(self) -> int:
         return sum(span.is_detached for span in self.spans)
 
-    def hold(self, batch: RawRecords) -> None:
-        self.spans += [span for records in batch.values() for span in records.parts]
+    def hold(self, records: Iterable[Any]) -> None:
+        """``records``: sequences of records, of one partition each."""
+        self.spans += [span for each in records for span in each.parts]
 
     def check(self, most: int = 1) -> None:
         assert self.detached == len(self.spans) > 0
         assert max(self.copied.values()) <= most
 
 
-def check(batch: RawRecords) -> None:
+def check(batch: Mapping[TopicPartition, Sequence[ConsumerRecord[bytes | None, bytes | None]]]) -> None:
     for records in batch.values():
         assert [record.value for record in records] == [b"%d" % number * 30 for number in range(COUNT)]
 
@@ -96,7 +97,7 @@ def test_a_large_batch_is_held(event: Callable[[Consumer], Awaitable[None]], mon
             consumer.assign(PARTITIONS)
             await consumer._runtime.fetcher.arrived.wait()
             batch = await consumer.getmany()
-            steps.hold(batch)
+            steps.hold(batch.values())
             assert len(steps.spans) == len(PARTITIONS)
             await event(consumer)
             steps.check()
@@ -117,15 +118,19 @@ def test_there_is_no_room_to_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None
         async with stage.consumer(fetch_buffer_bytes=20_000, max_partition_fetch_bytes=500) as consumer:
             consumer.assign(PARTITIONS)
             fetcher = consumer._runtime.fetcher
+
+            def reads_ahead() -> bool:
+                return fetcher._planner._reading_ahead
+
             await consumer.wait_assigned()
             async with asyncio.timeout(10):
-                while fetcher._planner._reading_ahead:
+                while reads_ahead():
                     await fetcher.arrived.wait()
             batch = await consumer.getmany()
-            steps.hold(batch)
+            steps.hold(batch.values())
             assert steps.detached < 5
             await asyncio.sleep(1)
-            assert fetcher._planner._reading_ahead
+            assert reads_ahead()
             assert max(steps.copied.values()) <= 2, "of the call that hands out, and of the fetcher"
             assert steps.detached > 10
         check(batch)
@@ -141,7 +146,7 @@ def test_a_large_batch_of_a_range_is_held(monkeypatch: pytest.MonkeyPatch) -> No
         async with Client(bootstrap_servers=stage.cluster.bootstrap) as client:
             async for part in client.read(dict.fromkeys(PARTITIONS, (0, COUNT))):
                 held.append(part)
-                steps.spans += part.records.parts
+                steps.hold([part.records])
         steps.check()
         check({part.partition: part.records for part in held})
 

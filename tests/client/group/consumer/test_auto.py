@@ -109,7 +109,7 @@ async def _moves_to_an_old_broker(cluster: Cluster) -> None:
     """The group's new coordinator does not offer ConsumerGroupHeartbeat: it is an older one, say, after a rollback."""
 
     async def without_heartbeats(exchange: Exchange) -> Any:
-        answer = await exchange.handle()
+        answer: Any = await exchange.handle()
         answer.api_keys = [each for each in answer.api_keys if each.api_key != ConsumerGroupHeartbeatRequest.api_key]
         return answer
 
