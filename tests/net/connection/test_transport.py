@@ -249,7 +249,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Fed, socke
     both = [(Fed(), ours) for ours, _ in pairs]
     for fed, ours in both:
         ours.setblocking(False)
-        vars(fed.loops)["_extra"] = {"socket": ours}
+        fed.loops._extra = {"socket": ours}  # type: ignore[attr-defined]
     yield both
     for ours, theirs in pairs:
         ours.close()
