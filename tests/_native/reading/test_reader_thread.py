@@ -349,7 +349,7 @@ def in_child(thread: ReaderThread, ours: socket.socket, number: int) -> None:
     thread.cancel(number)
     assert len(descriptors()) == before - 1
     thread.close()
-    assert len(descriptors()) == before - 1 - PIPES
+    assert len(descriptors()) == before - 2 - PIPES, "that of the read that has ended is closed, too"
     assert reader_threads() == []
 
 
