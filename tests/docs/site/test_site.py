@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from aiokc import Client, Consumer, ConsumerConfig, ConsumerRecord, Producer, ProducerConfig, Transaction
+from aiokc import Client, Consumer, ConsumerConfig, ConsumerRecord, PartitionInfo, Producer, ProducerConfig, Transaction
 
 from ..examples import ROOT, examples
 from .programs import program
@@ -85,7 +85,8 @@ def test_what_other_clients_calls_become_is_there() -> None:
     code = " ".join(part for row in rows for part in re.findall(r"`([^`]+)`", row))
     names = set(re.findall(r"\b(?<!\.)(\w+)\(", code)) | set(re.findall(r"\.(\w+)", code))
     options = set(re.findall(r"(\w+)=", code)) - {"listener", "timeout_ms", "max_records", "on_done"}
-    there = {*dir(Consumer), *dir(Client), *dir(Producer), *dir(Transaction), *dir(ConsumerRecord), *OTHERS}
+    classes = (Consumer, Client, Producer, Transaction, ConsumerRecord, PartitionInfo)
+    there = {name for one in classes for name in dir(one)} | set(OTHERS)
     assert len(names) > 8
     assert names - there == set()
     assert options <= {*ConsumerConfig.__dataclass_fields__, *ProducerConfig.__dataclass_fields__}
