@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -63,9 +64,13 @@ def produce_in_transaction(
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
-    """Give a topic ``total`` partitions from now on."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    """Give a topic ``total`` partitions from now on. Afterwards the broker that is asked tells of all of them."""
+    admin, deadline = AdminClient({"bootstrap.servers": bootstrap}), time.monotonic() + _FLUSH_SECONDS
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(_FLUSH_SECONDS)
+    # The controller has answered. A broker on a busy machine may hear of the partitions a moment later.
+    while len(admin.list_topics(topic, timeout=_FLUSH_SECONDS).topics[topic].partitions) < total:
+        assert time.monotonic() < deadline, f"{topic} has not grown to {total} partitions"
+        time.sleep(0.05)
 
 
 def _producer(bootstrap: str, codec: str, config: dict[str, object]) -> Any:
