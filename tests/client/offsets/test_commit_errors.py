@@ -316,8 +316,8 @@ async def test_commit_ends_at_its_deadline_whatever_is_refused(cluster: Cluster)
         for fault in (E.UNKNOWN_TOPIC_OR_PARTITION, E.COORDINATOR_LOAD_IN_PROGRESS, drop()):
             refusal = cluster.intercept(OffsetCommitRequest, fault)
             with pytest.raises(RequestTimedOut):
-                await reader.commit({ZERO: 5}, timeout_ms=200)
-            assert 1 <= refusal.hits <= 15, "with pauses in between"
+                await reader.commit({ZERO: 5}, timeout_ms=700)
+            assert 1 <= refusal.hits <= 50, "with pauses in between"
             refusal.cancel()
 
 

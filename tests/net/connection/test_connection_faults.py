@@ -173,13 +173,13 @@ async def test_the_deadline_of_an_answered_request_is_not_that_of_the_next_one()
         await peer.greet()
         peer.reply(await peer.request(), metadata("quick"))
         slow = await peer.request()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.8)
         peer.reply(slow, metadata("slow"))
         await peer.request()
         await peer.until_closed()
 
     async with serving(script) as server, connected(server) as connection:
-        assert await ask_over(connection, "t", timeout=0.1) == "quick"
+        assert await ask_over(connection, "t", timeout=0.5) == "quick"
         assert await ask_over(connection, "t", timeout=60) == "slow"
         with pytest.raises(RequestTimedOut):
             await ask_over(connection, "t", timeout=0.02)
@@ -199,11 +199,11 @@ async def test_a_reply_that_waits_in_the_socket_while_the_loop_is_held_is_no_tim
     async def script(peer: Peer) -> None:
         await peer.greet()
         peer.reply(await peer.request(), large)
-        time.sleep(0.3)  # noqa: ASYNC251 -- stands for a handler of the application that holds the loop
+        time.sleep(0.8)  # noqa: ASYNC251 -- stands for a handler of the application that holds the loop
         await peer.until_closed()
 
     async with serving(script) as server, connected(server) as connection:
-        assert await connection.request(about("t"), timeout=0.1) == large
+        assert await connection.request(about("t"), timeout=0.5) == large
 
 
 async def test_a_loop_that_is_held_does_not_let_a_silent_broker_off() -> None:

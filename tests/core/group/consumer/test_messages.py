@@ -186,7 +186,7 @@ MEANINGS: dict[ErrorCode, tuple[type[Event], type[Event], type[Event]]] = {
 def test_what_a_code_means(code: ErrorCode) -> None:
     refused = answer(error_code=code, error_message="since I say so", member_epoch=0)
     for member, meaning in zip((NEW, MEMBER, STATIC), MEANINGS[code], strict=True):
-        event = GROUP.answered(beat(member), refused, NODE)
+        event = GROUP.answered(beat(member, contents=EVERYTHING), refused, NODE)
         assert type(event) is meaning
         if isinstance(event, IdentityLost):
             assert event.keep_member_id, "another id would leave its partitions to the old one for a session"
@@ -196,6 +196,15 @@ def test_what_a_code_means(code: ErrorCode) -> None:
         assert "group 'g'" in str(event.error)
         if isinstance(event, CoordinatorLost):
             assert event.node_id == NODE
+
+
+@pytest.mark.parametrize("contents", [Contents(), Contents(NAMES)], ids=["nothing", "topics"])
+def test_a_heartbeat_that_lists_no_partitions_is_fenced_for_nothing(contents: Contents) -> None:
+    """The member's epoch may be the one before the newest, which only what it owns can prove: it asks again."""
+    sent = beat(contents=contents)
+    event = GROUP.answered(sent, answer(error_code=E.FENCED_MEMBER_EPOCH, member_epoch=0), NODE)
+    assert isinstance(event, NotNow)
+    assert (event.sent, event.error) == (sent, None), "there is nothing to report"
 
 
 @pytest.mark.parametrize(
