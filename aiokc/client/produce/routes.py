@@ -97,6 +97,9 @@ class Routes:
 
     def _made(self, topic: str, info: TopicInfo, old: TopicRoute | None) -> TopicRoute:
         queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(len(info.partitions))]
+        for queue in queues:
+            if not queue:  # what is appended from now on is for this topic, and not for one that was deleted
+                self._accumulator.learn_topic_id(queue, info.topic_id)
         if old is None:
             return TopicRoute(topic, info, queues, StickyChoice(self._config.batch_size, self._random))
         route = TopicRoute(topic, info, queues, old.sticky)

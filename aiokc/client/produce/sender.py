@@ -280,7 +280,7 @@ class Sender:
                 if sent and loop.time() >= ends:
                     return look_at, True
             if not sent or not any(self._goes_on(node_id, queues) for node_id, queues in ready.nodes.items()):
-                return look_at, False
+                return look_at, accumulator.news or self._no_linger  # an observer may have sent something
 
     def _look_for_leaders(self, queues: list[PartitionQueue], now: float) -> float:
         """Ask for metadata where partitions have no leader, with growing pauses; return when to ask again."""

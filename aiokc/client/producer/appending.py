@@ -117,6 +117,8 @@ class Appending:
                 raise self._buffer_full(record)
             self.check()
             route = self.routes.again(route)
+            if partition is not None and partition >= len(route.queues):  # the topic was recreated meanwhile
+                raise self.routes.missing(topic, partition, f"the topic has {len(route.queues)} partitions now")
         return self._append(route, partition, key, value, record.headers, record.timestamp_ms, size, None)
 
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:

@@ -40,6 +40,15 @@ Process: TypeAlias = Callable[[ConsumerRecords[K | None, V | None]], Awaitable[N
 #: succeed at the next attempt, here or at the member that has its partitions by then.
 _PASSES: Final = (CommitFailed, RebalanceInProgress, TransactionAbortable, TransactionAborted, DeliveryTimedOut)
 
+#: A record was refused since its transaction is no more: the next one may be.
+_ABORTED_BY_BROKERS: Final = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,  # the transactional id was idle for transactional.id.expiration.ms
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.UNSUPPORTED_VERSION,
+)
+
 
 class TransactionalLoop(Generic[K, V]):
     """Reads by a consumer, and writes by a producer, in one transaction for each batch (KIP-98, KIP-447).
@@ -162,7 +171,7 @@ class TransactionalLoop(Generic[K, V]):
         if isinstance(error, MetadataMissing):
             return not self._is_nowhere(error)
         if isinstance(error, RecordRefused):  # the coordinator has aborted it: too slow, or of a kind that is no more
-            return error.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_VERSION)
+            return error.code in _ABORTED_BY_BROKERS
         return isinstance(error, _PASSES) or (isinstance(error, KafkaError) and error.retriable)
 
     def _is_nowhere(self, error: MetadataMissing) -> bool:

@@ -225,7 +225,7 @@ class RecordAccumulator:
                 continue
             topic = cluster.topics.get(queue.tp.topic)
             if topic is not None and topic.topic_id is not queue.topic_id:
-                self._learn_topic_id(queue, topic.topic_id)
+                self.learn_topic_id(queue, topic.topic_id)
             renumbered = queue.renumbered
             may_go_on = queue.resolve(session)
             if queue.renumbered > renumbered:
@@ -280,7 +280,7 @@ class RecordAccumulator:
         for batch in given_up:
             self.fail(queue, batch, Failure(Cause.UNCLEAR, batch.last_code, batch.last_text))
 
-    def _learn_topic_id(self, queue: PartitionQueue, topic_id: UUID | None) -> None:
+    def learn_topic_id(self, queue: PartitionQueue, topic_id: UUID | None) -> None:
         """The metadata name the topic's id: where it is another one, what was appended for the old topic fails (A18).
 
         Its records may not land in the successor, which has nothing of what was before them. Batches in flight fail
@@ -294,11 +294,17 @@ class RecordAccumulator:
                 batch.topic_id = topic_id
             return
         self.fail_waiting(recreated(queue), [queue])
-        if queue.in_flight:
+        # Where Produce goes by name (before Kafka 4.1):
+        # 1. The topic is recreated. The metadata do not show it yet.
+        # 2. A record is sent by name, with sequence 0. The new topic stores it.
+        # 3. The metadata name the new id. If the sequences began at 0 again, the next record would have the sequence of
+        #    the one that is stored, and the broker would acknowledge it as that, and store nothing.
+        # So they go on. A broker takes any first sequence of a producer that it does not know (KIP-360), but in a
+        # transaction of version 2, which then ends in an abort if it has written to the old topic. A transaction has no
+        # other identity to give, so what is under way there does not make it wait for one.
+        queue.probing = True
+        if queue.in_flight and self.session.renumbers:
             queue.lost_sequence = True
-        else:  # no broker knows anything of this producer in the new topic
-            queue.sequences.begin(queue.sequences.identity)
-            queue.lost_sequence = queue.unresolved = False
 
     def _has_identity(self, queue: PartitionQueue) -> bool:
         session = self.session

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Producer
+from aiokc import Producer, ProducerObserver
 from aiokc.client.produce import answers
 from aiokc.client.produce.sender import Sender
 from aiokc.core.produce.failure import Cause, Failure
@@ -599,3 +599,26 @@ def test_a_record_is_sent_at_once_however_long_the_producer_was_at_rest() -> Non
         assert len(values(cluster)) == 5
 
     virtually(story, brokers=1)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_what_an_observer_sends_is_not_left_lying(acks: int) -> None:
+    """With acks=0 it is told of a batch within the step that has written it, after the look at what is ready."""
+
+    async def story(cluster: Cluster) -> None:
+        audits: list[Any] = []
+
+        class Audit(ProducerObserver):
+            def batch(self, partition: TopicPartition, *_: Any) -> None:
+                if partition.topic == "t":
+                    audits.append(producer.send_soon("audit", b"stored", partition=0))
+
+        producer = producing(cluster, acks=acks, enable_idempotence=False, observer=Audit())
+        async with producer:
+            await producer.send_and_wait("audit", b"first", partition=0)
+            for _ in range(3):
+                await producer.send_and_wait("t", b"x", partition=0)
+                await asyncio.sleep(1)
+                assert audits.pop().done()
+
+    virtually(story, brokers=1, topics={"t": 1, "audit": 1})

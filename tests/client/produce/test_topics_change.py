@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from aiokc import Producer
 from aiokc.client.produce.delivery import Delivery
-from aiokc.errors import RecordRefused, TransactionAborted
+from aiokc.errors import MetadataMissing, RecordRefused, TransactionAborted
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.faults import Hold
 
@@ -127,3 +128,103 @@ def test_a_transaction_fails_by_a_recreated_topic_in_the_step_that_would_send_it
             assert [record.value for record in cluster.records("a")][:1] == [b"next"]
 
     virtually(story, topics={"a": 1, "b": 1}, brokers=1, features={"transaction.version": 2})
+
+
+@pytest.mark.parametrize("version", ["2.8", "3.9", "4.0", "4.4"])
+def test_what_is_acknowledged_after_a_recreation_is_in_the_log(version: str) -> None:
+    """Produce by name (before Kafka 4.1) may reach the new topic before the metadata name its id.
+
+    Counted from 0 on after that, the next record would have the sequence of the one that is stored already, and the
+    broker would acknowledge it without storing it.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, metadata_max_age_ms=30_000) as producer:
+            await producer.partitions_for("t")
+            cluster.recreate_topic("t")
+            acknowledged = list[tuple[int | None, bytes]]()
+            for number in range(6):
+                value = b"%d" % number
+                with suppress(RecordRefused):  # by id: what was appended before the metadata have the new one
+                    acknowledged.append(((await producer.send_and_wait("t", value, partition=0)).offset, value))
+                await asyncio.sleep(40 if number == 1 else 1)
+            assert len(acknowledged) >= 4
+            assert acknowledged == [(at, record.value) for at, record in enumerate(cluster.records("t", 0))]
+
+    virtually(story, brokers=1, as_version=version)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "id"])
+@pytest.mark.parametrize("version", ["3.9", "4.4"])
+def test_what_is_appended_for_the_new_topic_does_not_fail_for_the_old_one(
+    version: str, transactional_id: str | None
+) -> None:
+    """Nothing waited when the topic was recreated, and the metadata have had the new one for a minute."""
+
+    async def story(cluster: Cluster) -> None:
+        options = {"metadata_max_age_ms": 5_000, "transactional_id": transactional_id}
+        async with producing(cluster, **options) as producer:
+            for value in (b"old", b"new"):
+                if transactional_id:
+                    async with producer.transaction():
+                        await producer.send("t", value, partition=0)
+                        producer.send_soon("t", value, partition=0)
+                else:
+                    await producer.send_and_wait("t", value, partition=0)
+                    await producer.send_soon("t", value, partition=0)
+                if value == b"old":
+                    cluster.recreate_topic("t")
+                    await asyncio.sleep(60)
+            assert [record.value for record in cluster.records("t", 0)][:2] == [b"new", b"new"]
+
+    virtually(story, brokers=1, as_version=version)
+
+
+def test_a_transaction_goes_on_where_the_new_topic_has_stored_what_was_under_way() -> None:
+    """Sent by name, and stored, while the metadata learn the new id. A transaction has no other identity for the next.
+
+    So the partition's next record must not wait for one: the commit would wait for its delivery_timeout_ms.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        async with producing(cluster, transactional_id="id", metadata_max_age_ms=5_000) as producer:
+            async with producer.transaction():
+                hold = Hold()
+                cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+                first = await producer.send("t", b"A", partition=0)
+                await hold.arrived()
+                cluster.recreate_topic("t")
+                await asyncio.sleep(10)
+                hold.release()
+                await first
+                began = loop.time()
+                await producer.send("t", b"B", partition=0)
+            assert loop.time() - began < 5
+        assert [record.value for record in cluster.records("t", 0)][:2] == [b"A", b"B"]
+
+    virtually(story, brokers=1, as_version="3.9")
+
+
+def test_a_partition_that_the_new_topic_lacks_is_missing() -> None:
+    """The topic is recreated with two partitions while a send() to its sixth one waits for memory."""
+
+    async def story(cluster: Cluster) -> None:
+        options = {"metadata_max_age_ms": 5_000, "buffer_memory": 40_000, "batch_size": 1_000}
+        async with producing(cluster, **options) as producer:
+            await producer.partitions_for("t")
+            await producer.send_and_wait("other", b"", partition=0)
+            hold = Hold()
+            cluster.intercept(ApiKey.PRODUCE, hold)
+            for _ in range(15):
+                await producer.send("other", bytes(1_000), partition=0)
+            waiting = asyncio.ensure_future(producer.send("t", bytes(9_000), partition=5))
+            await asyncio.sleep(1)
+            cluster.delete_topic("t")
+            cluster.create_topic("t", partitions=2)
+            await asyncio.sleep(15)
+            hold.release()
+            with pytest.raises(MetadataMissing, match="2 partitions now"):
+                await waiting
+
+    virtually(story, brokers=1, topics={"t": 6, "other": 1})

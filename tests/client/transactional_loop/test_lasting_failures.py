@@ -187,3 +187,23 @@ async def test_a_producer_that_died_in_a_cancelled_commit_ends_the_next_run_at_o
                 await loop.run(copying(producer, loop, 1))
         assert stage.loop.time() - began < 5.0
     assert await stage.read() == [b"1"]
+
+
+@scenario(2)
+async def test_a_transaction_that_is_no_more_is_tried_again_where_a_record_tells_it(stage: Stage) -> None:
+    """The first code says that the id was idle for transactional.id.expiration.ms. Produce comes before the offsets."""
+    codes = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
+    async with looping(stage) as (loop, producer):
+
+        async def process(batch: Batch) -> None:
+            for records in batch.values():
+                for record in records:
+                    await producer.send_and_wait("out", record.value, partition=0)
+            loop.stop()
+
+        for number, code in enumerate(codes, start=1):
+            give(stage, number)
+            stage.cluster.intercept(ApiKey.PRODUCE, code, times=1)
+            await loop.run(process)
+            assert (loop.committed, loop.aborted) == (number, number), code
+    assert await stage.read() == [b"1", b"2", b"3"]

@@ -451,18 +451,21 @@ def test_records_of_a_topic_do_not_land_in_its_successor() -> None:
     assert (next_batch.identity.epoch, next_batch.sequence) == (1, 0)
 
 
-def test_a_new_topic_of_the_name_begins_with_sequence_0() -> None:
-    """No broker knows anything of the producer there, so no epoch is lost, and no transaction has to be aborted."""
-    world = Produced()
+def test_the_sequences_go_on_in_a_new_topic_of_the_name() -> None:
+    """Sent by name, what has sequence 0 may lie in the new topic. Another record of that number would pass for it."""
+    world = Produced(window=5)
     world.topic_id = UUID(int=1)
     world.append()
     world.answer(world.send_one())
     world.topic_id = UUID(int=2)
     world.append()
     assert world.send() == [], "it was appended for the topic that the metadata had"
-    world.append()
+    world.fill(2)
     batch = world.send_one()
-    assert (batch.identity.epoch, batch.sequence) == (0, 0)
+    assert (batch.identity.epoch, batch.sequence) == (0, 1)
+    assert world.send() == [], "the first one goes alone: the new topic may refuse to begin with it"
+    world.answer(batch)
+    assert world.send_one().sequence == 2
 
 
 def test_what_the_old_topic_still_stores_does_not_count_in_the_new_one() -> None:
