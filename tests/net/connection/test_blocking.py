@@ -7,7 +7,6 @@ import contextlib
 import ssl
 import time
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -91,10 +90,10 @@ async def test_a_silent_broker_is_given_up_in_time(greets: bool) -> None:
         await never_answer(peer)
 
     async with serving(script) as server:
-        limit = {"timeout" if greets else "connect_timeout": 0.3}
+        connect_timeout, timeout = (10.0, 0.3) if greets else (0.3, 10.0)
         begin = time.monotonic()
         with pytest.raises(RequestTimedOut, match=r"no answer to Metadata v\d+ within" if greets else "no handshake"):
-            await asyncio.to_thread(partial(ask, route_to(server.port), **limit))
+            await asyncio.to_thread(ask, route_to(server.port), connect_timeout=connect_timeout, timeout=timeout)
         assert 0.25 < time.monotonic() - begin < 5.0
 
 
