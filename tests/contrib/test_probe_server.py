@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -145,7 +146,7 @@ async def test_too_many_requests_at_once_are_refused_and_the_end_waits_for_none(
         status, _, content = await asked(server, b"")
         assert (status, content) == (503, b"too many requests at once\n")
         began = time.monotonic()
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 4.0
     for _, writer in waiting:
         writer.close()
 
@@ -193,9 +194,9 @@ async def test_without_prometheus_client_there_are_probes_alone(monkeypatch: pyt
 async def test_a_blocked_loop_answers_no_probe() -> None:
     """The kubelet waits for timeoutSeconds, and counts that as a failure."""
 
-    def probed(port: int) -> str:
+    def probed(port: int, timeout: float) -> str:
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=0.3).close()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=timeout).close()
         except TimeoutError:
             return "no answer"
         return "live"
@@ -205,7 +206,6 @@ async def test_a_blocked_loop_answers_no_probe() -> None:
         async with consumer(cluster) as reader, serve(reader, port=0, host="127.0.0.1") as server:
             reader.assign([T0])
             await reader.getmany()
-            probe = asyncio.get_running_loop().run_in_executor(None, probed, server.port)
-            time.sleep(0.6)  # noqa: ASYNC251 - the handler blocks
-            assert await probe == "no answer"
-            assert await asyncio.to_thread(probed, server.port) == "live"
+            with ThreadPoolExecutor(1) as kubelet:  # the handler blocks until the probe has ended
+                assert kubelet.submit(probed, server.port, 0.3).result(20) == "no answer"
+            assert await asyncio.to_thread(probed, server.port, 10.0) == "live"

@@ -127,7 +127,7 @@ async def test_a_connection_that_is_never_made_ends_at_the_deadline() -> None:
 async def test_a_handshake_that_is_never_answered_ends_at_the_deadline() -> None:
     async with serving(never_answer) as server:
         with pytest.raises(ConnectionFailed, match=r"no answer to the handshake \(is it a Kafka listener\?\) within"):
-            await reach(server.port, timeout=0.05)
+            await reach(server.port, timeout=0.5)
         await server.all_closed()
 
 

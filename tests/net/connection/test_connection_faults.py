@@ -173,13 +173,13 @@ async def test_the_deadline_of_an_answered_request_is_not_that_of_the_next_one()
         await peer.greet()
         peer.reply(await peer.request(), metadata("quick"))
         slow = await peer.request()
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(1.3)
         peer.reply(slow, metadata("slow"))
         await peer.request()
         await peer.until_closed()
 
     async with serving(script) as server, connected(server) as connection:
-        assert await ask_over(connection, "t", timeout=0.5) == "quick"
+        assert await ask_over(connection, "t", timeout=1.0) == "quick"
         assert await ask_over(connection, "t", timeout=60) == "slow"
         with pytest.raises(RequestTimedOut):
             await ask_over(connection, "t", timeout=0.02)
@@ -199,7 +199,7 @@ async def test_a_reply_that_waits_in_the_socket_while_the_loop_is_held_is_no_tim
     async def script(peer: Peer) -> None:
         await peer.greet()
         peer.reply(await peer.request(), large)
-        time.sleep(0.8)  # noqa: ASYNC251 -- stands for a handler of the application that holds the loop
+        time.sleep(1.6)  # noqa: ASYNC251 -- stands for a handler of the application that holds the loop
         await peer.until_closed()
 
     async with serving(script) as server, connected(server) as connection:

@@ -143,7 +143,7 @@ async def test_connections_over_tls_take_their_turn_which_costs_them_no_time() -
         async def handshake(self) -> AsyncIterator[None]:
             nonlocal asked
             asked += 1
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(1.6)
             async with super().handshake():
                 yield
 
@@ -151,6 +151,6 @@ async def test_connections_over_tls_take_their_turn_which_costs_them_no_time() -
     order.__class__ = Slow
     for given, turns in (({}, 0), ({"tls": tls}, 1)):
         with pytest.raises(ConnectionFailed, match="cannot connect"):
-            await connect("broker 1", ("127.0.0.1", port), options(**given), timeout=0.9)
+            await connect("broker 1", ("127.0.0.1", port), options(**given), timeout=1.5)
         assert asked == turns
     tls.close()

@@ -190,7 +190,7 @@ async def test_a_peer_that_falls_silent_within_an_answer_has_until_the_deadline(
         await peer.until_closed()
 
     async with asking(script) as connection:
-        asked = asyncio.ensure_future(failure(connection, timeout=0.5))
+        asked = asyncio.ensure_future(failure(connection, timeout=1.5))
         await ticks(1)
         used = connection.last_used
         await reads.begun()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from math import inf
 from random import Random
 from typing import Any
 
@@ -94,8 +95,11 @@ async def test_while_the_credentials_are_in_doubt_no_other_connection_renews_its
         for each in connections:
             make_due(each)
         make_due(connection, over=True)
+        before = asyncio.get_running_loop().time()
         with pytest.raises(AuthenticationFailed):
             await ask(pool, 1)
+        assert pool.logins.retry_at > before + 0.7
+        pool.logins.retry_at = inf  # however long what follows may take
         assert [seen.count("login") for seen in broker.seen] == [2, 1, 1, 1]
         for _ in range(3):  # their sessions last
             assert await ask(pool, 1, purpose=Purpose.FETCH) == "t"
@@ -210,7 +214,7 @@ async def test_credentials_that_cannot_be_had_are_waited_for_until_the_deadline_
         for node_id in (None, 1):
             pool.set_brokers({1: server.broker(1)})
             with pytest.raises(AuthenticationFailed, match=r"the credentials provider .*the vault is sealed") as raised:
-                await ask(pool, node_id, timeout=1.0)
+                await ask(pool, node_id, timeout=1.5)
             assert raised.value.retriable
         assert server.accepted == 0
 
@@ -222,7 +226,7 @@ async def test_a_client_without_sasl_is_told_that_the_listener_wants_it(caplog: 
 
     async with serving(script) as server, running_pool(server) as pool:
         with pytest.raises(NoBrokersAvailable, match="at the first request: this listener probably wants SASL"):
-            await ask(pool, None, timeout=1.5)
+            await ask(pool, None, timeout=2.0)
         assert server.accepted > 1
         warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert len(warned) == 1, "one warning, though each connection was made, and closed at its first request"

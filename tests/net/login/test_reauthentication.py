@@ -166,7 +166,7 @@ async def test_the_time_of_the_handshake_begins_when_it_is_first_in_line() -> No
         assert not connection.closed
         broker.release.set()
         assert await parked == "parked"
-        with pytest.raises(ConnectionFailed, match=r"no answer to SaslHandshake v1 within 0\.\d+ s"):
+        with pytest.raises(ConnectionFailed, match=r"no answer to SaslHandshake v1 within \d+(\.\d+)? s"):
             await behind
         assert isinstance(connection.error, RequestTimedOut)
 

@@ -300,7 +300,7 @@ async def test_the_same_metadata_again_changes_nothing() -> None:
 
 
 async def test_an_idle_connection_is_closed_and_made_anew_when_wanted() -> None:
-    async with serving(serve_plainly) as server, running_pool(server, connections_max_idle_ms=20) as pool:
+    async with serving(serve_plainly) as server, running_pool(server, connections_max_idle_ms=500) as pool:
         pool.set_brokers({1: server.broker(1)})
         await ask(pool, 1)
         await server.all_closed()

@@ -111,11 +111,11 @@ async def test_a_pause_longer_than_the_deadline_ends_with_the_last_error() -> No
 async def test_connecting_ends_at_the_setup_timeout() -> None:
     async with (
         serving(never_answer) as server,
-        running_pool(server, socket_connection_setup_timeout_ms=30) as pool,
+        running_pool(server, socket_connection_setup_timeout_ms=500) as pool,
     ):
         pool.set_brokers({1: server.broker(1)})
         with pytest.raises(
-            ConnectionFailed, match=r"no answer to the handshake \(is it a Kafka listener\?\) within 0\.0"
+            ConnectionFailed, match=r"no answer to the handshake \(is it a Kafka listener\?\) within 0\.[456]"
         ):
             await ask(pool, 1)
         await server.all_closed()
@@ -217,9 +217,9 @@ async def test_no_server_answers_lists_every_address_with_its_last_error() -> No
     dead = dead_port()
     async with serving(closes_at_once) as server, running_pool(f"127.0.0.1:{dead}", server) as pool:
         with pytest.raises(NoBrokersAvailable) as got:
-            await ask(pool, None, timeout=1.5)
+            await ask(pool, None, timeout=2.0)
     text = str(got.value)
-    assert text.startswith("no broker answered Metadata within 1.5 s: ")
+    assert text.startswith("no broker answered Metadata within 2 s: ")
     assert re.search(rf"bootstrap server 127.0.0.1:{dead}: cannot connect \(", text)
     assert re.search(rf"bootstrap server 127.0.0.1:{server.port} closed the connection", text)
     assert isinstance(got.value.__cause__, ConnectionFailed)
@@ -318,9 +318,9 @@ async def test_a_resolve_that_returns_nonsense_once_ends_nothing() -> None:
 
 async def test_no_brokers_answer_while_the_pause_lasts() -> None:
     async with running_pool("127.0.0.1:1", reconnect_backoff_ms=60_000, reconnect_backoff_max_ms=60_000) as pool:
-        for _ in range(2):
+        for timeout in (2.5, 0.5):  # the first one learns it, the second one is told
             with pytest.raises(NoBrokersAvailable, match=r"bootstrap server 127.0.0.1:1: cannot connect"):
-                await ask(pool, None, timeout=1.5)
+                await ask(pool, None, timeout=timeout)
 
 
 # Back to the bootstrap servers

@@ -256,9 +256,9 @@ class Scene:
         return leader, follower
 
 
-async def answered(task: asyncio.Task[Any]) -> object:
-    """Return the error code of the answer, or PARKED."""
-    done, _ = await asyncio.wait({task}, timeout=PARKED_SECONDS)
+async def answered(task: asyncio.Task[Any], seconds: float = PARKED_SECONDS) -> object:
+    """Return the error code of the answer, or PARKED if none comes in time."""
+    done, _ = await asyncio.wait({task}, timeout=seconds)
     return task.result().error_code if done else PARKED
 
 

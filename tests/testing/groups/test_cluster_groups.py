@@ -140,7 +140,7 @@ async def test_offsets_of_a_transaction_count_when_it_is_committed(committed: bo
 async def test_a_transaction_that_takes_too_long_leaves_no_offsets() -> None:
     async with Cluster(topics={"events": 2}) as cluster, _scene(cluster) as scene:
         leader, _ = await scene.stable()
-        transaction = Transaction(leader, timeout_ms=20)
+        transaction = Transaction(leader, timeout_ms=500)
         await transaction.begin()
         assert await transaction.commit_offset(5) == 0
         while await transaction.add_offsets() == 0:

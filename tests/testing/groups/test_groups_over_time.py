@@ -97,7 +97,7 @@ async def test_a_rebalance_waits_for_a_member_that_was_given_an_id(scene: Scene)
 async def test_an_id_that_was_given_expires(scene: Scene) -> None:
     leader, follower = await scene.stable()
     newcomer = await scene.actor()
-    await newcomer.ask(newcomer.join_request(session_timeout_ms=1000))
+    await newcomer.ask(newcomer.join_request(session_timeout_ms=2000))
     await follower.leave()
     join = leader.join_later()
     assert await answered(join) == PARKED
@@ -165,11 +165,11 @@ async def test_a_member_that_leaves_gets_no_assignment(scene: Scene) -> None:
 
 async def test_a_member_that_never_asks_for_its_assignment_is_removed(scene: Scene) -> None:
     leader, follower = await scene.actor(), await scene.actor()
-    await leader.join(rebalance_timeout_ms=1000)
+    await leader.join(rebalance_timeout_ms=2000)
     await leader.sync(leader)
-    join = follower.join_later(3, rebalance_timeout_ms=1000)
+    join = follower.join_later(3, rebalance_timeout_ms=2000)
     await scene.until("PreparingRebalance")
-    await leader.join(rebalance_timeout_ms=1000)
+    await leader.join(rebalance_timeout_ms=2000)
     follower.joined(await join)
     await leader.sync(leader, follower)
     await _until_code(leader, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -181,7 +181,7 @@ async def test_a_member_that_never_asks_for_its_assignment_is_removed(scene: Sce
 
 async def test_a_silent_member_is_removed(scene: Scene) -> None:
     leader, follower = await scene.stable()
-    changed = follower.join_later(session_timeout_ms=1000, protocols=["range"])
+    changed = follower.join_later(session_timeout_ms=2000, protocols=["range"])
     await leader.join()
     follower.joined(await changed)
     sync = follower.later(follower.sync_request())

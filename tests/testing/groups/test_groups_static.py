@@ -112,16 +112,16 @@ async def test_one_that_comes_back_in_a_rebalance_takes_its_place(scene: Scene) 
 async def test_one_that_does_not_join_in_time_stays(scene: Scene) -> None:
     """A rebalance goes on without it; only the end of its session removes it."""
     leader, follower = await scene.actor(), await _reborn(scene)
-    await leader.join(rebalance_timeout_ms=500)
+    await leader.join(rebalance_timeout_ms=2000)
     await leader.sync(leader)
-    join = follower.join_later(rebalance_timeout_ms=500)
+    join = follower.join_later(rebalance_timeout_ms=2000)
     await scene.until("PreparingRebalance")
-    await leader.join(rebalance_timeout_ms=500)
+    await leader.join(rebalance_timeout_ms=2000)
     follower.joined(await join)
     sync = follower.later(follower.sync_request())
     await leader.sync(leader, follower)
     await sync
-    answer = await leader.join(rebalance_timeout_ms=500)  # the follower does not join
+    answer = await leader.join(rebalance_timeout_ms=2000)  # the follower does not join
     assert (answer.generation_id, len(answer.members)) == (3, 2)
     assert await follower.heartbeat() == ErrorCode.ILLEGAL_GENERATION
 

@@ -44,6 +44,7 @@ async def test_the_token_is_read_without_white_space(tmp_path: Path) -> None:
 async def test_a_new_file_serves_the_next_authentication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "token"
     file.write_text("first-token")
+    monkeypatch.setattr(token_login, "_FILE_SECONDS", 60.0)
     client = credentials(file.as_uri())
     assert await sent(client) == "first-token"
     file.write_text("second-token")

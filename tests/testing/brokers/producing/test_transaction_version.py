@@ -73,7 +73,7 @@ async def test_a_producer_whose_own_init_aborts_its_transaction_is_dead(producer
 
 
 async def test_a_transaction_that_took_too_long(producer: Producer) -> None:
-    _, producer.id, producer.epoch = await producer.init(transaction_timeout_ms=100)
+    _, producer.id, producer.epoch = await producer.init(transaction_timeout_ms=500)
     assert await producer.add() == NONE
     assert await producer.produce(0, version=11) == NONE
     while await stable_end(producer) < 2:
