@@ -66,9 +66,11 @@ class Production:
         try:
             await self._producer.begin_transaction()
             await self._read()
-            if self._sending.failures:
+            if self._sending.causes:
                 return
-            self._committed = "maybe"
+            # Where an abort has taken all failed records along, no send() came after it that would have raised its
+            # cause: the commit does.
+            self._committed = "no" if self._sending.failures else "maybe"
             await self._producer.commit_transaction()
             self._committed = "yes"
         except KafkaError as error:

@@ -68,10 +68,15 @@ class Sending:
                 self.stored += 1
         return not self.failures
 
+    @property
+    def causes(self) -> list[tuple[str, Exception]]:
+        """The failures, without those of records that an abort took along: these say nothing of its cause."""
+        return [each for each in self.failures if not isinstance(each[1], TransactionAborted)]
+
     def tell(self, context: Context) -> None:
         """Say which records failed, the first ten of them. Those that an abort took along are not news."""
-        failures = [each for each in self.failures if not isinstance(each[1], TransactionAborted)]
-        for where, error in failures[:_MOST_SHOWN]:
+        causes = self.causes
+        for where, error in causes[:_MOST_SHOWN]:
             context.fail(where, error)
-        if (more := len(failures) - _MOST_SHOWN) > 0:
+        if (more := len(causes) - _MOST_SHOWN) > 0:
             context.fail(f"{more} more records", "failed, too")

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, TypeVar
 import anyio
 
 from ...error_codes import ErrorCode
-from ...errors import ConnectionFailed, KafkaError, RequestTimedOut, broker_error
+from ...errors import BrokerError, ConnectionFailed, KafkaError, RequestTimedOut, broker_error
 from ...types import Broker
 from ...wire.messages.discovery import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from .asking import Asking, checked_answers, passes
@@ -80,6 +80,23 @@ async def ask_coordinator(
         return {}
     found = (await ask_coordinators(asking, [group_id], for_group, unsure=unsure))[group_id]
     return dict.fromkeys(items, found) if isinstance(found, KafkaError) else {one: found[one] for one in items}
+
+
+def behind_no_answer(results: Mapping[K, KafkaError | None]) -> dict[K, KafkaError | None]:
+    """Return the results of a change of which an attempt went unanswered, which may have made it.
+
+    What refuses the next attempt, such as a member that has joined meanwhile, does not prove that nothing was changed.
+    So its BrokerError is only the cause.
+    """
+    return {one: _unsure(error) if isinstance(error, BrokerError) else error for one, error in results.items()}
+
+
+def _unsure(refusal: BrokerError) -> KafkaError:
+    error = KafkaError(
+        f"an attempt went unanswered, and may have been carried out; the next one was refused: {refusal}"
+    )
+    error.__cause__ = refusal
+    return error
 
 
 async def _ask_all(

@@ -134,7 +134,8 @@ class GroupCalls:
 
         Looks at the group again right before: raises GroupIsActive where it has members, which it names with their
         hosts, and PlanIsOutdated where the group has committed since the plan was made. A member that joins after that
-        look has the broker refuse the offsets: CommitFailed.
+        look has the broker refuse the offsets: CommitFailed. An error that is no BrokerError, such as RequestTimedOut,
+        leaves open whether the offset was written.
         """
         self._cluster.check()
         checked_group(plan.group_id)
@@ -171,7 +172,8 @@ class GroupCalls:
     ) -> dict[str, KafkaError | None]:
         """Delete groups without members, and all that they have committed; return None, or why not, for each.
 
-        A group with members is refused with NON_EMPTY_GROUP, one that does not exist with GROUP_ID_NOT_FOUND.
+        A group with members is refused with NON_EMPTY_GROUP, one that does not exist with GROUP_ID_NOT_FOUND. An error
+        that is no BrokerError, such as RequestTimedOut, leaves open whether the group was deleted.
         """
         self._cluster.check()
         wanted = checked_names(group_ids, checked_groups)
@@ -186,7 +188,8 @@ class GroupCalls:
         """Delete what a group has committed for these partitions; return None, or why not, for each.
 
         A topic that a member subscribes to is refused with GROUP_SUBSCRIBED_TO_TOPIC. A partition without a committed
-        offset gives None. Needs Kafka 2.4 (KIP-496).
+        offset gives None. An error that is no BrokerError, such as RequestTimedOut, leaves open whether the offset was
+        deleted. Needs Kafka 2.4 (KIP-496).
         """
         self._cluster.check()
         wanted = list(dict.fromkeys(checked_partitions(partitions)))

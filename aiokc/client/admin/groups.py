@@ -48,7 +48,7 @@ from ...wire.messages.group_description import (
 )
 from ...wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
 from .asking import Asking, always
-from .coordinators import ask_coordinator, ask_coordinators
+from .coordinators import ask_coordinator, ask_coordinators, behind_no_answer
 
 _STATES: Final = 4  # the version of ListGroups that selects by state (KIP-518), Kafka 2.6
 _TYPES: Final = 5  # and by type (KIP-848), Kafka 3.8
@@ -183,7 +183,8 @@ async def delete_groups(asking: Asking, group_ids: Collection[str]) -> dict[str,
     unsure: set[str] = set()
     found = await ask_coordinators(asking, group_ids, ask, unsure=unsure)
     # A group that an attempt without an answer has deleted is not found by the next attempt.
-    return {one: None if one in unsure and is_not_found(answer) else answer for one, answer in found.items()}
+    found |= {one: None for one in unsure if is_not_found(found[one])}
+    return found | behind_no_answer({one: found[one] for one in unsure})
 
 
 async def delete_offsets(
@@ -194,11 +195,13 @@ async def delete_offsets(
         response = await asking.broker(node_id, OffsetDeleteRequest, always(wanted))
         return deleted_offsets(response, partitions)
 
-    codes = await ask_coordinator(asking, group_id, partitions, ask)
-    return {
+    unsure: set[str] = set()
+    codes = await ask_coordinator(asking, group_id, partitions, ask, unsure=unsure)
+    results = {
         tp: _refusal(found, f"group {group_id!r}, {tp}", _DELETING.get(found, "")) if isinstance(found, int) else found
         for tp, found in codes.items()
     }
+    return behind_no_answer(results) if unsure else results
 
 
 async def remove_members(

@@ -31,8 +31,11 @@ _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 T = TypeVar("T")
 A = TypeVar("A")
 
-#: Sends one leader one request for some of its partitions, and returns what it answers for each.
-AskLeader: TypeAlias = Callable[[int, dict[TopicPartition, A]], Awaitable[Mapping[TopicPartition, T | KafkaError]]]
+#: Sends one leader one request for some of its partitions, and returns what it answers for each. The snapshot is the
+#: one that names it the leader.
+AskLeader: TypeAlias = Callable[
+    [Cluster, int, dict[TopicPartition, A]], Awaitable[Mapping[TopicPartition, T | KafkaError]]
+]
 
 
 async def ask_leaders(
@@ -55,7 +58,7 @@ async def ask_leaders(
                 return found | causes  # such as a refused login: no other attempt will do better
         else:
             by_leader = _by_leader(cluster, left, found, causes)
-            progressed = await _ask_all(by_leader, ask, found, causes)
+            progressed = await _ask_all(cluster, by_leader, ask, found, causes)
         left = {tp: wanted for tp, wanted in left.items() if tp not in found}
         if left and (asking.has_ended() or not (progressed or await asking.may_try_again())):
             found |= {tp: asking.too_late(str(tp), causes.get(tp)) for tp in left}
@@ -84,6 +87,7 @@ def _by_leader(
 
 
 async def _ask_all(
+    cluster: Cluster,
     by_leader: Mapping[int, dict[TopicPartition, A]],
     ask: AskLeader[A, T],
     found: dict[TopicPartition, T | KafkaError],
@@ -97,7 +101,7 @@ async def _ask_all(
         left = iter(asked.items())
         while portion := dict(islice(left, AT_ONCE)):
             try:
-                answers = await ask(node_id, portion)
+                answers = await ask(cluster, node_id, portion)
             except KafkaError as error:
                 answers = dict.fromkeys(portion, error)
             for tp, answer in answers.items():
@@ -120,9 +124,11 @@ async def list_each(
     lister = asking.lister
 
     async def ask(
-        node_id: int, asked: dict[TopicPartition, int]
+        cluster: Cluster, node_id: int, asked: dict[TopicPartition, int]
     ) -> Mapping[TopicPartition, OffsetAndTimestamp | KafkaError | None]:
-        answer = await lister.ask(node_id, asked, timeout=asking.patience, isolation_level=isolation_level)
+        answer = await lister.ask(
+            node_id, asked, timeout=asking.patience, isolation_level=isolation_level, cluster=cluster
+        )
         return {**answer.found, **answer.errors}
 
     return await ask_leaders(asking, timestamps, ask)
@@ -141,7 +147,9 @@ async def record_times(
     # A broker sends nothing of a partition whose next batch is larger than what was asked for, unless it is the first.
     sizes = dict.fromkeys(ranges, _PARTITION_BYTES)
 
-    async def ask(node_id: int, asked: dict[TopicPartition, None]) -> Mapping[TopicPartition, int | KafkaError | None]:
+    async def ask(
+        _: Cluster, node_id: int, asked: dict[TopicPartition, None]
+    ) -> Mapping[TopicPartition, int | KafkaError | None]:
         wanted = FetchRequest(
             max_wait_ms=0,
             min_bytes=1,

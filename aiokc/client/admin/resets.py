@@ -16,7 +16,7 @@ from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ...wire.messages.offsets import OffsetCommitRequest
 from .asking import Asking, always, raised
 from .cluster import describe_topics
-from .coordinators import ask_coordinator
+from .coordinators import ask_coordinator, behind_no_answer
 from .groups import all_offsets_of, describe_groups
 from .leaders import list_each
 
@@ -113,8 +113,12 @@ async def _commit(
         wanted = commit_request(group_id, offsets, None)
         return commit_codes(await asking.broker(node_id, OffsetCommitRequest, always(wanted), TOPIC_IDS - 1), offsets)
 
-    codes = await ask_coordinator(asking, group_id, list(offsets), ask)
-    return {tp: commit_refusal(found, group_id, tp) if isinstance(found, int) else found for tp, found in codes.items()}
+    unsure: set[str] = set()
+    codes = await ask_coordinator(asking, group_id, list(offsets), ask, unsure=unsure)
+    results = {
+        tp: commit_refusal(found, group_id, tp) if isinstance(found, int) else found for tp, found in codes.items()
+    }
+    return behind_no_answer(results) if unsure else results
 
 
 def _portions(new: Mapping[TopicPartition, int]) -> Iterable[dict[TopicPartition, OffsetAndMetadata]]:

@@ -159,16 +159,25 @@ class OffsetLister:
             raise fresh(failures[0])
 
     async def ask(
-        self, node_id: int, asked: Asked, *, timeout: float, isolation_level: IsolationLevel | None = None
+        self,
+        node_id: int,
+        asked: Asked,
+        *,
+        timeout: float,
+        isolation_level: IsolationLevel | None = None,
+        cluster: Cluster | None = None,
     ) -> Answer:
         """Send one request to one leader. Raises nothing: the answer has an offset or an error for each partition.
 
-        ``isolation_level`` (None: the client's) decides what the end of a log is.
+        ``isolation_level`` (None: the client's) decides what the end of a log is. ``cluster`` (None: the metadata's) is
+        the snapshot that named the leader; the leader epochs are from there. The metadata keep a topic that nobody
+        follows any more as it was: the leader would fence its epochs after an election, for ever.
         """
 
         def make(version: int) -> ListOffsetsRequest:
             check_timestamps(asked.values(), version, node_id)
-            return self._request(asked, isolation_level or self._config.isolation_level)
+            snapshot = self._metadata.cluster if cluster is None else cluster
+            return self._request(asked, isolation_level or self._config.isolation_level, snapshot)
 
         try:
             response = await self._pool.request_made(
@@ -201,8 +210,7 @@ class OffsetLister:
         untrack(answer.found.values())
         return answer
 
-    def _request(self, asked: Asked, isolation_level: IsolationLevel) -> ListOffsetsRequest:
-        cluster = self._metadata.cluster
+    def _request(self, asked: Asked, isolation_level: IsolationLevel, cluster: Cluster) -> ListOffsetsRequest:
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for tp, timestamp in asked.items():
             name, number = tp

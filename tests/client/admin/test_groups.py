@@ -312,6 +312,30 @@ def test_a_group_whose_deletion_lost_its_answer_is_deleted() -> None:
     virtually(story)
 
 
+def test_a_deletion_that_is_refused_behind_a_lost_answer_may_be_done() -> None:
+    """A member joins in between. A BrokerError would tell that nothing was deleted."""
+
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            for api, code in (
+                (DeleteGroupsRequest, ErrorCode.NON_EMPTY_GROUP),
+                (OffsetDeleteRequest, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
+            ):
+                await client.commit("g", {ZERO: 1})
+                cluster.intercept(api, lose_answer(), times=1)
+                cluster.intercept(api, code)
+                if api is DeleteGroupsRequest:
+                    error = (await client.delete_groups(["g"]))["g"]
+                else:
+                    error = (await client.delete_group_offsets("g", [ZERO]))[ZERO]
+                assert cluster.committed("g") == {}
+                assert isinstance(error, KafkaError)
+                assert not isinstance(error, BrokerError)
+                assert code_of(error.__cause__) == code
+
+    virtually(story)
+
+
 def test_offsets_are_deleted_one_by_one() -> None:
     async def story(cluster: Cluster) -> None:
         other, unknown = TopicPartition("u", 0), TopicPartition("u", 9)

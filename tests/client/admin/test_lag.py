@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 
 from aiokc import OffsetAndMetadata, TopicPartition
-from aiokc.admin import Lag
+from aiokc.admin import Lag, ToEarliest
 from aiokc.client.admin.lag import _fact
 from aiokc.core.admin.group_answers import described_share_groups
 from aiokc.error_codes import ErrorCode
@@ -230,5 +233,44 @@ def test_leaders_that_move_are_followed() -> None:
             cluster.intercept(FetchRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=1)
             found = lags((await client.group_lag(["g"], with_time=True))["g"])[ZERO]
             assert (found.lag, found.timestamp, found.error) == (1, 1_000, None)
+
+    virtually(story)
+
+
+def elect(cluster: Cluster) -> None:
+    cluster.move_leader("t", 0)
+
+
+def create_again(cluster: Cluster) -> None:
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2)
+    write(cluster, 0, 1_000)
+
+
+@pytest.mark.parametrize("pause", [10, 700], ids=["metadata known", "metadata expired"])
+@pytest.mark.parametrize("change", [elect, create_again])
+def test_leader_epochs_of_a_topic_that_the_client_no_longer_follows(
+    change: Callable[[Cluster], None], pause: int
+) -> None:
+    """The client's own metadata keep what was true when it last looked: no broker takes an epoch from there."""
+
+    async def story(cluster: Cluster) -> None:
+        write(cluster, 0, 1_000)
+        cluster.move_leader("t", 0)
+        loop = asyncio.get_running_loop()
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 1})
+            await asyncio.sleep(pause)
+            change(cluster)
+            if change is create_again:
+                async with client_of(cluster) as another:
+                    await another.commit("g", {ZERO: 1})
+            for _ in range(2):
+                began = loop.time()
+                found = lags((await client.group_lag(["g"], with_time=True))["g"])[ZERO]
+                assert (found.end, found.lag, found.error) == (1, 0, None)
+                plan = await client.plan_reset("g", ToEarliest())
+                assert plan.new_offsets == {ZERO: 0}
+                assert loop.time() - began < 1
 
     virtually(story)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...output.columns import Column
 from ...problems import Refused, quoted
 from .choosing import active_groups, add_execute, chosen, described, is_glob, show_results
 from .command_lines import command_line
-from .undo import save_offsets, say_undo
+from .undo import may_be_done, result_of, save_offsets, say_undo
 
 if TYPE_CHECKING:
     from aiokc import Client, TopicPartition
@@ -52,26 +54,36 @@ async def run(context: Context) -> int:
         if active:
             raise Refused("; ".join([*active, "nothing was deleted"]), "stop the members first")
         offsets = {group_id: await _offsets(client, group_id) for group_id in groups}
-        results: dict[str, object] = {}
-        saved = {}
+        results: Mapping[str, object] = {}
+        saved: dict[str, Path | None] = {}
         if args.execute and groups:
             saved = {group_id: save_offsets(context, group_id, offsets[group_id]) for group_id in groups}
-            results.update(await client.delete_groups(groups))
+            results = await _delete(context, client, saved)
     rows = []
     for group_id, group in groups.items():
         error = results.get(group_id)
-        result = None if not args.execute else "deleted" if error is None else str(error)
+        result = result_of(error, "deleted") if args.execute else None
         rows.append((group_id, group.type, group.state, len(offsets[group_id]), result))
     show_results(context, COLUMNS, rows)
     for group_id, error in results.items():
         if error is not None:
             context.fail(f"group {quoted(group_id)}", error)
-        else:
+        if may_be_done(error):
             say_undo(context, group_id, saved.get(group_id))
     if not args.execute and groups:
         context.say("nothing was changed; to delete them, run:")
         context.say(command_line(context, "groups", "delete", *groups, "--execute"))
     return context.exit_code
+
+
+async def _delete(context: Context, client: Client, saved: Mapping[str, Path | None]) -> Mapping[str, object]:
+    """Delete these groups; return what became of each."""
+    try:
+        return await client.delete_groups(saved)
+    except BaseException:  # some may have been deleted before, and a cancelled call is one of these
+        for group_id, file in saved.items():
+            say_undo(context, group_id, file)
+        raise
 
 
 async def _offsets(client: Client, group_id: str) -> dict[TopicPartition, int]:

@@ -10,7 +10,7 @@ from ...output.columns import Column
 from ...problems import cut, quoted
 from .choosing import add_execute, described, show_results
 from .command_lines import command_line
-from .undo import save_offsets, say_undo
+from .undo import may_be_done, result_of, save_offsets, say_undo
 
 if TYPE_CHECKING:
     from aiokc import TopicPartition
@@ -57,18 +57,22 @@ async def run(context: Context) -> int:
         saved = None
         if args.execute and wanted:
             saved = save_offsets(context, args.group, wanted)
-            results.update(await client.delete_group_offsets(args.group, wanted))
+            try:
+                results.update(await client.delete_group_offsets(args.group, wanted))
+            except BaseException:  # they may have been deleted before, and a cancelled call is one of these
+                say_undo(context, args.group, saved)
+                raise
     rows = []
     for tp, offset in sorted(wanted.items()):
         error = results.get(tp)
         if error is not None:
             context.fail(f"group {quoted(args.group)}, {tp}", error)
-        result = None if not args.execute else "deleted" if error is None else str(error)
+        result = result_of(error, "deleted") if args.execute else None
         rows.append((args.group, tp.topic, tp.partition, offset, result))
     show_results(context, COLUMNS, rows)
     if any(_is_subscribed(error) for error in results.values()):
         context.say("a member of the group subscribes to the topic: stop the members first")
-    if any(error is None for error in results.values()):
+    if any(map(may_be_done, results.values())):
         say_undo(context, args.group, saved)
     elif not args.execute and wanted:
         context.say("nothing was changed; to delete these offsets, run:")

@@ -12,7 +12,7 @@ from ...problems import Problem, Refused, UsageProblem, nearest, quoted
 from .choosing import active_sentence, does_exist
 from .command_lines import command_line
 from .reset_arguments import add_reset_arguments, reset_words, target_of
-from .undo import save_offsets, say_undo
+from .undo import may_be_done, result_of, save_offsets, say_undo
 
 if TYPE_CHECKING:
     from aiokc import Client, TopicPartition
@@ -146,7 +146,7 @@ async def _execute(context: Context, client: Client, plan: ResetPlan) -> None:
     for tp, error in sorted(results.items(), key=lambda item: item[0]):
         if error is not None:
             context.fail(str(tp), error)
-    written = {tp for tp, error in results.items() if error is None}
+    written = {tp for tp, error in results.items() if may_be_done(error)}
     if written:
         say_undo(context, plan.group_id, saved, plan.first_commits & written)
     elif saved is not None:
@@ -174,8 +174,7 @@ def _show(context: Context, plan: ResetPlan, results: Mapping[TopicPartition, ob
 def _cells(row: ResetRow, results: Mapping[TopicPartition, object] | None) -> Sequence[Any]:
     result: str | None = None
     if results is not None and row.partition in results:
-        error = results[row.partition]
-        result = "written" if error is None else f"refused: {error}"
+        result = result_of(results[row.partition], "written")
     tp = row.partition
     return [tp.topic, tp.partition, row.committed, row.new, row.diff, row.reason.value or None, result]
 

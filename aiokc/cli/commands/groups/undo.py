@@ -69,6 +69,24 @@ def _new_file(folder: Path, name: str, text: str) -> Path:
         return path
 
 
+def may_be_done(error: object) -> bool:
+    """Whether a change may have been made that ended by this error; None stands for success.
+
+    Only a broker's refusal proves that it was not, and that the broker knows no such request. With any other error the
+    broker may have done it, and the answer was lost.
+    """
+    from aiokc.errors import BrokerError, UnsupportedVersion
+
+    return not isinstance(error, BrokerError | UnsupportedVersion)
+
+
+def result_of(error: object, done: str) -> str:
+    """Return what became of a change, for its row: ``done`` where there is no error."""
+    if error is None:
+        return done
+    return f"unknown: {error}" if may_be_done(error) else f"refused: {error}"
+
+
 def undo_line(
     context: Context, group_id: str, saved: Path | None, first_commits: Iterable[TopicPartition] = ()
 ) -> str | None:

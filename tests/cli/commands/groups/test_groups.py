@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from aiokc import ErrorCode
+from aiokc.testing import faults
 from aiokc.testing.brokers.api_keys import ApiKey
+from tests.cli.running import Stream, aiokc, system_of
 
-from .running_groups import Shell, commit, member, told
+from .running_groups import Shell, commit, csv_rows, member, told
 
 
 async def test_groups_are_listed(shell: Shell) -> None:
@@ -167,6 +171,47 @@ async def test_offsets_are_deleted_only_with_execute_and_can_be_brought_back(she
     assert (done.code, [str(tp) for tp in shell.cluster.committed("billing")]) == (0, ["orders-0"])
     (undone,) = await shell.run_line(told(done, "to undo this:"))
     assert (undone.code, shell.cluster.committed("billing")) == (0, before)
+
+
+DELETIONS = pytest.mark.parametrize(
+    ("words", "api"),
+    [
+        (["delete", "billing"], ApiKey.DELETE_GROUPS),
+        (["forget", "billing", "orders"], ApiKey.OFFSET_DELETE),
+    ],
+    ids=["delete", "forget"],
+)
+
+
+@DELETIONS
+async def test_what_was_deleted_without_an_answer_can_be_brought_back(
+    shell: Shell, words: list[str], api: ApiKey
+) -> None:
+    """Only a refusal proves that nothing was deleted."""
+    await commit(shell.cluster, "billing", "orders", 4, 20)
+    before = shell.cluster.committed("billing")
+    shell.cluster.intercept(api, faults.lose_answer())
+    result = await shell.run("groups", *words, "--execute", "--timeout", "2s", "--csv")
+    shell.cluster.heal()
+    assert (result.code, shell.cluster.committed("billing")) == (1, {})
+    assert all(row["result"].startswith("unknown: ") for row in csv_rows(result.out))
+    (undone,) = await shell.run_line(told(result, "to undo this:"))
+    assert (undone.code, shell.cluster.committed("billing")) == (0, before)
+
+
+@DELETIONS
+async def test_a_deletion_that_is_cancelled_can_be_undone(shell: Shell, words: list[str], api: ApiKey) -> None:
+    await commit(shell.cluster, "billing", "orders", 4, 20)
+    lost = shell.cluster.intercept(api, faults.drop())
+    environ = {"AIOKC_BOOTSTRAP_SERVERS": shell.bootstrap, "XDG_STATE_HOME": str(shell.folder)}
+    system = system_of(environ=environ)
+    running = asyncio.ensure_future(aiokc("groups", *words, "--execute", system=system))
+    await lost.caught()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert isinstance(system.stderr, Stream)
+    assert f"to undo this: aiokc reset-offsets billing --from-file {shell.saved[0]}" in system.stderr.text
 
 
 async def test_offsets_of_a_topic_in_use_are_kept(shell: Shell) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiokc import ErrorCode, TopicPartition
+from aiokc.testing import faults
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
 from tests.suite.unused_faults import may_be_unused
@@ -171,6 +172,22 @@ async def test_a_partition_that_is_refused_fails_and_the_others_are_written(shel
     assert refused["result"].startswith("refused: OFFSET_METADATA_TOO_LARGE")
     assert "orders-1" in result.err
     assert "to undo this:" in result.err
+
+
+async def test_offsets_that_were_written_without_an_answer_can_be_brought_back(shell: Shell) -> None:
+    """Only a refusal proves that nothing was written: where the answers are lost, the old offsets stay saved."""
+    await commit(shell.cluster, "billing", "orders", 4)
+    before = shell.cluster.committed("billing")
+    shell.cluster.intercept(ApiKey.OFFSET_COMMIT, faults.lose_answer())
+    words = ["reset-offsets", "billing", "orders:0-1", "--to", "0", "--execute", "--timeout", "2s", "--csv"]
+    result = await shell.run(*words)
+    shell.cluster.heal()
+    assert result.code == 1
+    assert shell.cluster.committed("billing") == {ORDERS[0]: 0, ORDERS[1]: 0}
+    assert all(row["result"].startswith("unknown: ") for row in csv_rows(result.out))
+    undone = await shell.run_line(told(result, "to undo this:"))
+    assert [each.code for each in undone] == [0, 0]
+    assert shell.cluster.committed("billing") == before
 
 
 async def test_where_the_old_offsets_cannot_be_saved_nothing_is_written(shell: Shell) -> None:

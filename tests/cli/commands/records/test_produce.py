@@ -19,19 +19,19 @@ from aiokc.records import NewRecord
 from aiokc.testing import Cluster, faults
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.produce import ProduceRequest
-from aiokc.wire.messages.txn import EndTxnRequest
+from aiokc.wire.messages.txn import AddPartitionsToTxnRequest, EndTxnRequest
 from tests.cli.output.test_live import screen_of
 from tests.cli.running import Result, Stream, aiokc, system_of
 
 BINARY = bytes(range(256))
 
 
-def virtually(story: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+def virtually(story: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
     """Let ``story`` happen beside a cluster with the topics events and copy: 3 partitions each."""
     loop = VirtualLoop(Random(1))
 
     async def happen() -> None:
-        async with Cluster(2, topics={"events": 3, "copy": 3}, random=Random(2)) as cluster:
+        async with Cluster(2, topics={"events": 3, "copy": 3}, random=Random(2), **options) as cluster:
             await asyncio.wait_for(story(cluster), 600)
 
     try:
@@ -217,6 +217,22 @@ def test_a_transaction_is_all_or_nothing(last: bytes) -> None:
         assert (await aiokc(*read, bootstrap=cluster.bootstrap)).out == "x\n" * 5_000
 
     virtually(story)
+
+
+@pytest.mark.parametrize("lines", [100, 1])
+def test_a_refusal_that_only_aborted_records_tell_of_fails_the_transaction(lines: int) -> None:
+    """No send() raises the cause where the next chunk of stdin completes no line: only aborted records tell of it."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(AddPartitionsToTxnRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        result = await sent(cluster, "--transaction", stdin=(b"x" * (300 << 10) + b"\n") * lines)
+        assert result.code == 1
+        error, last = result.err.splitlines()
+        assert error.startswith("error: ")
+        assert "TOPIC_AUTHORIZATION_FAILED" in error
+        assert last == "the transaction was aborted: readers with isolation_level=read_committed see none of it"
+
+    virtually(story, as_version="3.6")
 
 
 def test_an_unknown_end_of_a_transaction_is_told() -> None:
