@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ...admin import ConfigEntry, GroupDescription, Lag
+from ...admin import AclOperation, ConfigEntry, GroupDescription, Lag
 from ...error_codes import ErrorCode, error_name
 from ...errors import BrokerError, KafkaError
 from ...types import TopicPartition
@@ -102,6 +102,20 @@ def state_finding(described: GroupDescription) -> Finding:
         text = f"{text}; {len(idle)} of them own{'s' if len(idle) == 1 else ''} nothing: more members than partitions"
         return _group(group, Verdict.NOTE, "group.idle_members", text, "", details)
     return _group(group, Verdict.OK, "group.state", text, "", details)
+
+
+def permission_findings(described: GroupDescription) -> list[Finding]:
+    """Return the finding about a group that the client may see, and not join.
+
+    Brokers name what ALL grants one by one (KIP-430). Who may describe a group may do something: a broker that names
+    no operation does not tell them.
+    """
+    group, may = described.group_id, described.authorized_operations
+    if not may or AclOperation.READ in may:
+        return []
+    named = ", ".join(one.name for one in sorted(may))
+    text = f"The client may see the group, and neither join it nor commit for it; it may: {named}"
+    return [_group(group, Verdict.PROBLEM, "group.no_read", text, f"grant READ for group {group!r}")]
 
 
 # Lag

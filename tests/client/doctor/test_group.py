@@ -126,6 +126,23 @@ async def test_a_group_that_this_client_may_not_use() -> None:
         assert "grant READ" in cause(report).advice
 
 
+@pytest.mark.parametrize("version", ["2.8", "4.3"])
+async def test_a_group_that_this_client_may_see_and_not_join(version: str) -> None:
+    options: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", **USER}
+    acls = [Acl("alice", "Read", topic="orders"), Acl("alice", "Read", group="billing")]
+    sasl = {"alice": "alice-secret"}
+    async with Cluster(topics={"orders": 1}, sasl=sasl, acls=acls, as_version=version) as cluster:
+        async with Client(bootstrap_servers=cluster.bootstrap, **options) as client:
+            await client.commit("billing", {T0: 0})
+        assert ill(await examined(cluster.bootstrap, group="billing", **options)) == []
+        cluster.revoke("alice", group="billing")
+        cluster.grant(Acl("alice", "Describe", group="billing"))
+        report = await examined(cluster.bootstrap, group="billing", **options)
+        assert problems(report) == ["group.no_read"]
+        assert "it may: DESCRIBE" in cause(report).text
+        assert cause(report).advice == "grant READ for group 'billing'"
+
+
 @pytest.mark.parametrize("version", ["2.1", "2.8"])
 async def test_brokers_of_old(version: str) -> None:
     async with Cluster(2, topics={"orders": 1}, as_version=version) as cluster:

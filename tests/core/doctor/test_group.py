@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from aiokc import OffsetAndMetadata, TopicPartition
-from aiokc.admin import ConfigEntry, ConfigSource, GroupDescription, Lag, MemberDescription
-from aiokc.core.doctor.group import is_unknown, lag_findings, retention_findings, state_finding
+from aiokc.admin import AclOperation, ConfigEntry, ConfigSource, GroupDescription, Lag, MemberDescription
+from aiokc.core.doctor.group import (
+    is_unknown,
+    lag_findings,
+    permission_findings,
+    retention_findings,
+    state_finding,
+)
 from aiokc.core.doctor.report import Finding
 from aiokc.errors import BrokerError, ConnectionFailed
 
@@ -53,6 +60,23 @@ def test_a_group_that_is_not_there() -> None:
     assert not is_unknown(BrokerError(15))
     assert not is_unknown(ConnectionFailed("gone"))
     assert not is_unknown(group("Empty"))
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        (None, []),
+        ((), []),  # it could not have been described: the broker does not tell them
+        ((AclOperation.READ, AclOperation.DESCRIBE), []),
+        ((AclOperation.DESCRIBE,), ["group.no_read"]),
+        ((AclOperation.DELETE, AclOperation.DESCRIBE), ["group.no_read"]),
+    ],
+)
+def test_a_group_that_may_be_seen_and_not_joined(
+    operations: tuple[AclOperation, ...] | None, expected: list[str]
+) -> None:
+    told = None if operations is None else frozenset(operations)
+    assert codes(permission_findings(replace(group("Stable"), authorized_operations=told))) == expected
 
 
 @pytest.mark.parametrize(
