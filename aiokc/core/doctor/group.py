@@ -134,13 +134,24 @@ def lag_findings(described: GroupDescription, lags: Mapping[TopicPartition, Lag]
         *_beyond(group, known),
         *_unread(described, known, total),
     ]
-    behind = f"{counted(total, 'record')} behind" if total else "has read all"
-    since = f", the oldest {long_duration(oldest / 1e3)} old" if total and oldest else ""
-    text = f"{behind} in {counted(len(known), 'partition')}{since}"
+    uncommitted = sum(lag.committed is None and lag.error is None for lag in lags.values())
+    text = _behind(len(known), total, oldest, uncommitted)
     if not lags:
         text = "nothing is committed, and no member owns a partition"
-    details = {"lag": total, "partitions": len(known), "oldest_ms": oldest}
+    details = {"lag": total, "partitions": len(known), "uncommitted": uncommitted, "oldest_ms": oldest}
     return [*found, _group(group, Verdict.OK, "group.lag", text, "", details)]
+
+
+def _behind(partitions: int, lag: int, oldest_ms: int, uncommitted: int) -> str:
+    """Return the sentence about the partitions whose lag is known, and about those where nothing is committed."""
+    parts = []
+    if partitions:
+        behind = f"{counted(lag, 'record')} behind" if lag else "has read all"
+        since = f", the oldest {long_duration(oldest_ms / 1e3)} old" if lag and oldest_ms else ""
+        parts.append(f"{behind} in {counted(partitions, 'partition')}{since}")
+    if uncommitted:
+        parts.append(f"nothing is committed in {counted(uncommitted, 'partition')} that members own")
+    return "; ".join(parts) or "no lag is known"
 
 
 def retention_findings(

@@ -43,6 +43,16 @@ async def test_a_group_that_works() -> None:
             assert only(report, "group.coordinator").step is Step.GROUP
 
 
+async def test_a_member_that_has_committed_nothing() -> None:
+    async with Cluster(topics={"orders": 2}) as cluster:
+        cluster.append("orders", b"one", b"two")
+        options: dict[str, Any] = {"group_id": "billing", "enable_auto_commit": False}
+        async with Consumer("orders", bootstrap_servers=cluster.bootstrap, **options) as consumer:
+            await consumer.wait_assigned()
+            report = await examined(cluster.bootstrap, group="billing")
+    assert only(report, "group.lag").text == "nothing is committed in 2 partitions that members own"
+
+
 async def test_a_group_that_nobody_knows() -> None:
     async with Cluster() as cluster:
         report = await examined(cluster.bootstrap, group="biling")

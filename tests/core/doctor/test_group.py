@@ -100,6 +100,26 @@ def test_lag(described: GroupDescription, lags: dict[TopicPartition, Lag], expec
     assert codes(lag_findings(described, lags, NOW)) == [*expected, "group.lag"]
 
 
+@pytest.mark.parametrize(
+    ("lags", "text"),
+    [
+        ({ONE: lag(10), TWO: lag(10)}, "has read all in 2 partitions"),
+        ({ONE: lag(10), TWO: lag(7)}, "3 records behind in 2 partitions"),
+        ({ONE: lag(None), TWO: lag(None)}, "nothing is committed in 2 partitions that members own"),
+        (
+            {ONE: lag(10), TWO: lag(None)},
+            "has read all in 1 partition; nothing is committed in 1 partition that members own",
+        ),
+        ({ONE: Lag(None, None, None, error=BrokerError(3))}, "no lag is known"),
+        ({}, "nothing is committed, and no member owns a partition"),
+    ],
+)
+def test_the_words_for_the_lag(lags: dict[TopicPartition, Lag], text: str) -> None:
+    found = lag_findings(group("Stable", member("a", ONE, TWO)), lags, NOW)[-1]
+    assert (found.code, found.text) == ("group.lag", text)
+    assert found.details["uncommitted"] == sum(one.committed is None and one.error is None for one in lags.values())
+
+
 def configs(**values: str | None) -> dict[str, ConfigEntry]:
     named = {name.replace("_", "."): value for name, value in values.items()}
     return {name: ConfigEntry(name, value, ConfigSource.DEFAULT_CONFIG) for name, value in named.items()}
