@@ -59,8 +59,8 @@ class ProducerInterceptor:
         """Called when the fate of a record is known, before the application's own callback.
 
         ``error`` is None for a record that the brokers have acknowledged. Otherwise ``metadata.offset`` is None, and
-        ``metadata.partition`` is -1 if the record failed before it had one. ``headers`` are those that were sent
-        (KIP-512).
+        ``metadata.partition`` is -1 if the record failed before it had one. A send() that is cancelled before it has
+        appended its record is such a failure, too. ``headers`` are those that were sent (KIP-512).
         """
 
     def close(self) -> None:

@@ -63,7 +63,8 @@ class Health:
     last_heartbeat_age_ms   since the coordinator last answered a heartbeat of the event loop. Heartbeats of the
                             watchdog thread do not count; while a JoinGroup waits, a member sends no heartbeats. None
                             without a group
-    last_poll_age_ms        since the last call for records ended; 0 while a call waits for records
+    last_poll_age_ms        since the last call for records ended; 0 while a call waits for records. A member of a group
+                            that was never polled counts from when it began to join, as max_poll_interval_ms does
     has_assignment          the group, the metadata or assign() have given it an assignment, maybe an empty one, and the
                             rebalance listener is done with it. False during a rebalance
     stalled                 the partitions that bring no records although there are some, and for how many ms, counted

@@ -50,7 +50,7 @@ class Settings(NamedTuple):
 
     def consumer_config(self, **options: Any) -> ConsumerConfig:
         """Return the ConsumerConfig of these options and of those given here. Raises ConfigError."""
-        return ConsumerConfig(**{**self._of_kind("consumer"), **options})
+        return ConsumerConfig(**{**self.of_kind("consumer"), **options})
 
     def producer_config(self, **options: Any) -> ProducerConfig:
         """Return the ProducerConfig of these options and of those given here. Raises ConfigError.
@@ -58,14 +58,15 @@ class Settings(NamedTuple):
         --timeout is how long a call may wait, and how long a record may take, where no option says that.
         """
         limit = self.values["default_api_timeout_ms"].value
-        given = {"max_block_ms": limit, **self._of_kind("producer"), **options}
+        given = {"max_block_ms": limit, **self.of_kind("producer"), **options}
         if "delivery_timeout_ms" not in given:
             attempt = given.get("request_timeout_ms", FIELDS["request_timeout_ms"].default)
             least = attempt + given.get("linger_ms", FIELDS["linger_ms"].default)
             given["delivery_timeout_ms"] = max(limit, least)
         return ProducerConfig(**given)
 
-    def _of_kind(self, kind: str) -> dict[str, Any]:
+    def of_kind(self, kind: str) -> dict[str, Any]:
+        """Return the options that a kind of client has, those of the other kind left out."""
         return {name: setting.value for name, setting in self.values.items() if name in OF_KIND[kind]}
 
 

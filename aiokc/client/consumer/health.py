@@ -68,10 +68,12 @@ class PollRecord:
             return self._waited + now - began, self._used
         return self._waited, self._used if last is None else self._used + now - last
 
-    def age_ms(self, now: float) -> float | None:
+    def age_ms(self, now: float, since: float | None) -> float | None:
+        """Return how long ago the last call ended. ``since``: what it counts from until there was a call."""
         if self._began is not None:
             return 0.0
-        return None if self._last is None else (now - self._last) * 1e3
+        last = since if self._last is None else self._last
+        return None if last is None else (now - last) * 1e3
 
 
 def health(
@@ -100,7 +102,7 @@ def health(
         member_id=source.member_id,
         rebalancing=counters.rebalancing_since is not None,
         last_heartbeat_age_ms=None if beat is None else (now - beat) * 1e3,
-        last_poll_age_ms=polls.age_ms(now),
+        last_poll_age_ms=polls.age_ms(now, source.polled_at),
         has_assignment=has_assignment,
         stalled=stalled,
         coordinator=None if source.coordinator is None else cluster.brokers.get(source.coordinator),

@@ -14,6 +14,7 @@ from ...core.doctor.group import (
     lag_findings,
     no_coordinator,
     no_group_answer,
+    permission_findings,
     retention_findings,
     state_finding,
     unknown_group,
@@ -96,7 +97,7 @@ async def _described(kit: Kit, client: Client, group: str) -> list[Finding]:
         return [unknown_group(group)]
     if not isinstance(described, GroupDescription):
         return [no_group_answer(group, described, "DescribeGroups")]
-    findings = [state_finding(described)]
+    findings = [state_finding(described), *permission_findings(described)]
     lags = (await client.group_lag([group], with_time=True, timeout_ms=_left(kit)))[group]
     if isinstance(lags, KafkaError):
         return [*findings, no_group_answer(group, lags, "lag")]

@@ -15,7 +15,10 @@ from .protocol import ProtocolInUse
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What health() and metrics() report of an AssignmentSource; the defaults are for a consumer without a group."""
+    """What health() and metrics() report of an AssignmentSource; the defaults are for a consumer without a group.
+
+    ``polled_at``: what max_poll_interval_ms counts from (loop time); None where nothing counts it.
+    """
 
     error: KafkaError | None = None
     last_error: KafkaError | None = None
@@ -23,6 +26,7 @@ class SourceReport:
     generation: int = -1
     member_id: str = ""
     coordinator: int | None = None
+    polled_at: float | None = None
     group: GroupCounters = field(default_factory=GroupCounters)
     commits: RequestCounter = field(default_factory=RequestCounter)
 

@@ -137,6 +137,12 @@ class MembershipDriver:
         """
         self._watchdog.stop()
 
+    @property
+    def polled_at(self) -> float | None:
+        """When the application last polled, or else the member began to join. None where it has not asked to join."""
+        counts = self._tasks is not None and self.asked_to_join.is_set() and self._subscription.by_topics
+        return self._polls.last if counts else None
+
     async def left(self) -> None:
         """Return when the machine has left its group and its LeaveGroup was answered, has failed, or takes too long.
 

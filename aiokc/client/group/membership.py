@@ -227,6 +227,7 @@ class GroupMembership:
             generation=self.generation,
             member_id=self.member_id,
             coordinator=self.offsets.lookup.node_id,
+            polled_at=self._driver.polled_at,
             group=self._driver.counters,
             commits=self.offsets.commits,
         )

@@ -11,7 +11,15 @@ import anyio
 
 from ...config import ProducerConfig
 from ...core.produce.accumulator import RecordAccumulator
-from ...errors import BufferFull, KafkaError, MessageTooLarge, MetadataMissing, RequestTimedOut, UsageError
+from ...errors import (
+    BufferFull,
+    KafkaError,
+    MessageTooLarge,
+    MetadataMissing,
+    ProduceError,
+    RequestTimedOut,
+    UsageError,
+)
 from ...records.encoding.batch_builder import record_bound
 from ...types import HeadersToSend, ProducerRecord, RecordMetadata
 from ..produce.callbacks import Callbacks
@@ -83,6 +91,12 @@ class Appending:
             record = self.interceptors.on_send(record)
         try:
             return await self._send(record, timeout, serialized)
+        except asyncio.CancelledError:  # no refusal: a transaction goes on without the record
+            cancelled = "send() was cancelled before it had appended the record"
+            self._failed_before_append(
+                record, ProduceError(cancelled, topic=record.topic, partition=_partition(record))
+            )
+            raise
         except Exception as error:
             self.accumulator.session.refused(error)
             self._failed_before_append(record, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ...admin import ConfigEntry, GroupDescription, Lag
+from ...admin import AclOperation, ConfigEntry, GroupDescription, Lag
 from ...error_codes import ErrorCode, error_name
 from ...errors import BrokerError, KafkaError
 from ...types import TopicPartition
@@ -104,6 +104,20 @@ def state_finding(described: GroupDescription) -> Finding:
     return _group(group, Verdict.OK, "group.state", text, "", details)
 
 
+def permission_findings(described: GroupDescription) -> list[Finding]:
+    """Return the finding about a group that the client may see, and not join.
+
+    Brokers name what ALL grants one by one (KIP-430). Who may describe a group may do something: a broker that names
+    no operation does not tell them.
+    """
+    group, may = described.group_id, described.authorized_operations
+    if not may or AclOperation.READ in may:
+        return []
+    named = ", ".join(one.name for one in sorted(may))
+    text = f"The client may see the group, and neither join it nor commit for it; it may: {named}"
+    return [_group(group, Verdict.PROBLEM, "group.no_read", text, f"grant READ for group {group!r}")]
+
+
 # Lag
 
 
@@ -120,13 +134,24 @@ def lag_findings(described: GroupDescription, lags: Mapping[TopicPartition, Lag]
         *_beyond(group, known),
         *_unread(described, known, total),
     ]
-    behind = f"{counted(total, 'record')} behind" if total else "has read all"
-    since = f", the oldest {long_duration(oldest / 1e3)} old" if total and oldest else ""
-    text = f"{behind} in {counted(len(known), 'partition')}{since}"
+    uncommitted = sum(lag.committed is None and lag.error is None for lag in lags.values())
+    text = _behind(len(known), total, oldest, uncommitted)
     if not lags:
         text = "nothing is committed, and no member owns a partition"
-    details = {"lag": total, "partitions": len(known), "oldest_ms": oldest}
+    details = {"lag": total, "partitions": len(known), "uncommitted": uncommitted, "oldest_ms": oldest}
     return [*found, _group(group, Verdict.OK, "group.lag", text, "", details)]
+
+
+def _behind(partitions: int, lag: int, oldest_ms: int, uncommitted: int) -> str:
+    """Return the sentence about the partitions whose lag is known, and about those where nothing is committed."""
+    parts = []
+    if partitions:
+        behind = f"{counted(lag, 'record')} behind" if lag else "has read all"
+        since = f", the oldest {long_duration(oldest_ms / 1e3)} old" if lag and oldest_ms else ""
+        parts.append(f"{behind} in {counted(partitions, 'partition')}{since}")
+    if uncommitted:
+        parts.append(f"nothing is committed in {counted(uncommitted, 'partition')} that members own")
+    return "; ".join(parts) or "no lag is known"
 
 
 def retention_findings(

@@ -306,6 +306,22 @@ async def test_config_show_names_origins_and_no_secret(config: Path) -> None:
     assert "hunter2" not in result.out
 
 
+async def test_config_show_hides_what_the_config_itself_hides() -> None:
+    variables = {
+        "AIOKC_SASL_OAUTHBEARER_EXTENSIONS": "logicalCluster=lkc-1,proof=horse",
+        "AIOKC_SECURITY_PROTOCOL": "SASL_SSL",
+        "AIOKC_SASL_MECHANISM": "OAUTHBEARER",
+        "AIOKC_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL": "https://idp.example/token",
+        "AIOKC_SASL_OAUTHBEARER_CLIENT_CREDENTIALS_CLIENT_ID": "me",
+        "AIOKC_SASL_OAUTHBEARER_CLIENT_CREDENTIALS_CLIENT_SECRET": "battery",
+    }
+    result = await aiokc("config", "show", "--csv", environ=variables)
+    assert (result.code, result.err) == (0, "")
+    assert "sasl_oauthbearer_extensions,***,$AIOKC_SASL_OAUTHBEARER_EXTENSIONS" in result.out.splitlines()
+    assert "horse" not in result.out
+    assert "sasl_oauthbearer_extensions,,default" in (await aiokc("config", "show", "--csv", "--all")).out.splitlines()
+
+
 async def test_config_show_refuses_what_contradicts_itself() -> None:
     result = await aiokc("config", "show", "-X", "security.protocol=PLAINTEXT", "-X", "sasl.mechanism=PLAIN")
     assert (result.code, result.out) == (2, "")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, GroupMetadata, Health, Latency, TopicPartition
+from aiokc.contrib.health import Probe, Verdict
 from aiokc.core.counters import GroupCounters
 from aiokc.core.group.events import IdentityLost, MemberToken, NotNow, Rebalancing, SendHeartbeat, SendSync
 from aiokc.core.stopwatch import Stopwatch
@@ -109,6 +110,46 @@ def test_health_tells_how_long_ago_the_last_call_for_records_ended() -> None:
             assert reader.health().last_poll_age_ms == pytest.approx(1_000, abs=10)
 
     virtually(story, brokers=1)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_never_polled_is_as_old_as_its_membership(protocol: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        options: dict[str, Any] = {"group_id": "g", "group_protocol": protocol, "max_poll_interval_ms": 10_000}
+        async with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options) as reader:
+            probe = Probe(reader)
+            await asyncio.sleep(60)
+            assert reader.health().last_poll_age_ms is None, "it subscribes to nothing"
+            reader.subscribe(["t"])
+            await asyncio.sleep(5)
+            assert reader.health().last_poll_age_ms == pytest.approx(5_000, abs=100)
+            assert probe.look() == Verdict(True, True, ())
+            await asyncio.sleep(10)
+            assert cluster.members("g") == []
+            assert probe.look().live
+            await asyncio.sleep(10)
+            assert reader.health().last_poll_age_ms == pytest.approx(25_000, abs=100)
+            assert probe.look().reasons == ("the application has not asked for records for 25 s",)
+            await reader.wait_assigned()
+            assert reader.health().last_poll_age_ms == pytest.approx(0, abs=100)
+            assert probe.look().live
+            reader.unsubscribe()
+        assert reader.health().last_poll_age_ms is not None, "it has polled"
+
+    virtually(story)
+
+
+def test_a_member_whose_start_fails_has_no_age_of_polls() -> None:
+    async def story(cluster: Cluster) -> None:
+        reader = consumer(cluster, "t", group_id="g", default_api_timeout_ms=2_000, request_timeout_ms=1_000)
+        for broker in (1, 2, 3):
+            cluster.take_down(broker)
+        with pytest.raises(KafkaError):
+            await reader.start()
+        assert reader.health().last_poll_age_ms is None
+        await reader.stop()
+
+    virtually(story)
 
 
 async def test_the_health_of_a_member(cluster: Cluster) -> None:

@@ -43,6 +43,16 @@ async def test_a_group_that_works() -> None:
             assert only(report, "group.coordinator").step is Step.GROUP
 
 
+async def test_a_member_that_has_committed_nothing() -> None:
+    async with Cluster(topics={"orders": 2}) as cluster:
+        cluster.append("orders", b"one", b"two")
+        options: dict[str, Any] = {"group_id": "billing", "enable_auto_commit": False}
+        async with Consumer("orders", bootstrap_servers=cluster.bootstrap, **options) as consumer:
+            await consumer.wait_assigned()
+            report = await examined(cluster.bootstrap, group="billing")
+    assert only(report, "group.lag").text == "nothing is committed in 2 partitions that members own"
+
+
 async def test_a_group_that_nobody_knows() -> None:
     async with Cluster() as cluster:
         report = await examined(cluster.bootstrap, group="biling")
@@ -124,6 +134,23 @@ async def test_a_group_that_this_client_may_not_use() -> None:
         report = await examined(cluster.bootstrap, group="billing", security_protocol="SASL_PLAINTEXT", **USER)
         assert problems(report) == ["group.denied"]
         assert "grant READ" in cause(report).advice
+
+
+@pytest.mark.parametrize("version", ["2.8", "4.3"])
+async def test_a_group_that_this_client_may_see_and_not_join(version: str) -> None:
+    options: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", **USER}
+    acls = [Acl("alice", "Read", topic="orders"), Acl("alice", "Read", group="billing")]
+    sasl = {"alice": "alice-secret"}
+    async with Cluster(topics={"orders": 1}, sasl=sasl, acls=acls, as_version=version) as cluster:
+        async with Client(bootstrap_servers=cluster.bootstrap, **options) as client:
+            await client.commit("billing", {T0: 0})
+        assert ill(await examined(cluster.bootstrap, group="billing", **options)) == []
+        cluster.revoke("alice", group="billing")
+        cluster.grant(Acl("alice", "Describe", group="billing"))
+        report = await examined(cluster.bootstrap, group="billing", **options)
+        assert problems(report) == ["group.no_read"]
+        assert "it may: DESCRIBE" in cause(report).text
+        assert cause(report).advice == "grant READ for group 'billing'"
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.8"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -15,13 +16,14 @@ from aiokc.errors import (
     ConfigError,
     MetadataMissing,
     PartitioningFailed,
+    ProduceError,
     ProducerClosed,
     RecordRefused,
     RequestTimedOut,
     SerializationFailed,
     UsageError,
 )
-from aiokc.testing import ApiKey, Cluster, ErrorCode
+from aiokc.testing import ApiKey, Cluster, ErrorCode, faults
 from aiokc.testing.brokers.exchange import Exchange
 from tests.client.virtually import virtually
 
@@ -299,6 +301,54 @@ def test_interceptors_see_each_record_and_its_fate_before_the_application(caplog
     virtually(story, brokers=1)
     for method in ("on_send", "on_acknowledgement", "close"):
         assert f"Broken.{method}()" in caplog.text
+
+
+@pytest.mark.parametrize("options", [{}, {"transactional_id": "x"}], ids=["plain", "transactional"])
+def test_interceptors_are_told_of_a_send_that_is_cancelled_before_its_append(options: dict[str, Any]) -> None:
+    log: list[Any] = []
+
+    async def slow(data: bytes) -> bytes:
+        await asyncio.sleep(0 if data == b"v" else 60)
+        return data
+
+    async def story(cluster: Cluster) -> None:
+        chain = [Noting("a", log)]
+        async with producing(
+            cluster, value_serializer=AsyncSerializer(slow), interceptors=chain, **options
+        ) as producer:
+            async with producer.transaction() if options else nullcontext():
+                sending = asyncio.ensure_future(producer.send("t", b"slow", partition=1))
+                await asyncio.sleep(1)
+                sending.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await sending
+                await asyncio.sleep(0.1)
+                assert log == [("a", 1, None, ProduceError, ["a"])]
+                log.clear()
+                await producer.send_and_wait("t", b"v", partition=0)
+            await asyncio.sleep(0.1)
+            assert [one[1] for one in log] == [0]
+        assert values(cluster)[:1] == [b"v"]
+
+    virtually(story, brokers=1)
+
+
+def test_interceptors_are_told_of_a_send_that_is_cancelled_while_it_waits_for_memory() -> None:
+    log: list[Any] = []
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(ApiKey.PRODUCE, faults.delay(1.0), times=1)
+        async with producing(cluster, buffer_memory=20_000, interceptors=[Noting("a", log)]) as producer:
+            first = await producer.send("t", bytes(15_000), partition=0)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await producer.send("t", bytes(15_000), partition=1)
+            await first
+            await producer.flush()
+            await asyncio.sleep(0.1)
+        assert log[:2] == [("a", 1, None, ProduceError, ["a"]), ("a", 0, 0, type(None), ["a"])]
+
+    virtually(story, brokers=1)
 
 
 # Callbacks

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from aiokc import OffsetAndMetadata, TopicPartition
-from aiokc.admin import ConfigEntry, ConfigSource, GroupDescription, Lag, MemberDescription
-from aiokc.core.doctor.group import is_unknown, lag_findings, retention_findings, state_finding
+from aiokc.admin import AclOperation, ConfigEntry, ConfigSource, GroupDescription, Lag, MemberDescription
+from aiokc.core.doctor.group import (
+    is_unknown,
+    lag_findings,
+    permission_findings,
+    retention_findings,
+    state_finding,
+)
 from aiokc.core.doctor.report import Finding
 from aiokc.errors import BrokerError, ConnectionFailed
 
@@ -56,6 +63,23 @@ def test_a_group_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        (None, []),
+        ((), []),  # it could not have been described: the broker does not tell them
+        ((AclOperation.READ, AclOperation.DESCRIBE), []),
+        ((AclOperation.DESCRIBE,), ["group.no_read"]),
+        ((AclOperation.DELETE, AclOperation.DESCRIBE), ["group.no_read"]),
+    ],
+)
+def test_a_group_that_may_be_seen_and_not_joined(
+    operations: tuple[AclOperation, ...] | None, expected: list[str]
+) -> None:
+    told = None if operations is None else frozenset(operations)
+    assert codes(permission_findings(replace(group("Stable"), authorized_operations=told))) == expected
+
+
+@pytest.mark.parametrize(
     ("described", "lags", "expected"),
     [
         (group("Stable", member("a", ONE, TWO)), {ONE: lag(10), TWO: lag(3)}, []),
@@ -74,6 +98,26 @@ def test_a_group_that_is_not_there() -> None:
 )
 def test_lag(described: GroupDescription, lags: dict[TopicPartition, Lag], expected: list[str]) -> None:
     assert codes(lag_findings(described, lags, NOW)) == [*expected, "group.lag"]
+
+
+@pytest.mark.parametrize(
+    ("lags", "text"),
+    [
+        ({ONE: lag(10), TWO: lag(10)}, "has read all in 2 partitions"),
+        ({ONE: lag(10), TWO: lag(7)}, "3 records behind in 2 partitions"),
+        ({ONE: lag(None), TWO: lag(None)}, "nothing is committed in 2 partitions that members own"),
+        (
+            {ONE: lag(10), TWO: lag(None)},
+            "has read all in 1 partition; nothing is committed in 1 partition that members own",
+        ),
+        ({ONE: Lag(None, None, None, error=BrokerError(3))}, "no lag is known"),
+        ({}, "nothing is committed, and no member owns a partition"),
+    ],
+)
+def test_the_words_for_the_lag(lags: dict[TopicPartition, Lag], text: str) -> None:
+    found = lag_findings(group("Stable", member("a", ONE, TWO)), lags, NOW)[-1]
+    assert (found.code, found.text) == ("group.lag", text)
+    assert found.details["uncommitted"] == sum(one.committed is None and one.error is None for one in lags.values())
 
 
 def configs(**values: str | None) -> dict[str, ConfigEntry]:

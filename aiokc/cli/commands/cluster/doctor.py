@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...exit_codes import DONE, FOUND, UNREACHED, USAGE
 from ...output.columns import Column
@@ -53,7 +53,7 @@ async def run(context: Context) -> int:
     from aiokc.doctor import examine
 
     args = context.args
-    options: dict[str, Any] = {name: setting.value for name, setting in context.settings.values.items()}
+    options = context.settings.of_kind("consumer")  # a profile may have a producer's, too
     found: list[Finding] = []
 
     def on_finding(finding: Finding) -> None:

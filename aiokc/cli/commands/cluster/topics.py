@@ -105,7 +105,7 @@ async def _sizes(context: Context, client: Client) -> dict[str, int]:
 
 
 async def sizes_of_partitions(context: Context, client: Client) -> dict[TopicPartition, int]:
-    """Return the bytes of all replicas; a broker that does not tell has failed, and its replicas are missing."""
+    """Return the bytes of all replicas, without those in brokers and directories that do not tell: these fail."""
     from aiokc.admin import partition_sizes
     from aiokc.errors import KafkaError
 
@@ -113,6 +113,10 @@ async def sizes_of_partitions(context: Context, client: Client) -> dict[TopicPar
     for node_id, answer in log_dirs.items():
         if isinstance(answer, KafkaError):
             context.fail(f"sizes on broker {node_id}", answer)
+            continue
+        for log_dir in answer.values():
+            if log_dir.error is not None:
+                context.fail(f"sizes on broker {node_id}, {log_dir.path}", log_dir.error)
     return {tp: sum(by_broker.values()) for tp, by_broker in partition_sizes(log_dirs).items()}
 
 

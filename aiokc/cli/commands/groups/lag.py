@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ...exit_codes import DONE, FOUND
@@ -18,7 +18,8 @@ from ...problems import UsageProblem
 from .choosing import Fail, chosen, described, is_glob
 
 if TYPE_CHECKING:
-    from aiokc import Client
+    from aiokc import Client, TopicPartition
+    from aiokc.admin import Lag
 
     from ...context import Context
 
@@ -135,19 +136,19 @@ class Question:
                 fail(f"group {group_id!r}", answer)
             else:
                 rows += lag_rows(group_id, groups[group_id], answer, self._context.now_ms)
-        _tell_of_errors(rows, fail)
+                tell_of_errors(group_id, answer, fail)
         return rows
 
 
-def _tell_of_errors(rows: Sequence[LagRow], fail: Fail) -> None:
-    """Tell of each error once, however many partitions have it."""
-    found: dict[tuple[str, str], list[LagRow]] = {}
-    for row in rows:
-        if row.error is not None:
-            found.setdefault((row.group, row.error), []).append(row)
-    for (group, error), those in found.items():
+def tell_of_errors(group_id: str, lags: Mapping[TopicPartition, Lag], fail: Fail) -> None:
+    """Tell of each kind of error once, however many partitions have it: most errors name their partition."""
+    found: dict[tuple[type, object], list[TopicPartition]] = {}
+    for tp, lag in sorted(lags.items()):
+        if lag.error is not None:
+            found.setdefault((type(lag.error), getattr(lag.error, "code", None)), []).append(tp)
+    for those in found.values():
         more = f" and {len(those) - 1} more" if len(those) > 1 else ""
-        fail(f"group {group!r}, {those[0].topic}-{those[0].partition}{more}", error)
+        fail(f"group {group_id!r}, {those[0]}{more}", lags[those[0]].error)
 
 
 def columns_of(by: Grouping, format: str) -> tuple[Column, ...]:

@@ -86,6 +86,8 @@ async def _rows(
 ) -> list[tuple[str, str, str, str, int | None, int | None]]:
     from aiokc.errors import KafkaError
 
+    from .lag import tell_of_errors
+
     describable = [group.group_id for group in groups if group.type != "streams"]
     descriptions = await described(client, describable, context.fail)
     with_lag = [group.group_id for group in groups if group.type in _WITH_LAG and group.group_id in descriptions]
@@ -96,6 +98,7 @@ async def _rows(
         if isinstance(answer, KafkaError):
             context.fail(f"the lag of group {group.group_id!r}", answer)
             answer = None
+        tell_of_errors(group.group_id, answer or {}, context.fail)  # of what is missing in the sum
         known = [] if answer is None else [lag.lag for lag in answer.values() if lag.lag is not None]
         group_now = descriptions.get(group.group_id)
         rows.append(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ...output.columns import Column
 
 if TYPE_CHECKING:
+    from dataclasses import Field
+
     from ...context import Context
 
 HELP = (
@@ -35,17 +37,19 @@ async def run(context: Context) -> int:
     settings = context.settings
     config = settings.consumer_config()  # what contradicts itself is an error here, too
     settings.producer_config()
-    rows = [(name, _shown(setting.value), setting.origin) for name, setting in settings.values.items()]
+    rows = [(name, _shown(FIELDS[name], setting.value), setting.origin) for name, setting in settings.values.items()]
     if context.args.all:
         others = [field for name, field in FIELDS.items() if name not in settings.values]
-        rows += [(field.name, _shown(getattr(config, field.name, field.default)), "default") for field in others]
+        rows += [(field.name, _shown(field, getattr(config, field.name, field.default)), "default") for field in others]
     context.out.rows(COLUMNS, sorted(rows))
     for warning in config.security_warnings:
         context.warn(warning)
     return 0
 
 
-def _shown(value: Any) -> Any:
+def _shown(field: Field[Any], value: Any) -> Any:
+    if not field.repr and value is not None:  # no Secret, and may hold one all the same
+        return "***"
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return None if value is None else str(value)

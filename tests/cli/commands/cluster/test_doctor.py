@@ -49,6 +49,16 @@ async def test_wrong_options_are_2() -> None:
     assert (await aiokc("doctor", "--nonsense")).code == 2
 
 
+async def test_options_of_producers_are_not_the_doctors() -> None:
+    async with Cluster() as cluster:
+        options = {"AIOKC_LINGER_MS": "5", "AIOKC_CLIENT_RACK": "b"}
+        result = await aiokc("doctor", bootstrap=cluster.bootstrap, environ=options)
+        assert (result.code, result.err) == (0, "")
+    result = await aiokc("doctor", "-X", "linger_ms=5", bootstrap="127.0.0.1:1")
+    assert (result.code, result.out) == (2, "")
+    assert "is none of a consumer's" in result.err
+
+
 async def test_a_cluster_that_is_not_reached_is_5() -> None:
     result = await aiokc("doctor", bootstrap=f"127.0.0.1:{dead_port()}")
     assert result.code == 5

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from aiokc import ErrorCode
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster, faults
+from aiokc.testing.brokers.exchange import Exchange
 from tests.cli.output.test_live import screen_of
 from tests.cli.running import Result, aiokc
 
@@ -126,6 +128,27 @@ async def test_sizes_that_one_broker_does_not_tell() -> None:
         assert result.code == 1
         assert "sizes on broker 2" in result.err
         assert json.loads(result.out)["topic"] == "orders"
+
+
+@pytest.mark.parametrize("words", [["topics"], ["topics", "show", "orders"]])
+async def test_sizes_without_an_offline_log_directory(words: list[str]) -> None:
+    from aiokc.wire.messages.describing import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+    async def offline(exchange: Exchange) -> DescribeLogDirsResponse:
+        response = await exchange.handle()
+        assert isinstance(response, DescribeLogDirsResponse)
+        response.results[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        response.results[0].topics = []
+        return response
+
+    async with Cluster(2, topics={"orders": 1}) as cluster:
+        cluster.intercept(DescribeLogDirsRequest, offline, where=lambda exchange: exchange.broker == 2)
+        result = await aiokc(*words, "--sizes", "--json", bootstrap=cluster.bootstrap)
+        assert result.code == 1
+        assert len(result.out.splitlines()) == 1
+        (line,) = result.err.splitlines()
+        assert line.startswith("error: sizes on broker 2, /")
+        assert "KAFKA_STORAGE_ERROR" in line
 
 
 @pytest.mark.parametrize("words", [["topics", "show", "orders"], ["cat", "orders"], ["offsets", "orders"]])

@@ -265,3 +265,24 @@ async def test_forty_columns(shell: Shell) -> None:
         result = await shell.run(*words, columns=40)
         assert result.code == 0
         assert all(len(line) <= 40 for line in result.out.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines())
+
+
+async def test_a_sum_of_lags_that_lacks_partitions_has_failed(shell: Shell) -> None:
+    cluster = shell.cluster
+    await commit(cluster, "billing", "orders", 4, 20, 0)
+    await commit(cluster, "old", "orders", 10, 20, 0)
+    denied = cluster.leader("orders", 0)
+    led = [partition for partition in range(3) if cluster.leader("orders", partition) == denied]
+    cluster.intercept(
+        ApiKey.LIST_OFFSETS,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        where=lambda exchange: exchange.broker == denied,
+    )
+    result = await shell.run("groups", "--timeout", "2s", "--csv")
+    assert result.code == 1
+    assert [line.split(",")[0] for line in result.out.splitlines()] == ["group", "billing", "old"]
+    more = f" and {len(led) - 1} more" if len(led) > 1 else ""
+    lines = result.err.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [f"group '{name}', orders-0{more}" for name in ("billing", "old")]
+    assert all("DESCRIBE" in line for line in lines)
+    assert len(led) > 1, "one line stands for several partitions"
