@@ -20,9 +20,11 @@ from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.fetch import FetchRequest
 from tests.producing import Message, produce
 
+from ..virtually import virtually
+
 pytestmark = pytest.mark.timeout(60)
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RACKS = ("a", "b", "c")
 
 
@@ -118,6 +120,58 @@ async def test_an_error_of_a_follower_makes_the_leader_be_asked(code: ErrorCode)
         await caught(at_leader, 1)
         cluster.append("t", b"1")
         assert await values(consumer, 1) == [b"1"]
+
+
+def _asks_for(request: Any, tp: TopicPartition, offset: int) -> bool:
+    asked = [partition for topic in request.topics for partition in topic.partitions]
+    return any((each.partition, each.fetch_offset) == (tp.partition, offset) for each in asked)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+def test_what_a_lagging_follower_says_twice_is_not_believed(reset: str) -> None:
+    """Two Fetches ask it for one offset. By the first answer the leader is to be asked again; then comes the second."""
+
+    async def story(cluster: Cluster) -> None:
+        follower = next(node for node in (1, 2, 3) if node not in (cluster.leader("t", 0), cluster.leader("t", 1)))
+        cluster.append("t", *(b"%d" % number for number in range(100)), partition=0)
+        cluster.append("t", b"first", partition=1)
+        both_ask = asyncio.Event()
+
+        async def lag(exchange: Exchange) -> Any:
+            if lagging.hits == 1:
+                cluster.append("t", b"second", partition=1)  # The Fetch that is parked ends; the next asks for all.
+            else:
+                both_ask.set()
+            await both_ask.wait()
+            response: Any = await exchange.handle()
+            for part in [part for topic in response.responses for part in topic.partitions]:
+                if part.partition_index == T0.partition:
+                    part.error_code, part.records = ErrorCode.OFFSET_OUT_OF_RANGE, None
+            return response
+
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset=reset, client_rack=RACKS[follower - 1]
+        )
+        consumer.assign([T0, T1])
+        async with consumer:
+            consumer.seek(T0, 0)
+            consumer.seek(T1, 0)
+            await values(consumer, 101)
+            await asyncio.sleep(1)  # until the follower parks a Fetch
+            assert {consumer._runtime.subscription[tp].read_replica for tp in (T0, T1)} == {follower}
+            lagging = cluster.intercept(
+                FetchRequest,
+                lag,
+                times=2,
+                where=lambda exchange: exchange.broker == follower and _asks_for(exchange.request, T0, 90),
+            )
+            consumer.seek(T0, 90)
+            async with asyncio.timeout(20):
+                record = await consumer.getone(T0)
+            assert lagging.exhausted
+            assert record.offset == 90
+
+    virtually(story, topics={"t": 2}, racks=RACKS)
 
 
 async def test_a_follower_that_breaks_off_is_left_for_the_leader() -> None:
