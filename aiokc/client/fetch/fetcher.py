@@ -22,9 +22,9 @@ from ...core.backoff import Backoff, retry_backoff
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.fetched_partition import Limits
-from ...core.fetch.planner import FetchPlan, FetchPlanner, Plans
+from ...core.fetch.planner import FetchPlanner, Plans
 from ...core.fetch.response import SESSION_ERRORS
-from ...core.fetch.session import FetchSession
+from ...core.fetch.session import FetchPlan, FetchSession
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import PartitionPosition

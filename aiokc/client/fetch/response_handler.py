@@ -12,9 +12,9 @@ from ...core.cluster.snapshot import NewLeader
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.partition_buffer import PartitionBuffer
-from ...core.fetch.planner import FetchPlan, FetchPlanner
+from ...core.fetch.planner import FetchPlanner
 from ...core.fetch.response import Answer, Verdict, fetched, is_plain
-from ...core.fetch.session import FetchTarget
+from ...core.fetch.session import FetchPlan, FetchTarget
 from ...core.subscription.position import FETCHING, PartitionPosition
 from ...core.subscription.state import Subscription
 from ...errors import KafkaError

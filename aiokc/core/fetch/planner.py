@@ -15,14 +15,13 @@ from uuid import UUID
 from ...config import ClientConfig
 from ...native import untrack
 from ...types import TopicInfo, TopicPartition
-from ...wire.messages.fetch import FetchRequest
 from ..cluster.snapshot import Cluster
 from ..subscription.position import FETCHING, PartitionPosition
 from ..subscription.state import Subscription
 from .beside import FetchBeside
 from .buffer import FetchBuffer, frontier
 from .partition_buffer import PartitionBuffer
-from .session import FetchSession, FetchTarget, SessionRequest
+from .session import FetchPlan, FetchSession, FetchTarget, SessionRequest
 
 # A Fetch that leaves partitions out for want of buffer room must not wait on the broker for the whole
 # fetch_max_wait_ms: there may be room a moment later, and a broker serves one Fetch of ours at a time. This wait holds
@@ -38,32 +37,6 @@ _SET_ASIDE = 1 / 4
 # it. A buffer with nothing unread always has so much room: a quarter is set aside, another may be spare buffers, and
 # the Fetches in flight take no more than half of the rest.
 _RESUME_FRACTION = 1 / 8
-
-
-@dataclass(frozen=True, slots=True)
-class FetchPlan:
-    """One Fetch request to one broker. ``is_beside``: it is in no session, beside a Fetch that the broker parks."""
-
-    node_id: int
-    session: SessionRequest
-    max_bytes: int
-    max_wait_ms: int
-    is_beside: bool = False
-
-    def request(self, version: int, config: ClientConfig) -> FetchRequest:
-        """Return the Fetch request for the version that it is sent in."""
-        session = self.session
-        return FetchRequest(
-            max_wait_ms=self.max_wait_ms,
-            min_bytes=config.fetch_min_bytes,
-            max_bytes=self.max_bytes,
-            isolation_level=1 if config.isolation_level == "read_committed" else 0,
-            session_id=session.session_id,
-            session_epoch=session.epoch,
-            topics=session.topics(version, config.max_partition_fetch_bytes),
-            forgotten_topics_data=session.forgotten_topics(version),
-            rack_id=config.client_rack,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +324,10 @@ class FetchPlanner:
     ) -> Plans:
         """Plan a Fetch for each broker that is not ``busy`` with a Fetch in flight (for so many bytes).
 
+        None of them names the client's rack while a broker rests after a failure. Where this client can't reach a
+        replica that the cluster takes for well, the leader would name that replica again and again, and send no records
+        itself (KIP-392). So the leader serves meanwhile; the replica is tried again after each pause.
+
         Also plan one Fetch ``beside`` that to each broker that seems to park it, where there is reason (FetchBeside),
         as far as there is room for what it brings.
 
@@ -368,6 +345,8 @@ class FetchPlanner:
         room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values()) - sum(beside.values())
         room = room_if_empty - self._buffer.bytes
         self._apply(room)
+        resting = [node.retry_at for node in self._nodes.values() if node.retry_at > now]
+        with_rack = not resting
         short_of_room = False
         fetches: list[FetchPlan] = []
         for node_id, node in asked.items():
@@ -392,13 +371,13 @@ class FetchPlanner:
             room -= max(0, max_bytes - set_aside)
             node.has_more = False
             node.beside.planned(now, wait_ms)
-            fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms))
+            fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms, with_rack))
         parking = {node_id: node for node_id, node in asked.items() if node_id in busy and node_id not in beside}
-        fetches_beside, beside_at = self._plan_beside(parking, now, room) if parking else ([], inf)
+        fetches_beside, beside_at = self._plan_beside(parking, now, room, with_rack) if parking else ([], inf)
         return Plans(
             fetches + fetches_beside,
             self._without_leader.keys(),
-            min([node.retry_at for node in self._nodes.values() if node.retry_at > now], default=inf),
+            min(resting, default=inf),
             room_if_empty - self._enough_room if short_of_room else None,
             beside_at,
         )
@@ -410,7 +389,9 @@ class FetchPlanner:
         among = node.wanted if demand.only is None else [tp for tp in node.wanted if tp in demand.only]
         return frozenset(tp for tp in among if not self._buffer.holds(tp))
 
-    def _plan_beside(self, parking: Mapping[int, _Node], now: float, room: int) -> tuple[list[FetchPlan], float]:
+    def _plan_beside(
+        self, parking: Mapping[int, _Node], now: float, room: int, with_rack: bool
+    ) -> tuple[list[FetchPlan], float]:
         """Plan the Fetches beside those of brokers that may be ``parking`` them, into the room that is left.
 
         Return them, and when to plan others. While there is no room to read ahead, there is none for these.
@@ -423,7 +404,7 @@ class FetchPlanner:
             session = node.beside.request(now, node.session.known, node.wanted)
             if session is not None:
                 most = min(room, config.fetch_max_bytes, config.max_partition_fetch_bytes * len(session.asked))
-                fetches.append(FetchPlan(node_id, session, most, 0, is_beside=True))
+                fetches.append(FetchPlan(node_id, session, most, 0, with_rack, is_beside=True))
                 room -= most
         return fetches, min((node.beside.at for node in parking.values() if node.beside.at > now), default=inf)
 

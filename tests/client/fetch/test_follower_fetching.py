@@ -184,6 +184,43 @@ async def test_a_follower_that_breaks_off_is_left_for_the_leader() -> None:
         assert await values(consumer, 1) == [b"1"]
 
 
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "beside-others"])
+def test_a_replica_that_only_this_client_cannot_fetch_from_is_left_for_the_leader(others: bool) -> None:
+    """It is in sync, so the leader names it again whenever the client names its rack. It is read once that works."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t", 0)
+        assert leader is not None
+        follower = leader % 3 + 1
+        cluster.move_leader("t", 1, to=leader)
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap,
+            auto_offset_reset="earliest",
+            client_rack=RACKS[follower - 1],
+        )
+        consumer.assign([T0, T1] if others else [T0])
+        async with consumer:
+            cluster.append("t", b"first", partition=0)
+            assert await values(consumer, 1) == [b"first"]
+            broken = cluster.intercept(FetchRequest, disconnect(), where=lambda e: e.broker == follower)
+            for number in range(20):
+                cluster.append("t", b"%d" % number, partition=0)
+                async with asyncio.timeout(2):
+                    assert (await consumer.getone(T0)).value == b"%d" % number
+                await asyncio.sleep(0.3)
+            tries = broken.hits
+            assert tries >= 5, "it is tried again and again"
+            broken.cancel()
+            at_follower = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == follower)
+            async with asyncio.timeout(5):
+                await at_follower.caught(2)
+            assert consumer._runtime.subscription[T0].read_replica == follower
+            cluster.append("t", b"last", partition=0)
+            assert (await consumer.getone(T0)).value == b"last"
+
+    virtually(story, topics={"t": 2}, racks=RACKS)
+
+
 async def test_a_follower_that_is_gone_is_left_for_the_leader() -> None:
     async with from_the_follower() as (cluster, consumer, _leader, follower):
         cluster.take_down(follower)

@@ -12,8 +12,9 @@ from aiokc.config import ClientConfig
 from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.fetch.buffer import FetchBuffer
 from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
-from aiokc.core.fetch.planner import Demand, FetchPlan, FetchPlanner
+from aiokc.core.fetch.planner import Demand, FetchPlanner
 from aiokc.core.fetch.response import Verdict, verdict
+from aiokc.core.fetch.session import FetchPlan
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, CorruptRecord
