@@ -446,6 +446,22 @@ def test_an_error_of_the_broker_waits_behind_the_records() -> None:
     assert asked(plan(cluster({A0: 1}), subscription, buffer)) == {}
 
 
+def test_an_error_that_partitions_share_leaves_the_records_before_it() -> None:
+    """One request fails for many. Raised for one of them, the error must not drop what another has unread."""
+    subscription, buffer = reading(A0, A1), FetchBuffer()
+    add(buffer, subscription, A1, 0, batch(0, 10))
+    error = BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+    for tp in (A0, A1):
+        buffer.fail(tp, subscription[tp], error)
+    assert buffer.clear_error(error) == [A0]
+    kept = buffer.of(A1)
+    assert kept is not None
+    kept.decode(20)
+    assert buffer.clear_error(error) == []
+    assert len(kept.take(20)[0]) == 10
+    assert buffer.clear_error(error) == [A1]
+
+
 def test_aborted_and_control_records_move_the_position_only() -> None:
     subscription, buffer = reading(A0), FetchBuffer()
     aborted = batch(0, 3, producer_id=5, transactional=True)
