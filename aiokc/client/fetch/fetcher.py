@@ -450,7 +450,7 @@ class Fetcher:
                 self._subscription.read_from(target.tp, None)  # the leader may be well (KIP-392)
             elif (leader := self._metadata.cluster.leader(target.tp)) is None or leader.node_id != plan.node_id:
                 self._subscription.touch(target.tp)  # only a response had named this broker as its leader
-        self._planner.rest(plan.node_id, asyncio.get_running_loop().time() + backoff.next())
+        self._planner.rest(plan.node_id, asyncio.get_running_loop().time(), backoff.next())
         self._metadata.request_update()
 
     def _fail(self, plan: FetchPlan, error: KafkaError) -> None:

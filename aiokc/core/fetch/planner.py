@@ -32,6 +32,10 @@ _SHORT_WAIT_MS = 20
 # The part of the buffer that is set aside for one Fetch to each broker, however much the others send.
 _SET_ASIDE = 1 / 4
 
+# A replica that has failed is avoided for so many times as long as it took to fail: less than a tenth of the time is
+# lost to one that is silent until request_timeout_ms is over.
+_AVOIDED_TIMES = 10
+
 # The planner reads ahead into a buffer that was full once so much of it is free. Each time that room runs out, or is
 # there again, all partitions with something buffered leave their broker's session, or come back: that has to be worth
 # it. A buffer with nothing unread always has so much room: a quarter is set aside, another may be spare buffers, and
@@ -94,6 +98,8 @@ class _Node:
     only: frozenset[TopicPartition] | None = None  # the partitions that the last request was confined to
     has_more: bool = False  # the broker has more than its last response brought, and no request has asked for it yet
     retry_at: float = 0.0
+    asked_at: float = 0.0  # when the last Fetch was planned
+    avoided_until: float = 0.0  # until then, the client's rack is not named: it may be this broker's
     beside: FetchBeside = field(default_factory=FetchBeside)
 
     def put(self, target: FetchTarget, *, is_retry: bool) -> None:
@@ -324,9 +330,9 @@ class FetchPlanner:
     ) -> Plans:
         """Plan a Fetch for each broker that is not ``busy`` with a Fetch in flight (for so many bytes).
 
-        None of them names the client's rack while a broker rests after a failure. Where this client can't reach a
-        replica that the cluster takes for well, the leader would name that replica again and again, and send no records
-        itself (KIP-392). So the leader serves meanwhile; the replica is tried again after each pause.
+        None of them names the client's rack while a broker is avoided after a failure (``rest``). Where this client
+        can't reach a replica that the cluster takes for well, the leader would name that replica again and again, and
+        send no records itself (KIP-392). So the leader serves meanwhile; the replica is tried again after each pause.
 
         Also plan one Fetch ``beside`` that to each broker that seems to park it, where there is reason (FetchBeside),
         as far as there is room for what it brings.
@@ -346,7 +352,7 @@ class FetchPlanner:
         room = room_if_empty - self._buffer.bytes
         self._apply(room)
         resting = [node.retry_at for node in self._nodes.values() if node.retry_at > now]
-        with_rack = not resting
+        with_rack = all(node.avoided_until <= now for node in self._nodes.values())
         short_of_room = False
         fetches: list[FetchPlan] = []
         for node_id, node in asked.items():
@@ -369,7 +375,7 @@ class FetchPlanner:
                 most = min(set_aside, of_partition)
             max_bytes = max(1, min(most, config.fetch_max_bytes))
             room -= max(0, max_bytes - set_aside)
-            node.has_more = False
+            node.has_more, node.asked_at = False, now
             node.beside.planned(now, wait_ms)
             fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms, with_rack))
         parking = {node_id: node for node_id, node in asked.items() if node_id in busy and node_id not in beside}
@@ -464,10 +470,16 @@ class FetchPlanner:
         node = self._nodes.get(node_id)
         return list(node.wanted.values()) if node is not None else []
 
-    def rest(self, node_id: int, until: float) -> None:
-        """Leave a broker alone until ``until``."""
-        if node_id in self._nodes:
-            self._nodes[node_id].retry_at = until
+    def rest(self, node_id: int, now: float, seconds: float) -> None:
+        """Leave a broker that has failed alone for so many seconds.
+
+        As a replica it is avoided for longer, by ten times what the Fetch took to fail. Otherwise one that is silent
+        would hold its partitions up most of the time.
+        """
+        node = self._nodes.get(node_id)
+        if node is not None:
+            node.retry_at = now + seconds
+            node.avoided_until = node.retry_at + _AVOIDED_TIMES * (now - node.asked_at)
 
 
 def _is_of_former_topic(position: PartitionPosition, topic_id: UUID | None, buffer: PartitionBuffer | None) -> bool:

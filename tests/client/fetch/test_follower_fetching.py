@@ -15,7 +15,7 @@ from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import Interception, disconnect
+from aiokc.testing.faults import Interception, disconnect, drop
 from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.fetch import FetchRequest
 from tests.producing import Message, produce
@@ -219,6 +219,33 @@ def test_a_replica_that_only_this_client_cannot_fetch_from_is_left_for_the_leade
             assert (await consumer.getone(T0)).value == b"last"
 
     virtually(story, topics={"t": 2}, racks=RACKS)
+
+
+def test_a_replica_that_is_silent_does_not_hold_its_partitions_up_again_and_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", client_rack=RACKS[follower - 1]
+        )
+        consumer.assign([T0])
+        loop = asyncio.get_running_loop()
+        async with consumer:
+            cluster.append("t", b"first")
+            assert await values(consumer, 1) == [b"first"]
+            silent = cluster.intercept(FetchRequest, drop(), where=lambda exchange: exchange.broker == follower)
+            waited = []
+            for number in range(200):
+                cluster.append("t", b"%d" % number)
+                began = loop.time()
+                assert (await consumer.getone()).value == b"%d" % number
+                waited.append(loop.time() - began)
+                await asyncio.sleep(1)
+            assert silent.hits == 1, "in 200 s it is not asked again"
+            assert max(waited[1:]) < 0.1
+
+    virtually(story, topics={"t": 1}, racks=RACKS)
 
 
 async def test_a_follower_that_is_gone_is_left_for_the_leader() -> None:
