@@ -280,6 +280,11 @@ class FetchCollector:
             self.subscription.changes.notify()  # the next call has to look
         return step.ends
 
+    def fetch_again(self, tp: TopicPartition) -> None:
+        """Drop what is buffered of ``tp``, and have it fetched again, from the position on."""
+        self.buffer.drop(tp)
+        self._wake.notify()
+
     def left_out(self, resume_at: int | None) -> None:
         """Set ``resume_at``. If there is no room to read ahead, the frames of what was handed out must not fill it.
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from ...core.fetch.partition_buffer import PartitionBuffer
+from ...errors import RecordError
 from ...records import NATIVE, ColumnBuilder
 from ...types import BatchEnd, RecordColumns, TopicPartition
 from ..aio.time_slice import TimeSlice
@@ -78,7 +79,11 @@ class ColumnCollector:
     def put_back(self) -> None:
         """Make what was appended since the last ``take`` be read again. The builder must not be used any more."""
         for buffer in self._appended:
-            buffer.rewind()
+            if isinstance(buffer.error, RecordError) and self._collector.buffer.is_current(buffer):
+                # It may be an error of these columns alone, which the next call does not ask for.
+                self._collector.fetch_again(buffer.tp)
+            else:
+                buffer.rewind()
         self._appended.clear()
 
     @property

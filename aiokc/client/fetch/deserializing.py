@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import ExitStack
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
@@ -81,11 +82,13 @@ class Deserializing:
         time, task = asyncio.get_running_loop().time, asyncio.current_task()
         others_ran = False
         origin: Origin = "key"
-        ready = buffer.ready.as_list()
+        raw: RawRecord | None = None
         waits: ExitStack[bool] = ExitStack()
         with waits:
-            while buffer.refused is None and len(buffer.typed) < min(count, len(ready)):
-                raw = ready[len(buffer.typed)]
+            # One by one: it would hold the loop to make the objects of all (there may be 100,000) in one step.
+            for raw in islice(buffer.ready, len(buffer.typed), None):
+                if buffer.refused is not None or len(buffer.typed) >= count:
+                    break
                 try:
                     origin = "key"
                     key = self._key(raw)
@@ -101,7 +104,7 @@ class Deserializing:
                 except USER_ERRORS as error:
                     if ends_us(error, task):
                         raise
-                    self._refuse(buffer, origin, f"raised {type(error).__name__}", error)
+                    self._refuse(buffer, raw, origin, f"raised {type(error).__name__}", error)
                 if time() > time_slice.ends:
                     if deadline is not None and time() >= deadline[0] and (deadline[1] or buffer.typed):
                         return False
@@ -112,9 +115,9 @@ class Deserializing:
                 others_ran = False
             return True
         # Reached where the scope of UserCodeTimeout was cancelled: by its timer or by `stop`.
-        if not self._stopped:
+        if not self._stopped and raw is not None:
             late = f"was not done after {self._user_code_timeout:.3g} s (default_api_timeout_ms), and cancelled"
-            self._refuse(buffer, origin, late, None)
+            self._refuse(buffer, raw, origin, late, None)
         return not self._stopped
 
     def _serves(self, buffer: PartitionBuffer) -> bool:
@@ -131,10 +134,12 @@ class Deserializing:
     def _no_longer(self) -> None:
         self._waiting = None
 
-    def _refuse(self, buffer: PartitionBuffer, origin: Origin, problem: str, error: BaseException | None) -> None:
-        """Hold back the first record that is not deserialized; leave out ``error``'s text, which may hold a secret."""
+    def _refuse(
+        self, buffer: PartitionBuffer, raw: RawRecord, origin: Origin, problem: str, error: BaseException | None
+    ) -> None:
+        """Hold back ``raw``, the first record not deserialized; leave out ``error``'s text, which may hold a secret."""
         self._counters.undecodable += 1
-        buffer.refused = DeserializationFailed(buffer.ready[len(buffer.typed)], origin, problem)
+        buffer.refused = DeserializationFailed(raw, origin, problem)
         buffer.refused.__cause__ = error
 
 

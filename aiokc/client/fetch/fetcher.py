@@ -22,9 +22,9 @@ from ...core.backoff import Backoff, retry_backoff
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.fetched_partition import Limits
-from ...core.fetch.planner import FetchPlan, FetchPlanner, Plans
+from ...core.fetch.planner import FetchPlanner, Plans
 from ...core.fetch.response import SESSION_ERRORS
-from ...core.fetch.session import FetchSession
+from ...core.fetch.session import FetchPlan, FetchSession
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import PartitionPosition
@@ -450,7 +450,7 @@ class Fetcher:
                 self._subscription.read_from(target.tp, None)  # the leader may be well (KIP-392)
             elif (leader := self._metadata.cluster.leader(target.tp)) is None or leader.node_id != plan.node_id:
                 self._subscription.touch(target.tp)  # only a response had named this broker as its leader
-        self._planner.rest(plan.node_id, asyncio.get_running_loop().time() + backoff.next())
+        self._planner.rest(plan.node_id, asyncio.get_running_loop().time(), backoff.next())
         self._metadata.request_update()
 
     def _fail(self, plan: FetchPlan, error: KafkaError) -> None:

@@ -12,9 +12,9 @@ from ...core.cluster.snapshot import NewLeader
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.partition_buffer import PartitionBuffer
-from ...core.fetch.planner import FetchPlan, FetchPlanner
+from ...core.fetch.planner import FetchPlanner
 from ...core.fetch.response import Answer, Verdict, fetched, is_plain
-from ...core.fetch.session import FetchTarget
+from ...core.fetch.session import FetchPlan, FetchTarget
 from ...core.subscription.position import FETCHING, PartitionPosition
 from ...core.subscription.state import Subscription
 from ...errors import KafkaError
@@ -189,7 +189,10 @@ class FetchResponseHandler:
                 self._subscription.read_from(tp, None)
                 self._metadata.request_update()
             case Verdict.OUT_OF_RANGE:
-                return self._lost.out_of_range(answer, position, node_id)
+                # A late answer of a follower says no more than its first one: two Fetches have asked it, and by the
+                # other's answer, or since its time was over, the partition is to be fetched from the leader again.
+                if self._leads(node_id, tp):
+                    return self._lost.out_of_range(answer, position, node_id)
             case Verdict.DIVERGING:
                 self._subscription.await_validation(tp)
             case Verdict.REFRESH | Verdict.RETRY:
@@ -197,6 +200,11 @@ class FetchResponseHandler:
                 if answer.verdict is Verdict.REFRESH:
                     self._metadata.request_update()
         return False
+
+    def _leads(self, node_id: int, tp: TopicPartition) -> bool:
+        """Whether that broker is the leader by the metadata: the one that the next Fetch for ``tp`` is sent to."""
+        leader = self._metadata.cluster.leader(tp)
+        return leader is not None and leader.node_id == node_id
 
     def _store_run(
         self, target: FetchTarget, data: PartitionData, position: PartitionPosition, node_id: int, heard_at: float

@@ -232,11 +232,11 @@ class FetchBuffer:
         self._drop(tp)
 
     def clear_error(self, error: KafkaError) -> list[TopicPartition]:
-        """Drop the buffers at ``error`` and return their partitions: several where one request failed for many.
+        """Drop the buffers that are at ``error`` and return their partitions: one request may have failed for many.
 
-        They are fetched again, from their positions on.
+        They are fetched again, from their positions on. One with records before the error keeps both.
         """
-        failed = [tp for tp, buffer in self._partitions.items() if buffer.error is error and not buffer.ready]
+        failed = [tp for tp, buffer in self._partitions.items() if buffer.error is error and buffer.at_error]
         for tp in failed:
             self._drop(tp)
         return failed

@@ -15,14 +15,13 @@ from uuid import UUID
 from ...config import ClientConfig
 from ...native import untrack
 from ...types import TopicInfo, TopicPartition
-from ...wire.messages.fetch import FetchRequest
 from ..cluster.snapshot import Cluster
 from ..subscription.position import FETCHING, PartitionPosition
 from ..subscription.state import Subscription
 from .beside import FetchBeside
 from .buffer import FetchBuffer, frontier
 from .partition_buffer import PartitionBuffer
-from .session import FetchSession, FetchTarget, SessionRequest
+from .session import FetchPlan, FetchSession, FetchTarget, SessionRequest
 
 # A Fetch that leaves partitions out for want of buffer room must not wait on the broker for the whole
 # fetch_max_wait_ms: there may be room a moment later, and a broker serves one Fetch of ours at a time. This wait holds
@@ -33,37 +32,15 @@ _SHORT_WAIT_MS = 20
 # The part of the buffer that is set aside for one Fetch to each broker, however much the others send.
 _SET_ASIDE = 1 / 4
 
+# A replica that has failed is avoided for so many times as long as it took to fail: less than a tenth of the time is
+# lost to one that is silent until request_timeout_ms is over.
+_AVOIDED_TIMES = 10
+
 # The planner reads ahead into a buffer that was full once so much of it is free. Each time that room runs out, or is
 # there again, all partitions with something buffered leave their broker's session, or come back: that has to be worth
 # it. A buffer with nothing unread always has so much room: a quarter is set aside, another may be spare buffers, and
 # the Fetches in flight take no more than half of the rest.
 _RESUME_FRACTION = 1 / 8
-
-
-@dataclass(frozen=True, slots=True)
-class FetchPlan:
-    """One Fetch request to one broker. ``is_beside``: it is in no session, beside a Fetch that the broker parks."""
-
-    node_id: int
-    session: SessionRequest
-    max_bytes: int
-    max_wait_ms: int
-    is_beside: bool = False
-
-    def request(self, version: int, config: ClientConfig) -> FetchRequest:
-        """Return the Fetch request for the version that it is sent in."""
-        session = self.session
-        return FetchRequest(
-            max_wait_ms=self.max_wait_ms,
-            min_bytes=config.fetch_min_bytes,
-            max_bytes=self.max_bytes,
-            isolation_level=1 if config.isolation_level == "read_committed" else 0,
-            session_id=session.session_id,
-            session_epoch=session.epoch,
-            topics=session.topics(version, config.max_partition_fetch_bytes),
-            forgotten_topics_data=session.forgotten_topics(version),
-            rack_id=config.client_rack,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +98,8 @@ class _Node:
     only: frozenset[TopicPartition] | None = None  # the partitions that the last request was confined to
     has_more: bool = False  # the broker has more than its last response brought, and no request has asked for it yet
     retry_at: float = 0.0
+    asked_at: float = 0.0  # when the last Fetch was planned
+    avoided_until: float = 0.0  # until then, the client's rack is not named: it may be this broker's
     beside: FetchBeside = field(default_factory=FetchBeside)
 
     def put(self, target: FetchTarget, *, is_retry: bool) -> None:
@@ -351,6 +330,10 @@ class FetchPlanner:
     ) -> Plans:
         """Plan a Fetch for each broker that is not ``busy`` with a Fetch in flight (for so many bytes).
 
+        None of them names the client's rack while a broker is avoided after a failure (``rest``). Where this client
+        can't reach a replica that the cluster takes for well, the leader would name that replica again and again, and
+        send no records itself (KIP-392). So the leader serves meanwhile; the replica is tried again after each pause.
+
         Also plan one Fetch ``beside`` that to each broker that seems to park it, where there is reason (FetchBeside),
         as far as there is room for what it brings.
 
@@ -368,6 +351,8 @@ class FetchPlanner:
         room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values()) - sum(beside.values())
         room = room_if_empty - self._buffer.bytes
         self._apply(room)
+        resting = [node.retry_at for node in self._nodes.values() if node.retry_at > now]
+        with_rack = all(node.avoided_until <= now for node in self._nodes.values())
         short_of_room = False
         fetches: list[FetchPlan] = []
         for node_id, node in asked.items():
@@ -390,15 +375,15 @@ class FetchPlanner:
                 most = min(set_aside, of_partition)
             max_bytes = max(1, min(most, config.fetch_max_bytes))
             room -= max(0, max_bytes - set_aside)
-            node.has_more = False
+            node.has_more, node.asked_at = False, now
             node.beside.planned(now, wait_ms)
-            fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms))
+            fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms, with_rack))
         parking = {node_id: node for node_id, node in asked.items() if node_id in busy and node_id not in beside}
-        fetches_beside, beside_at = self._plan_beside(parking, now, room) if parking else ([], inf)
+        fetches_beside, beside_at = self._plan_beside(parking, now, room, with_rack) if parking else ([], inf)
         return Plans(
             fetches + fetches_beside,
             self._without_leader.keys(),
-            min([node.retry_at for node in self._nodes.values() if node.retry_at > now], default=inf),
+            min(resting, default=inf),
             room_if_empty - self._enough_room if short_of_room else None,
             beside_at,
         )
@@ -410,7 +395,9 @@ class FetchPlanner:
         among = node.wanted if demand.only is None else [tp for tp in node.wanted if tp in demand.only]
         return frozenset(tp for tp in among if not self._buffer.holds(tp))
 
-    def _plan_beside(self, parking: Mapping[int, _Node], now: float, room: int) -> tuple[list[FetchPlan], float]:
+    def _plan_beside(
+        self, parking: Mapping[int, _Node], now: float, room: int, with_rack: bool
+    ) -> tuple[list[FetchPlan], float]:
         """Plan the Fetches beside those of brokers that may be ``parking`` them, into the room that is left.
 
         Return them, and when to plan others. While there is no room to read ahead, there is none for these.
@@ -423,7 +410,7 @@ class FetchPlanner:
             session = node.beside.request(now, node.session.known, node.wanted)
             if session is not None:
                 most = min(room, config.fetch_max_bytes, config.max_partition_fetch_bytes * len(session.asked))
-                fetches.append(FetchPlan(node_id, session, most, 0, is_beside=True))
+                fetches.append(FetchPlan(node_id, session, most, 0, with_rack, is_beside=True))
                 room -= most
         return fetches, min((node.beside.at for node in parking.values() if node.beside.at > now), default=inf)
 
@@ -483,10 +470,16 @@ class FetchPlanner:
         node = self._nodes.get(node_id)
         return list(node.wanted.values()) if node is not None else []
 
-    def rest(self, node_id: int, until: float) -> None:
-        """Leave a broker alone until ``until``."""
-        if node_id in self._nodes:
-            self._nodes[node_id].retry_at = until
+    def rest(self, node_id: int, now: float, seconds: float) -> None:
+        """Leave a broker that has failed alone for so many seconds.
+
+        As a replica it is avoided for longer, by ten times what the Fetch took to fail. Otherwise one that is silent
+        would hold its partitions up most of the time.
+        """
+        node = self._nodes.get(node_id)
+        if node is not None:
+            node.retry_at = now + seconds
+            node.avoided_until = node.retry_at + _AVOIDED_TIMES * (now - node.asked_at)
 
 
 def _is_of_former_topic(position: PartitionPosition, topic_id: UUID | None, buffer: PartitionBuffer | None) -> bool:

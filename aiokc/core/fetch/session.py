@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from ...config import ClientConfig
 from ...error_codes import ErrorCode
 from ...native import untrack
 from ...types import TopicPartition
-from ...wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic, PartitionData
+from ...wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 
 #: No session. In a request: the client has none. In a response: the broker gave none.
 NO_SESSION: Final = 0
@@ -108,6 +117,37 @@ class SessionRequest(NamedTuple):
             ForgottenTopic(topic=topic, topic_id=topic_id if self.by_id and topic_id else _NO_ID, partitions=partitions)
             for (topic, topic_id), partitions in topics.items()
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """One Fetch request to one broker.
+
+    ``with_rack``: it names the client's rack, so that a leader may name a closer replica instead of sending records.
+    ``is_beside``: it is in no session, beside a Fetch that the broker parks.
+    """
+
+    node_id: int
+    session: SessionRequest
+    max_bytes: int
+    max_wait_ms: int
+    with_rack: bool = True
+    is_beside: bool = False
+
+    def request(self, version: int, config: ClientConfig) -> FetchRequest:
+        """Return the Fetch request for the version that it is sent in."""
+        session = self.session
+        return FetchRequest(
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=self.max_bytes,
+            isolation_level=1 if config.isolation_level == "read_committed" else 0,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=session.topics(version, config.max_partition_fetch_bytes),
+            forgotten_topics_data=session.forgotten_topics(version),
+            rack_id=config.client_rack if self.with_rack else "",
+        )
 
 
 class FetchSession:

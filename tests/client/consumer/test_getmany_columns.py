@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from math import inf
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ from aiokc import Consumer, RecordColumns, TopicPartition
 from aiokc.client.aio import time_slice
 from aiokc.client.fetch import collector, column_collector
 from aiokc.errors import ConcurrentCall, ConfigError, CorruptRecord, RecordError, UsageError
-from aiokc.records import COLUMNS, Codec, NewRecord, encode_batch
+from aiokc.records import COLUMNS, Codec, NewRecord, encode_batch, new_builder
 from aiokc.testing import Cluster
 
 pytestmark = pytest.mark.timeout(60)
@@ -226,6 +227,27 @@ async def test_a_timestamp_beyond_microseconds() -> None:
                 await consumer.getmany_columns(columns=["timestamp"], timestamp_unit="us")
             batch = await consumer.getmany_columns(columns=["timestamp"])
             assert pa.record_batch(batch).column("timestamp").cast(pa.int64()).to_pylist() == [1 << 62, -1]
+
+
+async def test_an_error_of_columns_alone_is_gone_once_their_rows_are_put_back() -> None:
+    """Given rows up to a timestamp that columns can't tell, when they are put back, then getmany() reads past it."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", NewRecord(b"0", timestamp=7), NewRecord(b"1", timestamp=1 << 62), NewRecord(b"2"))
+        async with reading(cluster, ZERO) as consumer, asyncio.timeout(20):
+            await all_buffered(consumer, ZERO)
+            fetched = consumer._runtime.collector
+            columns, builder = column_collector.ColumnCollector(fetched), new_builder(["timestamp"], "us")
+            assert columns.append_at_once(builder, 100, 1 << 20, inf) is None
+            buffer = fetched.buffer.of(ZERO)
+            assert builder.rows == 1
+            assert buffer is not None
+            assert isinstance(buffer.error, RecordError)
+            columns.put_back()
+            read: list[bytes | None] = []
+            while len(read) < 3:
+                read += [record.value for record in (await consumer.getmany()).get(ZERO, ())]
+            assert read == [b"0", b"1", b"2"]
+            assert not await consumer.getmany(timeout_ms=0)
 
 
 async def test_commit_takes_a_batch() -> None:

@@ -15,14 +15,16 @@ from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import Interception, disconnect
+from aiokc.testing.faults import Interception, disconnect, drop
 from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.fetch import FetchRequest
 from tests.producing import Message, produce
 
+from ..virtually import virtually
+
 pytestmark = pytest.mark.timeout(60)
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RACKS = ("a", "b", "c")
 
 
@@ -120,6 +122,58 @@ async def test_an_error_of_a_follower_makes_the_leader_be_asked(code: ErrorCode)
         assert await values(consumer, 1) == [b"1"]
 
 
+def _asks_for(request: Any, tp: TopicPartition, offset: int) -> bool:
+    asked = [partition for topic in request.topics for partition in topic.partitions]
+    return any((each.partition, each.fetch_offset) == (tp.partition, offset) for each in asked)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+def test_what_a_lagging_follower_says_twice_is_not_believed(reset: str) -> None:
+    """Two Fetches ask it for one offset. By the first answer the leader is to be asked again; then comes the second."""
+
+    async def story(cluster: Cluster) -> None:
+        follower = next(node for node in (1, 2, 3) if node not in (cluster.leader("t", 0), cluster.leader("t", 1)))
+        cluster.append("t", *(b"%d" % number for number in range(100)), partition=0)
+        cluster.append("t", b"first", partition=1)
+        both_ask = asyncio.Event()
+
+        async def lag(exchange: Exchange) -> Any:
+            if lagging.hits == 1:
+                cluster.append("t", b"second", partition=1)  # The Fetch that is parked ends; the next asks for all.
+            else:
+                both_ask.set()
+            await both_ask.wait()
+            response: Any = await exchange.handle()
+            for part in [part for topic in response.responses for part in topic.partitions]:
+                if part.partition_index == T0.partition:
+                    part.error_code, part.records = ErrorCode.OFFSET_OUT_OF_RANGE, None
+            return response
+
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset=reset, client_rack=RACKS[follower - 1]
+        )
+        consumer.assign([T0, T1])
+        async with consumer:
+            consumer.seek(T0, 0)
+            consumer.seek(T1, 0)
+            await values(consumer, 101)
+            await asyncio.sleep(1)  # until the follower parks a Fetch
+            assert {consumer._runtime.subscription[tp].read_replica for tp in (T0, T1)} == {follower}
+            lagging = cluster.intercept(
+                FetchRequest,
+                lag,
+                times=2,
+                where=lambda exchange: exchange.broker == follower and _asks_for(exchange.request, T0, 90),
+            )
+            consumer.seek(T0, 90)
+            async with asyncio.timeout(20):
+                record = await consumer.getone(T0)
+            assert lagging.exhausted
+            assert record.offset == 90
+
+    virtually(story, topics={"t": 2}, racks=RACKS)
+
+
 async def test_a_follower_that_breaks_off_is_left_for_the_leader() -> None:
     async with from_the_follower() as (cluster, consumer, leader, follower):
         broken = cluster.intercept(FetchRequest, disconnect(), times=1, where=lambda e: e.broker == follower)
@@ -128,6 +182,70 @@ async def test_a_follower_that_breaks_off_is_left_for_the_leader() -> None:
         await caught(at_leader, 1)
         cluster.append("t", b"1")
         assert await values(consumer, 1) == [b"1"]
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "beside-others"])
+def test_a_replica_that_only_this_client_cannot_fetch_from_is_left_for_the_leader(others: bool) -> None:
+    """It is in sync, so the leader names it again whenever the client names its rack. It is read once that works."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t", 0)
+        assert leader is not None
+        follower = leader % 3 + 1
+        cluster.move_leader("t", 1, to=leader)
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap,
+            auto_offset_reset="earliest",
+            client_rack=RACKS[follower - 1],
+        )
+        consumer.assign([T0, T1] if others else [T0])
+        async with consumer:
+            cluster.append("t", b"first", partition=0)
+            assert await values(consumer, 1) == [b"first"]
+            broken = cluster.intercept(FetchRequest, disconnect(), where=lambda e: e.broker == follower)
+            for number in range(20):
+                cluster.append("t", b"%d" % number, partition=0)
+                async with asyncio.timeout(2):
+                    assert (await consumer.getone(T0)).value == b"%d" % number
+                await asyncio.sleep(0.3)
+            tries = broken.hits
+            assert tries >= 5, "it is tried again and again"
+            broken.cancel()
+            at_follower = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == follower)
+            async with asyncio.timeout(5):
+                await at_follower.caught(2)
+            assert consumer._runtime.subscription[T0].read_replica == follower
+            cluster.append("t", b"last", partition=0)
+            assert (await consumer.getone(T0)).value == b"last"
+
+    virtually(story, topics={"t": 2}, racks=RACKS)
+
+
+def test_a_replica_that_is_silent_does_not_hold_its_partitions_up_again_and_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", client_rack=RACKS[follower - 1]
+        )
+        consumer.assign([T0])
+        loop = asyncio.get_running_loop()
+        async with consumer:
+            cluster.append("t", b"first")
+            assert await values(consumer, 1) == [b"first"]
+            silent = cluster.intercept(FetchRequest, drop(), where=lambda exchange: exchange.broker == follower)
+            waited = []
+            for number in range(200):
+                cluster.append("t", b"%d" % number)
+                began = loop.time()
+                assert (await consumer.getone()).value == b"%d" % number
+                waited.append(loop.time() - began)
+                await asyncio.sleep(1)
+            assert silent.hits == 1, "in 200 s it is not asked again"
+            assert max(waited[1:]) < 0.1
+
+    virtually(story, topics={"t": 1}, racks=RACKS)
 
 
 async def test_a_follower_that_is_gone_is_left_for_the_leader() -> None:

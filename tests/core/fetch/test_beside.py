@@ -10,7 +10,8 @@ import pytest
 
 from aiokc.config import ClientConfig
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.planner import Demand, FetchPlan, FetchPlanner, Plans
+from aiokc.core.fetch.planner import Demand, FetchPlanner, Plans
+from aiokc.core.fetch.session import FetchPlan
 from aiokc.core.subscription.state import Subscription
 from aiokc.types import TopicPartition
 

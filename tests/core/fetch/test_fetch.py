@@ -12,8 +12,9 @@ from aiokc.config import ClientConfig
 from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.fetch.buffer import FetchBuffer
 from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
-from aiokc.core.fetch.planner import Demand, FetchPlan, FetchPlanner
+from aiokc.core.fetch.planner import Demand, FetchPlanner
 from aiokc.core.fetch.response import Verdict, verdict
+from aiokc.core.fetch.session import FetchPlan
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, CorruptRecord
@@ -443,6 +444,22 @@ def test_an_error_of_the_broker_waits_behind_the_records() -> None:
     (part,) = (part for part, _ in buffer.servable(subscription))
     assert part.at_error
     assert asked(plan(cluster({A0: 1}), subscription, buffer)) == {}
+
+
+def test_an_error_that_partitions_share_leaves_the_records_before_it() -> None:
+    """One request fails for many. Raised for one of them, the error must not drop what another has unread."""
+    subscription, buffer = reading(A0, A1), FetchBuffer()
+    add(buffer, subscription, A1, 0, batch(0, 10))
+    error = BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+    for tp in (A0, A1):
+        buffer.fail(tp, subscription[tp], error)
+    assert buffer.clear_error(error) == [A0]
+    kept = buffer.of(A1)
+    assert kept is not None
+    kept.decode(20)
+    assert buffer.clear_error(error) == []
+    assert len(kept.take(20)[0]) == 10
+    assert buffer.clear_error(error) == [A1]
 
 
 def test_aborted_and_control_records_move_the_position_only() -> None:

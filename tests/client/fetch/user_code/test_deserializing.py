@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import sysconfig
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import pairwise
@@ -16,7 +17,7 @@ import pytest
 from aiokc import AsyncDeserializer, Consumer, Headers, TopicPartition
 from aiokc.client.aio import time_slice
 from aiokc.errors import ConfigError, ConsumerClosed, DeserializationFailed, UsageError
-from aiokc.records import NewRecord
+from aiokc.records import NATIVE, NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.virtual.loop import VirtualLoop
 
@@ -399,6 +400,30 @@ def test_other_tasks_run_between_records(monkeypatch: pytest.MonkeyPatch) -> Non
             assert values(await reader.getmany()) == {T0: [*range(10)]}
             counting.cancel()
         assert all(later > earlier for earlier, later in pairwise(seen))
+
+    play(story)
+
+
+@pytest.mark.skipif(
+    not NATIVE or bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="all others are made when they are decoded"
+)
+def test_records_are_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make the objects of all records of a long answer in one step would hold the loop, before any other task."""
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
+
+    async def story(cluster: Cluster) -> None:
+        made: list[bool] = []
+
+        def look(data: bytes) -> int:
+            buffer = reader._runtime.fetcher.collector.buffer.of(T0)
+            assert buffer is not None
+            made.append(any(isinstance(part, list) for part in buffer.ready.parts))
+            return int(data)
+
+        cluster.append("t", *NUMBERS)
+        async with consumer(cluster, "t", value_deserializer=look) as reader:
+            assert values(await reader.getmany()) == {T0: [*range(10)]}
+        assert made == [False] * 10
 
     play(story)
 
