@@ -188,9 +188,8 @@ async def test_a_commit_of_a_member_that_is_out_fails_loses_the_partitions_and_c
 ) -> None:
     def refuse(exchange: Exchange) -> ErrorCode:
         if code is E.UNKNOWN_MEMBER_ID:
-            cluster.expire_member(
-                "g"
-            )  # it joins as another member, for which the group would wait until this one is out
+            # It joins as another member, and the group would wait for the end of this one's session.
+            cluster.expire_member("g")
         return code
 
     async with consumer(cluster, "t") as member:
