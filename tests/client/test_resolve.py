@@ -90,7 +90,7 @@ async def test_start_tries_again_where_resolve_returns_no_address(cluster: Clust
     async with asyncio.timeout(20), reader(cluster, Resolver([], [])) as consumer:
         assert (await consumer.getone()).value == b"first"
     with pytest.raises(NoBrokersAvailable, match="resolves to no address"):
-        await reader(cluster, Resolver(*[[]] * 1000)).start(timeout_ms=1500)
+        await reader(cluster, Resolver(*[[]] * 1000)).start(timeout_ms=2500)
 
 
 async def test_the_error_says_what_resolve_should_return_and_reading_goes_on_where_it_does(cluster: Cluster) -> None:

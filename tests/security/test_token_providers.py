@@ -95,7 +95,7 @@ async def test_an_openid_provider_that_is_down(brokers: Brokers, failure: str) -
         consumer = Consumer(**options)
         text = r"token provider .*answered 500" if failure == "answers 500" else r"token provider .*can't be reached"
         with pytest.raises(KafkaError, match=text) as raised:
-            await consumer.start(timeout_ms=800)
+            await consumer.start(timeout_ms=2_000)
         assert raised.value.retriable
         await consumer.stop()
     assert failure == "is not there" or len(idp.asked) > 1

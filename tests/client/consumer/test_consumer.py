@@ -382,7 +382,7 @@ async def test_a_commit_of_what_was_lost_meanwhile_fails(kafka: LocalKafka, topi
         bootstrap_servers=kafka.bootstrap,
         group_id=topic_name,
         auto_offset_reset="earliest",
-        max_poll_interval_ms=700,
+        max_poll_interval_ms=3000,
     ) as consumer:
         assert (await consumer.getone()).offset == 0
         async with asyncio.timeout(20):

@@ -310,6 +310,7 @@ async def test_an_end_of_the_task_itself_is_no_error_of_the_listener() -> None:
         await listener.until(lambda: listener.done == 2)
         gate.began.clear()
         listener.on["assigned"] = gate
+        it.changes._max_poll_interval = 60.0  # the task must end before the callback's time is over
         it.changes.add(Assign(ME, (T0, T1, U0), (U0,), "range"))
         await gate.began.wait()
     for expected in (ListenerTimedOut, UsageError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer
+from aiokc import Consumer, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
@@ -71,7 +71,10 @@ async def test_a_topic_that_is_created_again_is_read_from_its_beginning() -> Non
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"old")
         async with reading(cluster, "t", auto_offset_reset="latest") as consumer:
-            await consumer.getmany(timeout_ms=200)
+            async with asyncio.timeout(10):
+                while not consumer.assignment():
+                    await consumer._runtime.changed.wait()
+            assert await consumer.position(TopicPartition("t", 0)) == 1
             cluster.append("t", b"1")
             assert (await consumer.getone()).value == b"1"
             cluster.recreate_topic("t")

@@ -86,7 +86,7 @@ async def test_an_offset_of_an_open_transaction_is_waited_for(
                 await asyncio.to_thread(send, producer, f"{topic_name}-out", batch, consumer.group_metadata())
                 assert batch.next_offsets[tp].offset == end
                 with pytest.raises(RequestTimedOut, match="UNSTABLE_OFFSET_COMMIT"):
-                    await consumer.committed(tp, timeout_ms=1500)
+                    await consumer.committed(tp, timeout_ms=3000)
                 waiting = asyncio.ensure_future(client.committed(topic_name, [tp]))
                 await asyncio.to_thread(producer.commit_transaction if commits else producer.abort_transaction)
                 found = (await waiting)[tp]

@@ -115,11 +115,11 @@ def _run(factory: type[asyncio.AbstractEventLoop], work: Any) -> None:
 
 async def _read_and_block(cluster: SecureCluster, topic: str, proxy: CountingProxy) -> None:
     options: dict[str, Any] = {**SHORT.options(cluster), "resolve": proxy.resolve, "group_id": topic}
-    options |= {"session_timeout_ms": 1_000, "heartbeat_interval_ms": 200}
+    options |= {"session_timeout_ms": 4_000, "heartbeat_interval_ms": 200}
     async with Consumer(topic, auto_offset_reset="earliest", **options) as consumer:
         assert await read(consumer, 1) == [b"0"]
         opened = proxy.opened
-        time.sleep(1.2 * cluster.session_seconds)  # noqa: ASYNC251  (this is the handler)
+        time.sleep(max(1.2 * cluster.session_seconds, 5.0))  # noqa: ASYNC251  (this is the handler)
         assert proxy.opened > opened, "nothing but the watchdog connects meanwhile"
         await consumer.commit()
         assert await committed(consumer, topic) == 1

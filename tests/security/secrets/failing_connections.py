@@ -22,6 +22,9 @@ from .failing_logins import FAULTS, MECHANISMS, Failure, Fault, credentials, ove
 from .scene import USER, Options, Scene
 
 _SETUP_MS: Final = 500
+#: For what is tried again until the deadline, and for what the client raises at once.
+_SHORT: Final[Options] = {"default_api_timeout_ms": 1_500, "socket_connection_setup_timeout_ms": _SETUP_MS}
+_AT_ONCE: Final[Options] = {"default_api_timeout_ms": 20_000, "socket_connection_setup_timeout_ms": 5_000}
 
 
 def _tls_fails(
@@ -29,6 +32,7 @@ def _tls_fails(
     fault: Callable[[Cluster, Certificates], Any],
     text: str,
     brokers: Callable[[], Certificates] = Certificates,
+    timeouts: Options = _AT_ONCE,
     **changed: Any,
 ) -> None:
     """Connect with a client's key, to a broker of this authority unless options are ``changed``."""
@@ -45,8 +49,7 @@ def _tls_fails(
             security_protocol="SSL",
             ssl_truststore_certificates=trusted.ca_pem,
             ssl_keystore_location=keystore,
-            default_api_timeout_ms=1_500,
-            socket_connection_setup_timeout_ms=_SETUP_MS,
+            **timeouts,
         )
 
     scene.really(story, tls=authority)
@@ -68,12 +71,15 @@ _TLS: Final[dict[str, Failure]] = {
         _tls_fails, fault=lambda cluster, _: cluster.require_client_certificate(), text="refused our", foreign=True
     ),
     "a broker that dies in the handshake": partial(
-        _tls_fails, fault=lambda cluster, _: cluster.half_handshake(), text="TLS|handshake|no broker|connection"
+        _tls_fails,
+        fault=lambda cluster, _: cluster.half_handshake(),
+        text="TLS|handshake|no broker|connection",
+        timeouts=_SHORT,
     ),
 }
 
 
-def _over_tls(mechanism: str, fault: Fault, text: str, scene: Scene) -> None:
+def _over_tls(mechanism: str, fault: Fault, text: str, timeouts: Options, scene: Scene) -> None:
     """Log in by SASL over TLS, with a client's key, too."""
     authority, secret = Certificates(), secret_of(scene, mechanism)
     key = scene.canaries.pem("key", authority.client_pem(USER))
@@ -83,8 +89,7 @@ def _over_tls(mechanism: str, fault: Fault, text: str, scene: Scene) -> None:
         fault(cluster, secret)
         options = credentials(mechanism, secret) | {"ssl_keystore_location": keystore}
         options |= {"bootstrap_servers": cluster.bootstrap, "ssl_truststore_certificates": authority.ca_pem}
-        options |= {"default_api_timeout_ms": 1_500, "socket_connection_setup_timeout_ms": _SETUP_MS}
-        await scene.start_fails(text, security_protocol="SASL_SSL", **options)
+        await scene.start_fails(text, security_protocol="SASL_SSL", **options, **timeouts)
 
     scene.really(story, tls=authority, sasl={USER: secret})
 
@@ -215,7 +220,8 @@ def _all() -> dict[str, Failure]:
     found: dict[str, Failure] = {f"a client with a key meets {name}": failure for name, failure in _TLS.items()}
     for mechanism in MECHANISMS:
         for name, (fault, text) in FAULTS.items():
-            found[f"over TLS {mechanism} {name}"] = partial(_over_tls, mechanism, fault, text)
+            timeouts = _AT_ONCE if name.startswith(("is refused", "has no proper")) else _SHORT
+            found[f"over TLS {mechanism} {name}"] = partial(_over_tls, mechanism, fault, text, timeouts)
             found[f"in a thread {mechanism} {name}"] = partial(_blocking, mechanism, fault, text)
         found[f"the watchdog is refused by {mechanism}"] = partial(
             _watchdog, mechanism, lambda cluster, secret: cluster.refuse_login(text=f"no more: {secret}")

@@ -133,7 +133,7 @@ def test_a_planning_call_is_repeated_as_the_options_say() -> None:
                 driver.plan.latest({"events": {"0": 0}})
             assert refused.hits == 1  # what can't pass is not tried again
             refused.cancel()
-        impatient = ClientConfig(bootstrap_servers=cluster.bootstrap, default_api_timeout_ms=300)
+        impatient = ClientConfig(bootstrap_servers=cluster.bootstrap, default_api_timeout_ms=2_000)
         with DriverCluster(impatient, attempts=3, retry_ms=1000, sleep=driver.clock.sleep) as calls:
             calls.topics(["events"])
             silent = cluster.intercept(ApiKey.LIST_OFFSETS, drop(), times=2)

@@ -107,7 +107,7 @@ def test_records_that_were_deleted(kafka: LocalKafka, tp: TopicPartition, option
 
 def test_offsets_that_were_never_written(kafka: LocalKafka, tp: TopicPartition, options: SourceOptions) -> None:
     produce(kafka.bootstrap, tp.topic, [b"x"] * 5)
-    impatient = SourceOptions(options.client, options.choice, poll_timeout_ms=500)
+    impatient = SourceOptions(options.client, options.choice, poll_timeout_ms=3_000)
 
     with pytest.raises(DataLoss, match=r"offsets 7 to 9 .*; available: 0 to 5"):
         offsets_read(options, OffsetRange(tp, 7, 9))

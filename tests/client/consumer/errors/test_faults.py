@@ -60,7 +60,7 @@ async def start_fails(bootstrap: str, timeout_ms: int) -> tuple[KafkaError, floa
 async def test_no_server_listens() -> None:
     async with listener(None) as free:
         pass  # closed again: nothing listens there any more
-    error, elapsed = await start_fails(free, 1000)
+    error, elapsed = await start_fails(free, 2000)
     assert isinstance(error, NoBrokersAvailable)
     assert free in str(error)
     assert "cannot connect" in str(error)
@@ -94,9 +94,9 @@ async def test_calls_on_topics_that_do_not_exist_end_in_time(kafka: LocalKafka, 
     options = {"bootstrap_servers": kafka.bootstrap, "allow_auto_create_topics": False}
     async with Consumer(**options) as consumer:  # type: ignore[arg-type]
         with pytest.raises(UnknownTopic, match=topic_name):
-            await consumer.partitions_for_topic(topic_name, timeout_ms=1000)
+            await consumer.partitions_for_topic(topic_name, timeout_ms=3000)
         with pytest.raises(UnknownTopic, match=topic_name):
-            await consumer.end_offsets([tp], timeout_ms=1000)
+            await consumer.end_offsets([tp], timeout_ms=3000)
         consumer.assign([tp])
         with pytest.raises(RequestTimedOut, match=topic_name):
             await consumer.position(tp, timeout_ms=1000)
@@ -107,7 +107,7 @@ async def test_a_partition_that_does_not_exist(kafka: LocalKafka, topic_name: st
     kafka.create_topic(topic_name, partitions=2)
     async with Client(bootstrap_servers=kafka.bootstrap) as client:
         with pytest.raises(UnknownTopic, match=f"{topic_name}-7 does not exist: the topic has 2 partitions"):
-            await client.list_offsets({TopicPartition(topic_name, 7): EARLIEST}, timeout_ms=1000)
+            await client.list_offsets({TopicPartition(topic_name, 7): EARLIEST}, timeout_ms=3000)
 
 
 async def test_ranges(kafka: LocalKafka, topic_name: str) -> None:
@@ -123,7 +123,7 @@ async def test_ranges(kafka: LocalKafka, topic_name: str) -> None:
         assert sorted(seen) == [(zero, offset) for offset in range(5, 12)] + [(one, offset) for offset in range(3)]
         assert [part async for part in client.read({zero: (5, 5)})] == []
         with pytest.raises(RequestTimedOut, match=f"{topic_name}-0 at offset 20 of the range's end 99"):
-            _ = [part async for part in client.read({zero: (18, 99)}, timeout_ms=700)]
+            _ = [part async for part in client.read({zero: (18, 99)}, timeout_ms=3000)]
         with pytest.raises(OffsetOutOfRange, match=f"{topic_name}-0 at 500"):
             _ = [part async for part in client.read({zero: (500, 510)}, timeout_ms=5000)]
         with pytest.raises(ConfigError, match="no range of offsets"):

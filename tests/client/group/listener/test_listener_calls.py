@@ -195,10 +195,12 @@ async def test_position_pause_and_the_offsets_of_the_log_in_assigned() -> None:
         await consumer.seek_to_end(T1)
 
     seen: dict[TopicPartition, int] = {}
+    listener = Noting(assigned=look)
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", b"0")
         cluster.append("t", b"1", partition=1)
-        async with listening(cluster, "t", listener=Noting(assigned=look)) as consumer:
+        async with listening(cluster, "t", listener=listener) as consumer:
+            await listener.heard("assigned")
             assert await consumer.getmany(timeout_ms=200) == {}
             assert seen == {T0: 0, T1: 1}
             consumer.resume(T0)
@@ -255,7 +257,7 @@ async def test_a_plain_function_will_do_and_one_that_is_slow_is_named_in_the_log
         cluster.append("t", b"0", b"1")
         async with listening(cluster, "t", listener=Plain()) as consumer:
             assert (await consumer.getone()).value == b"1"
-    assert "Plain.on_partitions_assigned() held the event loop for 0." in caplog.text
+    assert "Plain.on_partitions_assigned() held the event loop for " in caplog.text
 
 
 # What a listener may not do
@@ -548,7 +550,7 @@ async def test_a_callback_that_takes_too_long_is_cancelled_and_the_next_call_rai
         listener = Noting(assigned=hang)
         async with listening(cluster, "t", listener=listener, max_poll_interval_ms=300) as consumer:
             with pytest.raises(
-                ListenerTimedOut, match=r"for t-0 was cancelled: not done after 0\.\d+ s, what was left of max"
+                ListenerTimedOut, match=r"for t-0 was cancelled: not done after \d+(\.\d+)? s, what was left of max"
             ):
                 await consumer.getmany()
             assert (await consumer.getone()).value == b"0"
@@ -579,20 +581,20 @@ async def test_stop_ends_in_its_time_whatever_the_listener_does(group: str | Non
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                if time.monotonic() > end:
+                swallowed.append(True)
+                if len(swallowed) > 5:
                     raise
 
-    end = time.monotonic()
+    swallowed: list[bool] = []
     listener = Noting(revoked=hang)
     async with Cluster(topics={"t": 1}) as cluster:
         consumer = listening(cluster, "t", listener=listener, group=group)
         await consumer.start()
         await listener.heard("assigned")
         start = time.monotonic()
-        end = start + 0.5  # it swallows its cancellations for a while
         with pytest.raises(ListenerTimedOut):
-            await consumer.stop(timeout_ms=600)
-        assert time.monotonic() - start < 5
+            await consumer.stop(timeout_ms=3_000)
+        assert time.monotonic() - start < 10
         assert cluster.members("g") == []
 
 

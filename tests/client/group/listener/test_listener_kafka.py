@@ -122,7 +122,7 @@ async def test_a_callback_that_blocks_the_loop_for_longer_than_the_session_costs
 
     class Slow(Noting):
         def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:  # type: ignore[override]
-            time.sleep(2.5)
+            time.sleep(6.0)
             self.told.append(("assigned", partitions))
             self.holds |= partitions
             self.changed.notify()
@@ -130,7 +130,7 @@ async def test_a_callback_that_blocks_the_loop_for_longer_than_the_session_costs
     kafka.create_topic(topic_name)
     produce(kafka.bootstrap, topic_name, [b"0"])
     listener = Slow()
-    async with reading(kafka, topic_name, topic_name, listener, session_timeout_ms=1000) as consumer:
+    async with reading(kafka, topic_name, topic_name, listener, session_timeout_ms=4_000) as consumer:
         assert (await consumer.getone()).value == b"0"
         await consumer.commit()
         assert listener.calls == ["assigned"]
