@@ -23,7 +23,7 @@ from ..events import (
 )
 from ..intent import SubscriptionIntent
 from ..loop_watch import BY_THE_THREAD, HeartbeatPlan
-from .events import LEAVE, LEAVE_STATIC, Contents, InstanceUnreleased, Interests, JoinDeclined, MemberHeartbeat
+from .events import LEAVE, LEAVE_STATIC, Contents, InstanceUnreleased, Interests, JoinDeclined, MemberHeartbeat, Unheard
 from .heartbeats import Heartbeats
 from .holdings import Holdings, Partitions
 from .told import Told
@@ -166,6 +166,8 @@ class MemberState:
             return event.step == self._step
         if isinstance(event, Unpolled):
             return self.in_group and event.member == self.member
+        if isinstance(event, Unheard):  # of whatever epoch: the newest one may have come before it
+            return self.in_group and event.sent.member.member_id == self.member.member_id
         if not isinstance(event, Alive | Refusal | InstanceUnreleased | JoinDeclined):
             return True
         sent = event.sent
