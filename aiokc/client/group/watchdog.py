@@ -229,7 +229,8 @@ class Watchdog:
         # A LeaveGroup names no generation. If the loop came back right now and joined again under the same member id,
         # and the LeaveGroup were sent after that, the coordinator would remove a live member. So the thread records
         # Unpolled before it sends: either the loop has called retract() by now, and the thread sends nothing; or the
-        # loop will hear that the member is out before it does anything else.
+        # loop will hear that the member is out before it does anything else. What was sent before that may still be
+        # handled after the join that follows: so the member joins under another id.
         with self._lock:
             if self._watch is not watch:
                 return

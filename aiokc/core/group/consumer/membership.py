@@ -102,7 +102,7 @@ class ConsumerMembership(MemberState):
                 self._intent.time_passes(now)
                 return self._stop_polling(now) if self._poll_limit <= now else []
             case Unpolled():
-                return self._stop_polling(now)
+                return self._on_unpolled(now)
             case Subscribed():
                 return self._on_subscribed(event, now)
             case Polled():
@@ -210,6 +210,17 @@ class ConsumerMembership(MemberState):
     def _stop_polling(self, now: float) -> list[Effect]:
         """The application stopped polling: leave at once, so that others get the partitions, then drop them."""
         return [*self._goodbye(self._intent.stop_polling()), *self._drop(now)]
+
+    def _on_unpolled(self, now: float) -> list[Effect]:
+        """The thread says goodbye. Drop everything, and take another member id.
+
+        The thread's last heartbeat names no epoch, and it goes over another connection. If this member joined again
+        under the same id before that is handled, the coordinator would remove it, and the application would lose what
+        it reads.
+        """
+        effects = self._stop_polling(now)
+        self.member = replace(self.member, member_id=self._new_member_id())
+        return effects
 
     def _go_on(self, now: float) -> list[Effect]:
         """The member is outside the group and holds nothing: join it, if the application wants that."""

@@ -188,6 +188,38 @@ async def test_what_the_loops_own_answer_said_is_asked_for_again_if_the_threads_
         assert told.events == [("assigned", BOTH)]
 
 
+async def test_the_threads_goodbye_does_not_remove_a_member_that_has_joined_again(cluster: Cluster) -> None:
+    """The last heartbeat names no epoch, and it is handled after the join, which goes over another connection."""
+    told, leaving, joined_again, handled = Told(), threading.Event(), Flag(), Flag()
+
+    async def handle_late(exchange: Exchange) -> Any:
+        leaving.set()
+        await joined_again.wait()
+        answer = await exchange.handle()
+        handled.set()
+        return answer
+
+    async with consumer_of(cluster, told, max_poll_interval_ms=1_500) as consumer:
+        await shared(consumer)
+        former = consumer.group_metadata().member_id
+        cluster.intercept(
+            ConsumerGroupHeartbeatRequest,
+            handle_late,
+            times=1,
+            where=lambda exchange: exchange.request.member_epoch == -1,
+        )
+        assert leaving.wait(WITHIN)  # blocks the loop
+        while len(told.events) < 3:
+            await consumer.getmany(timeout_ms=50)
+        joined_again.set()
+        await handled.wait()
+        assert cluster.members("g") == [consumer.group_metadata().member_id]
+        epochs = Epochs(cluster)
+        await epochs.more(consumer, 3)
+        assert told.events == [("assigned", BOTH), ("lost", BOTH), ("assigned", BOTH)]
+        assert former not in cluster.members("g")
+
+
 async def settled(cluster: Cluster, consumer: Consumer) -> None:
     """Poll until the member's heartbeats have nothing to tell any more."""
     epochs = Epochs(cluster)

@@ -605,8 +605,11 @@ def test_the_thread_says_everything_and_its_answers_count() -> None:
 
 def test_the_thread_has_left_for_an_application_that_did_not_poll() -> None:
     member = Member().stable(0)
-    assert kinds(member.feed(Unpolled(member.machine.member)))[-1] == "Lost"
+    effects = member.feed(Unpolled(member.machine.member))
+    assert kinds(effects)[-1] == "Lost"
     assert member.machine.plan is None
+    member.feed(RevocationDone(only(Lost, effects).step))
+    assert only(MemberHeartbeat, member.feed(Polled())).member.member_id == "m2", "the goodbye may still be under way"
 
 
 def test_no_plan_before_the_member_has_an_epoch() -> None:
