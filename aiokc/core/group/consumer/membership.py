@@ -283,6 +283,8 @@ class ConsumerMembership(MemberState):
         without asking again: the next heartbeat says everything, and its answer has the whole assignment.
         """
         if event.sent.number == BY_THE_THREAD and self._heartbeats.unanswered is not None:
+            if event.assignment is None and event.epoch == self.member.generation_id:
+                return  # nothing that could be out of date; and where a topic is forbidden, asking in full is refused
             self._told.doubt_owned()
         self._heartbeats.answered(event.interval, now)
         # Of several answers of the thread, a later one does not settle what an earlier one has put in doubt.
@@ -355,6 +357,8 @@ class ConsumerMembership(MemberState):
     def _try_later(self, event: NotNow | CoordinatorLost, now: float) -> list[Effect]:
         sent, error = event.sent, event.error
         if isinstance(sent, SendHeartbeat):
+            if sent.number == BY_THE_THREAD and isinstance(error, AuthorizationFailed):
+                return [Complain(error, sent)]  # the loop's own names no topics: it may be under way, and accepted
             self._is_in_doubt = self._is_in_doubt or self.state is State.JOINING
             # The coordinator refuses a heartbeat for a topic that it names before it reads the rest: what it knew, it
             # still knows. A full heartbeat would be refused until the topic is allowed, or the session over.

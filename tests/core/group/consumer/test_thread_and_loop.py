@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiokc.core.group.consumer.events import KEEPALIVE, MemberAlive, MemberHeartbeat, Unheard
 from aiokc.core.group.consumer.keepalive import ConsumerKeepalive
 from aiokc.core.group.consumer.messages import ConsumerGroup
-from aiokc.core.group.events import Assign, IdentityLost, NotNow, Revoke
+from aiokc.core.group.events import Assign, Complain, IdentityLost, NotNow, Revoke
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import broker_error
 
@@ -58,6 +58,21 @@ def test_nothing_is_asked_for_again_where_only_the_thread_has_spoken() -> None:
     member.answer(2, ids(0), sent=of_the_thread(member))
     member.wait(INTERVAL)
     assert member.beat.contents == KEEPALIVE
+
+
+def test_a_heartbeat_of_the_thread_that_is_refused_for_a_topic_leaves_the_loops_own_as_it_is() -> None:
+    """A full heartbeat, by which the member could ask again, would be refused as well."""
+    member, own = under_way()
+    full = of_the_thread(member)
+    refused = NotNow(full, broker_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t"))
+    only(Complain, member.feed(refused))
+    empty = KEEPER.after(refused, full)
+    assert isinstance(empty, MemberHeartbeat)
+    assert member.answer(2, sent=empty) == []
+    assert member.wait(0.0) == []
+    assert only(Assign, member.answer(2, ids(0, 1), sent=own)).added == (T1,)
+    member.wait(0.0)
+    assert not member.beat.contents.is_full
 
 
 # An answer that came when the loop had gone on, or not at all
