@@ -215,8 +215,9 @@ class Watchdog:
         with self._lock:
             is_late = answer is None or self._watch is not watch
             heard = self._keepalive.unheard(answer, sent) if is_late else answer
-            if heard is not None:
-                self._heard.append(heard)
+            if heard is None:
+                return
+            self._heard.append(heard)
         self._call(self._back)
 
     def _heartbeat(self, plan: HeartbeatPlan) -> SendHeartbeat:

@@ -13,7 +13,7 @@ from aiokc.client.group.watchdog import Watchdog
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import Flag
+from aiokc.testing.cluster.hosting import Flag
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
 from tests.suite.unused_faults import may_be_unused
 

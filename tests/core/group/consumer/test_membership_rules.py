@@ -131,7 +131,9 @@ class Story:
                 epoch = machine.member.generation_id + more
                 self.feed(MemberAlive(sent=sent, epoch=epoch, interval=None, assignment=assignment))
             case ("thread unheard",) if machine.plan is not None:
-                self.feed(Unheard(machine.plan.heartbeat))
+                sent = machine.plan.heartbeat
+                assert isinstance(sent, MemberHeartbeat)
+                self.feed(Unheard(sent))
             case ("names", names):
                 self.feed(TopicsNamed(names))
             case ("subscribe", topics, pattern):
