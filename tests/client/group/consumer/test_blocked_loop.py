@@ -150,9 +150,9 @@ async def test_an_answer_that_the_thread_hears_late_does_not_set_the_member_back
         epochs = Epochs(cluster)
         assert handled.wait(WITHIN)  # blocks the loop
         await epochs.more(consumer, 2)
+        before = len(epochs.full)
         went_on.set()
         await thread_has_heard.wait()
-        before = len(epochs.full)
         await epochs.more(consumer, 3)
         assert len(epochs.full) > before, "it asks again what it may hold"
         assert told.events == [("assigned", BOTH)]
