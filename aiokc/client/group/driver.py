@@ -189,8 +189,9 @@ class MembershipDriver:
         """Feed ``events`` to the machine, and perform the effects that it returns."""
         if self._tasks is None:
             return  # not running: run() begins with the subscription as it is then
-        # Between retract() and watch() the watchdog thread sends nothing. What it has heard while the loop was blocked
-        # is older than anything that the loop finds out now, so the machine gets it first.
+        # Between retract() and watch() the watchdog thread sends nothing. What it has heard is of the machine as it
+        # stands, so the machine gets that first. Which is older, an answer of the thread's or one to the loop's own
+        # heartbeat that was under way meanwhile, only the coordinator knows.
         now = asyncio.get_running_loop().time()
         was_settling = self.machine.is_settling
         effects: list[Effect] = []

@@ -181,14 +181,15 @@ class Watchdog:
         plan, route = watch
         sent = self._heartbeat(plan)
         timeout = min(self._patience, max(_LEAST_PATIENCE, plan.interval))
+        answer: Event | None = None
         try:
             connection = self._connect(route, timeout)
             # Connecting takes time. Meanwhile the loop may have come back, found the group rebalancing and begun to
             # join. Then this heartbeat plan is over, and no heartbeat of its generation may be sent any more. The loop
             # can still come back between this line and the next. Then the heartbeat may reach the coordinator after
-            # the JoinGroup, which goes over another connection. The heartbeat names its generation, so it is a sign of
-            # life of the same member or is refused; and the loop drops the answer, since it is for an older
-            # MemberToken.
+            # what the loop sends, which goes over another connection. Of a classic group it names the generation: it
+            # is a sign of life of the same member or is refused. Of a KIP-848 group it may tell the coordinator what is
+            # out of date, and so may its answer tell the loop (see _hear).
             if self._watch is not watch:
                 return
             question = self._keepalive.heartbeat(sent)
@@ -199,12 +200,24 @@ class Watchdog:
             if isinstance(error, AuthenticationFailed) and self._warnings.admit("login", time.monotonic()) is not None:
                 level = logging.WARNING  # until the loop is back, only this line tells that no heartbeat goes out
             logger.log(level, "group %r: a heartbeat from the watchdog failed: %s", self._group_id, error)
-            return
         if isinstance(answer, IdentityLost | Fatal):
             self._done = plan
         if answer is not None:
             self._next = plan, self._keepalive.after(answer, sent)
-            self._heard.append(answer)
+        self._hear(watch, answer, sent)
+
+    def _hear(self, watch: tuple[HeartbeatPlan, Route], answer: Event | None, sent: SendHeartbeat) -> None:
+        """Hand the loop the ``answer`` (None: there was none).
+
+        If the loop has called retract() since the heartbeat was sent, the machine has gone on: the answer may be older
+        than what the loop has sent and heard meanwhile, and the Keepalive says what that means.
+        """
+        with self._lock:
+            is_late = answer is None or self._watch is not watch
+            heard = self._keepalive.unheard(answer, sent) if is_late else answer
+            if heard is None:
+                return
+            self._heard.append(heard)
         self._call(self._back)
 
     def _heartbeat(self, plan: HeartbeatPlan) -> SendHeartbeat:
@@ -217,7 +230,8 @@ class Watchdog:
         # A LeaveGroup names no generation. If the loop came back right now and joined again under the same member id,
         # and the LeaveGroup were sent after that, the coordinator would remove a live member. So the thread records
         # Unpolled before it sends: either the loop has called retract() by now, and the thread sends nothing; or the
-        # loop will hear that the member is out before it does anything else.
+        # loop will hear that the member is out before it does anything else. What was sent before that may still be
+        # handled after the join that follows: so the member joins under another id.
         with self._lock:
             if self._watch is not watch:
                 return

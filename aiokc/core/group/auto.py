@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...error_codes import error_name
 from ...errors import BrokerError, KafkaError, UnsupportedVersion, broker_error
-from .consumer.events import JoinDeclined, MemberHeartbeat
+from .consumer.events import JoinDeclined, MemberHeartbeat, Unheard
 from .consumer.membership import ConsumerMembership
 from .events import Effect, Event, MemberToken, SendHeartbeat
 from .loop_watch import HeartbeatPlan
@@ -47,6 +47,8 @@ class AutoMachine:
             self.current = self._classic
             self._tell(event.error)
             return self.current.on(self._consumer.wanted, now)
+        if isinstance(event, Unheard) and self.current is not self._consumer:
+            return []  # that membership is over
         return self.current.on(event, now)
 
     def _is_declined_by(self, answer: JoinDeclined) -> bool:
@@ -132,6 +134,9 @@ class AutoKeepalive:
 
     def after(self, answer: Event, sent: SendHeartbeat) -> SendHeartbeat:
         return self._of(sent).after(answer, sent)
+
+    def unheard(self, answer: Event | None, sent: SendHeartbeat) -> Event | None:
+        return self._of(sent).unheard(answer, sent)
 
     def goodbye(self, last: SendHeartbeat, reason: str) -> Question:
         return self._of(last).goodbye(last, reason)

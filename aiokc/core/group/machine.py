@@ -98,6 +98,10 @@ class Keepalive(Protocol):
         """Return the next heartbeat that the thread sends, if ``sent`` had this ``answer``."""
         ...
 
+    def unheard(self, answer: Event | None, sent: SendHeartbeat) -> Event | None:
+        """Return the event that the loop handles if it had gone on when ``answer`` came (None: there was no answer)."""
+        ...
+
     def goodbye(self, last: SendHeartbeat, reason: str) -> Question:
         """Return the request by which the member of the ``last`` heartbeat leaves.
 

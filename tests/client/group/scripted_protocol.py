@@ -163,6 +163,9 @@ class ScriptedProtocol:
     def after(self, answer: Event, sent: SendHeartbeat) -> SendHeartbeat:
         return sent
 
+    def unheard(self, answer: Event | None, sent: SendHeartbeat) -> Event | None:
+        return answer
+
     def goodbye(self, last: SendHeartbeat, reason: str) -> Question:
         members = [MemberIdentity(member_id=last.member.member_id)]
         request = LeaveGroupRequest(group_id=self.group_id, members=members)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from uuid import UUID
 
@@ -38,7 +39,7 @@ class ConsumerProtocol:
             or_classic=config.group_protocol == "auto",
         )
         self.machine = ConsumerMembership(
-            member_id=_new_member_id(parts.random),
+            new_member_id=partial(_new_member_id, parts.random),
             group_instance_id=config.group_instance_id,
             max_poll_interval=config.max_poll_interval_ms / 1e3,
             polls=parts.polls,

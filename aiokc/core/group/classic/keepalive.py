@@ -37,6 +37,9 @@ class ClassicKeepalive:
     def after(self, answer: Event, sent: SendHeartbeat) -> SendHeartbeat:
         return sent
 
+    def unheard(self, answer: Event | None, sent: SendHeartbeat) -> Event | None:
+        return answer  # what is true of a generation stays true: the machine drops the answer if that is over
+
     def goodbye(self, last: SendHeartbeat, reason: str) -> Question:
         leave = SendLeave(0, last.member, reason)
         return Question(LeaveGroupRequest, partial(self.group.leave_request, leave), lambda response: None)

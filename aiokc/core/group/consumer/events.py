@@ -86,6 +86,16 @@ class MemberAlive(Alive):
 
 
 @dataclass(frozen=True, slots=True)
+class Unheard(ProtocolEvent):
+    """A heartbeat of the watchdog thread was not answered, or so late that the loop had gone on by then.
+
+    When the coordinator handled it, nobody knows: before what the loop has said and heard since, or after.
+    """
+
+    sent: MemberHeartbeat
+
+
+@dataclass(frozen=True, slots=True)
 class TopicsNamed(ProtocolEvent):
     """The newest metadata: the names of topic ids. Ids that were named before, and are not here, keep their names.
 

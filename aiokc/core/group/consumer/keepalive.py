@@ -11,7 +11,7 @@ from ....wire import Response
 from ....wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ..events import Event, NotNow, SendHeartbeat
 from ..machine import Question
-from .events import KEEPALIVE, LEAVE, LeaveByHeartbeat, MemberAlive, MemberHeartbeat
+from .events import KEEPALIVE, LEAVE, LeaveByHeartbeat, MemberAlive, MemberHeartbeat, Unheard
 from .messages import ConsumerGroup
 
 _NO_NODE: Final = -1  # no broker: so no answer here makes the loop look up its coordinator anew
@@ -51,6 +51,20 @@ class ConsumerKeepalive:
         if isinstance(answer, MemberAlive) and answer.epoch > sent.member.generation_id:
             return replace(sent, member=replace(sent.member, generation_id=answer.epoch))
         return sent
+
+    def unheard(self, answer: Event | None, sent: SendHeartbeat) -> Event | None:
+        """What it means that ``answer`` did not come, or that the loop had gone on when it came.
+
+        While a member is told to give up partitions, and while it gets some that become free, its epoch stays the same.
+        So an answer may be out of date, and name the epoch that is in force. These say nothing that could be out of
+        date: a heartbeat that was refused for a topic, and one without contents whose answer has no assignment.
+        """
+        assert isinstance(sent, MemberHeartbeat)
+        if isinstance(answer, NotNow) and isinstance(answer.error, AuthorizationFailed):
+            return answer
+        if isinstance(answer, MemberAlive) and answer.assignment is None and sent.contents == KEEPALIVE:
+            return answer
+        return Unheard(sent)
 
     def goodbye(self, last: SendHeartbeat, reason: str) -> Question:
         leave = LeaveByHeartbeat(0, replace(last.member, generation_id=LEAVE), reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from ..events import (
 )
 from ..intent import SubscriptionIntent
 from ..loop_watch import BY_THE_THREAD, HeartbeatPlan
-from .events import LEAVE, LEAVE_STATIC, Contents, InstanceUnreleased, Interests, JoinDeclined, MemberHeartbeat
+from .events import LEAVE, LEAVE_STATIC, Contents, InstanceUnreleased, Interests, JoinDeclined, MemberHeartbeat, Unheard
 from .heartbeats import Heartbeats
 from .holdings import Holdings, Partitions
 from .told import Told
@@ -33,20 +34,21 @@ from .transitions import HEARTBEATS, IN_GROUP, POLLED, State
 class MemberState:
     """All of the consumer protocol's GroupMachine but ``on``, which changes its state. Times in seconds.
 
-    The member makes its id itself, once, and keeps it for as long as the consumer lives (KIP-1082).
+    The member makes its id itself and keeps it (KIP-1082), until the watchdog thread has said goodbye for it.
     """
 
     def __init__(
         self,
         *,
-        member_id: str,
+        new_member_id: Callable[[], str],
         group_instance_id: str | None,
         max_poll_interval: float,
         polls: PollClock,
         backoff: Backoff,
     ) -> None:
         self.state = State.UNSUBSCRIBED
-        self.member = self.last_member = MemberToken(-1, member_id, group_instance_id)
+        self.member = self.last_member = MemberToken(-1, new_member_id(), group_instance_id)
+        self._new_member_id = new_member_id
         self._intent = SubscriptionIntent(polls, max_poll_interval)
         self._heartbeats = Heartbeats(backoff)
         self._holdings = Holdings()
@@ -166,6 +168,8 @@ class MemberState:
             return event.step == self._step
         if isinstance(event, Unpolled):
             return self.in_group and event.member == self.member
+        if isinstance(event, Unheard):  # of whatever epoch: the newest one may have come before it
+            return self.in_group and event.sent.member.member_id == self.member.member_id
         if not isinstance(event, Alive | Refusal | InstanceUnreleased | JoinDeclined):
             return True
         sent = event.sent

@@ -49,7 +49,16 @@ from ..events import (
     Tick,
     Unpolled,
 )
-from .events import LEAVE_STATIC, InstanceUnreleased, JoinDeclined, LeaveByHeartbeat, MemberAlive, TopicsNamed
+from ..loop_watch import BY_THE_THREAD
+from .events import (
+    LEAVE_STATIC,
+    InstanceUnreleased,
+    JoinDeclined,
+    LeaveByHeartbeat,
+    MemberAlive,
+    TopicsNamed,
+    Unheard,
+)
 from .holdings import Partitions
 from .member_state import MemberState
 from .transitions import HEARTBEATS, NEXT, State
@@ -73,6 +82,9 @@ class ConsumerMembership(MemberState):
         effects = self._react(event, now)
         if self.state not in targets:
             raise IllegalTransition(f"{state}, and became {self.state}", event)
+        # The thread's answers come in a row. One heartbeat follows from all of them, by the Tick that is due now.
+        if isinstance(event, MemberAlive | Unheard) and event.sent.number == BY_THE_THREAD:
+            return effects
         return effects + self._beat(now)
 
     def _beat(self, now: float) -> list[Effect]:
@@ -90,7 +102,7 @@ class ConsumerMembership(MemberState):
                 self._intent.time_passes(now)
                 return self._stop_polling(now) if self._poll_limit <= now else []
             case Unpolled():
-                return self._stop_polling(now)
+                return self._on_unpolled(now)
             case Subscribed():
                 return self._on_subscribed(event, now)
             case Polled():
@@ -104,6 +116,8 @@ class ConsumerMembership(MemberState):
                 return self._on_leave(event, now)
             case TopicsNamed():
                 return self._on_named(event)
+            case Unheard():
+                return self._on_unheard()
         return self._on_outcome(event, now) if isinstance(event, Outcome) else self._on_answer(event, now)
 
     def _on_named(self, event: TopicsNamed) -> list[Effect]:
@@ -197,6 +211,17 @@ class ConsumerMembership(MemberState):
         """The application stopped polling: leave at once, so that others get the partitions, then drop them."""
         return [*self._goodbye(self._intent.stop_polling()), *self._drop(now)]
 
+    def _on_unpolled(self, now: float) -> list[Effect]:
+        """The thread says goodbye. Drop everything, and take another member id.
+
+        The thread's last heartbeat names no epoch, and it goes over another connection. If this member joined again
+        under the same id before that is handled, the coordinator would remove it, and the application would lose what
+        it reads.
+        """
+        effects = self._stop_polling(now)
+        self.member = replace(self.member, member_id=self._new_member_id())
+        return effects
+
     def _go_on(self, now: float) -> list[Effect]:
         """The member is outside the group and holds nothing: join it, if the application wants that."""
         if self._intent.leaves:
@@ -218,8 +243,7 @@ class ConsumerMembership(MemberState):
             # As the member's own, a negative epoch would make the next heartbeat a farewell.
             error = MalformedResponse(f"the coordinator gives {self.member} the epoch {event.epoch}")
             return self._try_later(NotNow(event.sent, error), now)
-        self._heartbeats.answered(event.interval, now)
-        self._told.confirmed(event.sent.contents)
+        self._take_answer(event, now)
         self._become(event.epoch)
         self._is_in_doubt = False
         is_first = self.state is State.JOINING
@@ -247,6 +271,31 @@ class ConsumerMembership(MemberState):
         if self.state is State.STABLE and not self._has_news:  # it knows all of the member, and had no more to give
             self._resubscribed = False
         return [*steps, *self._complaints(event, unnamed & self._holdings.unnamed)]
+
+    def _take_answer(self, event: MemberAlive, now: float) -> None:
+        """Note what the coordinator knows now, and when it wants the next heartbeat.
+
+        The loop's own heartbeat may be under way when an answer of the thread's comes:
+        1. The loop sends its heartbeat and is blocked; the thread sends one, too.
+        2. The coordinator handles the thread's, then has news for this member, and tells them in its answer to the
+           loop's: once, since a heartbeat that says nothing is told only what has changed.
+        Or it handles them in the other order. So no answer to the loop's can be taken for the newer one, or dropped
+        without asking again: the next heartbeat says everything, and its answer has the whole assignment.
+        """
+        if event.sent.number == BY_THE_THREAD and self._heartbeats.unanswered is not None:
+            if event.assignment is None and event.epoch == self.member.generation_id:
+                return  # nothing that could be out of date; and where a topic is forbidden, asking in full is refused
+            self._told.doubt_owned()
+        self._heartbeats.answered(event.interval, now)
+        # Of several answers of the thread, a later one does not settle what an earlier one has put in doubt.
+        if event.sent.number != BY_THE_THREAD or not self._told.is_in_doubt:
+            self._told.confirmed(event.sent.contents)
+
+    def _on_unheard(self) -> list[Effect]:
+        """Ask anew. Whatever answer comes to the heartbeat under way may be older than what the thread was told."""
+        self._told.doubt_owned()
+        self._heartbeats.end()
+        return []
 
     @property
     def _is_of_another_pattern(self) -> bool:
@@ -308,6 +357,8 @@ class ConsumerMembership(MemberState):
     def _try_later(self, event: NotNow | CoordinatorLost, now: float) -> list[Effect]:
         sent, error = event.sent, event.error
         if isinstance(sent, SendHeartbeat):
+            if sent.number == BY_THE_THREAD and isinstance(error, AuthorizationFailed):
+                return [Complain(error, sent)]  # the loop's own names no topics: it may be under way, and accepted
             self._is_in_doubt = self._is_in_doubt or self.state is State.JOINING
             # The coordinator refuses a heartbeat for a topic that it names before it reads the rest: what it knew, it
             # still knows. A full heartbeat would be refused until the topic is allowed, or the session over.

@@ -27,6 +27,11 @@ class Told:
         """The next heartbeat says everything, so that its answer has the whole assignment again."""
         self._owned = None
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the next heartbeat says everything."""
+        return self.interests is None or self._owned is None
+
     def knows(self, interests: Interests) -> bool:
         """Whether the coordinator has confirmed that the member subscribes to these."""
         return interests == self.interests
@@ -37,7 +42,7 @@ class Told:
 
     def contents(self, interests: Interests, owned: frozenset[TopicIdPartition]) -> Contents:
         """Return what a heartbeat has to tell."""
-        if self.interests is None or self._owned is None:
+        if self.is_in_doubt:
             return Contents(interests, owned, is_full=True)
         if not self.is_news(interests, owned):
             return KEEPALIVE

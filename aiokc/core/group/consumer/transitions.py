@@ -22,7 +22,7 @@ from ..events import (
     Tick,
     Unpolled,
 )
-from .events import InstanceUnreleased, JoinDeclined, MemberAlive, TopicsNamed
+from .events import InstanceUnreleased, JoinDeclined, MemberAlive, TopicsNamed, Unheard
 
 
 class State(Flag):
@@ -69,6 +69,7 @@ def _in_group(state: State) -> Mapping[type[Event], State]:
     """What can happen to every member with an epoch."""
     return {
         MemberAlive: state,
+        Unheard: state,
         CoordinatorLost: state,
         NotNow: state,
         IdentityLost: _OUT,

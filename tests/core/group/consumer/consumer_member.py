@@ -32,14 +32,19 @@ class Member:
     def __init__(self, instance_id: str | None = None) -> None:
         self.now = 1_000.0
         self.polls = PollClock(waiting=True)
+        self.member_ids = 0
         self.machine = ConsumerMembership(
-            member_id="m",
+            new_member_id=self._new_member_id,
             group_instance_id=instance_id,
             max_poll_interval=MAX_POLL,
             polls=self.polls,
             backoff=Backoff(BACKOFF, 1.0, Random(1), jitter=0.0),
         )
         self.sent: list[MemberHeartbeat] = []
+
+    def _new_member_id(self) -> str:
+        self.member_ids += 1
+        return "m" if self.member_ids == 1 else f"m{self.member_ids}"
 
     def feed(self, event: Event) -> list[Effect]:
         effects = self.machine.on(event, self.now)

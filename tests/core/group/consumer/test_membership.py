@@ -596,7 +596,8 @@ def test_the_thread_says_everything_and_its_answers_count() -> None:
     effects = member.answer(3, ids(0, 1), sent=plan.heartbeat)
     assert only(Assign, effects).added == (T1,)
     second = replace(plan.heartbeat, member=replace(plan.member, generation_id=3))
-    assert kinds(member.answer(4, ids(0, 1), sent=second)) == ["MemberHeartbeat"]
+    assert member.answer(4, ids(0, 1), sent=second) == []
+    assert kinds(member.wait(0.0)) == ["MemberHeartbeat"], "one for all of them"
     assert member.beat.contents.owned == ids(0, 1), "which the thread could not know of"
     assert member.answer(2, ids(0), sent=late) == [], "the answer to what the loop had sent before is stale by now"
     assert member.machine.member.generation_id == 4
@@ -604,8 +605,11 @@ def test_the_thread_says_everything_and_its_answers_count() -> None:
 
 def test_the_thread_has_left_for_an_application_that_did_not_poll() -> None:
     member = Member().stable(0)
-    assert kinds(member.feed(Unpolled(member.machine.member)))[-1] == "Lost"
+    effects = member.feed(Unpolled(member.machine.member))
+    assert kinds(effects)[-1] == "Lost"
     assert member.machine.plan is None
+    member.feed(RevocationDone(only(Lost, effects).step))
+    assert only(MemberHeartbeat, member.feed(Polled())).member.member_id == "m2", "the goodbye may still be under way"
 
 
 def test_no_plan_before_the_member_has_an_epoch() -> None:

@@ -13,6 +13,7 @@ from aiokc.core.group.consumer.events import (
     MemberAlive,
     MemberHeartbeat,
     TopicsNamed,
+    Unheard,
 )
 from aiokc.core.group.consumer.transitions import State
 from aiokc.core.group.events import (
@@ -50,7 +51,11 @@ STEPS = st.lists(
         st.tuples(st.just("subscribe"), st.sampled_from([BOTH, *ONE_TOPIC, frozenset()]), st.just("")),
         st.tuples(st.just("subscribe"), st.just(frozenset()), st.sampled_from(["t.*", "u.*"])),
         st.tuples(st.just("time"), st.floats(0.0, 20.0)),
-        st.tuples(st.sampled_from(["carried out", "left", "poll", "enforce", "unpolled", "stops polling", "polls"])),
+        st.tuples(
+            st.sampled_from(
+                ["carried out", "left", "poll", "enforce", "unpolled", "stops polling", "polls", "thread unheard"]
+            )
+        ),
         st.tuples(st.sampled_from(["failure", "moved", "lost", "fatal", "unreleased"])),
         st.tuples(st.just("close"), st.sampled_from([None, True, False])),
     ),
@@ -125,6 +130,10 @@ class Story:
                 assert isinstance(sent, MemberHeartbeat)
                 epoch = machine.member.generation_id + more
                 self.feed(MemberAlive(sent=sent, epoch=epoch, interval=None, assignment=assignment))
+            case ("thread unheard",) if machine.plan is not None:
+                sent = machine.plan.heartbeat
+                assert isinstance(sent, MemberHeartbeat)
+                self.feed(Unheard(sent))
             case ("names", names):
                 self.feed(TopicsNamed(names))
             case ("subscribe", topics, pattern):
