@@ -54,8 +54,10 @@ OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 # under sanitizers; and all others. The output of the first two parts is printed at the end.
 SANITIZED := tests/_native/test_sanitized.py
 CLIENTS := tests/client tests/scenarios
-PROGRAMS := tests/spark tests/security tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
-	tests/suite/test_conftest.py tests/test_wheel.py
+# Spark comes last, when the other parts are done or nearly so: it gives its Python processes 10 s to start, which no
+# option changes, and on a busy machine that may be too little beside three parts.
+PROGRAMS := tests/security tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
+	tests/suite/test_conftest.py tests/test_wheel.py tests/spark
 OF_PROGRAMS = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -q -m "not long" $(PROGRAMS); }
 OF_CLIENTS = { echo "== tests of clients" && $(VENV_PYTHON) -m pytest -q -m "not long" $(CLIENTS); first=$$?; \
 	$(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \
