@@ -375,7 +375,8 @@ class FetchPlanner:
                 most = min(set_aside, of_partition)
             max_bytes = max(1, min(most, config.fetch_max_bytes))
             room -= max(0, max_bytes - set_aside)
-            node.has_more, node.asked_at = False, now
+            node.has_more = False
+            node.asked_at = now
             node.beside.planned(now, wait_ms)
             fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms, with_rack))
         parking = {node_id: node for node_id, node in asked.items() if node_id in busy and node_id not in beside}
