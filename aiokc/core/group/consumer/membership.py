@@ -288,7 +288,7 @@ class ConsumerMembership(MemberState):
             self._told.doubt_owned()
         self._heartbeats.answered(event.interval, now)
         # Of several answers of the thread, a later one does not settle what an earlier one has put in doubt.
-        if event.sent.number != BY_THE_THREAD or not self._told.is_in_doubt:
+        if event.sent.number != BY_THE_THREAD or not self._told.says_everything:
             self._told.confirmed(event.sent.contents)
 
     def _on_unheard(self) -> list[Effect]:

@@ -28,7 +28,7 @@ class Told:
         self._owned = None
 
     @property
-    def is_in_doubt(self) -> bool:
+    def says_everything(self) -> bool:
         """Whether the next heartbeat says everything."""
         return self.interests is None or self._owned is None
 
@@ -42,7 +42,7 @@ class Told:
 
     def contents(self, interests: Interests, owned: frozenset[TopicIdPartition]) -> Contents:
         """Return what a heartbeat has to tell."""
-        if self.is_in_doubt:
+        if self.says_everything:
             return Contents(interests, owned, is_full=True)
         if not self.is_news(interests, owned):
             return KEEPALIVE
