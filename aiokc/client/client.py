@@ -41,7 +41,7 @@ from .cluster.followed_topics import FollowedTopics
 from .cluster.list_offsets import OffsetLister
 from .fetch.range_reader import read_column_ranges, read_ranges
 from .in_use import InUse
-from .offsets.group_offsets import GroupOffsets
+from .offsets.offsets_of_groups import OffsetsOfGroups
 
 
 class Client(ClusterCalls, GroupCalls):
@@ -70,7 +70,7 @@ class Client(ClusterCalls, GroupCalls):
             lambda: None,
         )
         self._followed = FollowedTopics(self.config, self._cluster.metadata)
-        self._groups: dict[str, GroupOffsets] = {}
+        self._groups = OffsetsOfGroups(self.config, cluster_client)
         self._fetched = FetchCounters()
 
     async def start(self, *, timeout_ms: int | None = None) -> None:
@@ -130,7 +130,7 @@ class Client(ClusterCalls, GroupCalls):
         """Return what ``group_id`` has committed for each partition; None where it has committed nothing."""
         self._cluster.check()
         wanted = checked_partitions(partitions)
-        group = self._group(group_id)
+        group = self._groups.of(checked_group(group_id))
         with self._following(wanted):
             return await group.fetch(wanted, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
 
@@ -147,7 +147,7 @@ class Client(ClusterCalls, GroupCalls):
         """
         self._cluster.check()
         wanted = checked_offsets(offsets)
-        group = self._group(group_id)
+        group = self._groups.of(checked_group(group_id))
         metadata, called_at = self._cluster.metadata, self._cluster.metadata.refreshed_at
 
         def current_id(topic: str) -> UUID | None:  # An older snapshot may be stale about a topic not followed since.
@@ -219,20 +219,6 @@ class Client(ClusterCalls, GroupCalls):
         """Keep these topics' metadata up to date. A read in progress holds this, and so keeps the Client alive."""
         with self._followed.following({tp.topic for tp in partitions}):
             yield
-
-    def _group(self, group_id: str) -> GroupOffsets:
-        group = self._groups.get(checked_group(group_id))
-        if group is None:
-            cluster_client = self._cluster
-            group = GroupOffsets(
-                self.config,
-                cluster_client.pool,
-                group_id,
-                cluster_client.random,
-                request_metadata=cluster_client.metadata.request_update,
-            )
-            self._groups[group_id] = group
-        return group
 
     def _asking(self, timeout_ms: int | None) -> Asking:
         return Asking(self._cluster, self._lister, self._seconds(timeout_ms))

@@ -101,6 +101,10 @@ class Asking:
         error.__cause__ = cause
         return error
 
+    async def reach(self, node_id: int) -> None:
+        """Return once there is a connection to a broker. If this raises KafkaError, nothing was sent to it."""
+        await self._pool.connection(node_id, timeout=self.patience)
+
     async def version(self, node_id: int, request_type: type[Request[R]], max_version: int | None = None) -> int:
         """Return the version in which a broker will be asked. Raises what ``broker`` raises."""
         connection = await self._pool.connection(node_id, timeout=self.patience)

@@ -111,6 +111,11 @@ async def _ask_all(
         for begin in range(0, len(groups), at_once):
             portion = groups[begin : begin + at_once]
             try:
+                await asking.reach(node_id)
+            except KafkaError as error:  # nothing was sent, so nothing was changed
+                found.update(dict.fromkeys(portion, error))
+                continue
+            try:
                 found.update(checked_answers(await ask(node_id, portion), portion, f"broker {node_id}"))
             except KafkaError as error:
                 found.update(dict.fromkeys(portion, error))

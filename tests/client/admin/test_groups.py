@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from aiokc.errors import (
 from aiokc.testing import Acl, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop, lose_answer
+from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import FindCoordinatorRequest
 from aiokc.wire.messages.group import LeaveGroupRequest
 from aiokc.wire.messages.group_admin import (
@@ -332,6 +335,36 @@ def test_a_deletion_that_is_refused_behind_a_lost_answer_may_be_done() -> None:
                 assert isinstance(error, KafkaError)
                 assert not isinstance(error, BrokerError)
                 assert code_of(error.__cause__) == code
+
+    virtually(story)
+
+
+def test_what_could_not_be_sent_changed_nothing() -> None:
+    """The coordinator refuses two connections. Without the request, what its answer says is what was there."""
+
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 1})
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualLoop)
+            connect, refused = loop.network.connect, 0
+            node_id = cluster.coordinator("g")
+            its_port = int(cluster.bootstrap.split(",")[node_id - 1].rpartition(":")[2])
+
+            async def mostly(factory: Callable[[], Any], host: str, port: int) -> Any:
+                nonlocal refused
+                if port == its_port:
+                    refused += 1
+                    if refused <= 2:
+                        raise ConnectionRefusedError
+                return await connect(factory, host, port)
+
+            loop.network.connect = mostly  # type: ignore[method-assign]
+            cluster.disconnect(node_id)
+            await asyncio.sleep(0.01)
+            found = await client.remove_members("g", instances=["nobody"])
+            assert code_of(found["nobody"]) == ErrorCode.UNKNOWN_MEMBER_ID
+            assert refused == 3
 
     virtually(story)
 
