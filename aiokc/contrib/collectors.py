@@ -39,7 +39,8 @@ class _Exported(Generic[C]):
                 f"two {self._kind} have {both}: Prometheus could not tell their series apart; give each a client_id of "
                 "its own"
             )
-        self._clients[labels] = ref(client)
+        alive = {one: kept for one, kept in self._clients.items() if kept() is not None}
+        self._clients = alive | {labels: ref(client)}
 
     def remove(self, client: C) -> None:
         self._clients = {labels: known for labels, known in self._clients.items() if known() is not client}

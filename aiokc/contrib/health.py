@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from anyio import CancelScope
+
 from .. import Consumer
 from ..errors import ConfigError
 from ..observation import Health
@@ -177,31 +179,55 @@ async def heartbeat_file(
     block. While a handler blocks the event loop it is not replaced. Raises OSError where it can't be written the first
     time; later failures are logged, and the file grows old.
     """
-    probe, target = Probe(*consumers, rules=rules), Path(path)
+    probe, file = Probe(*consumers, rules=rules), _HeartbeatFile(Path(path))
     if every_ms <= 0:
         raise ConfigError(f"every_ms={every_ms} must be positive")
-    await asyncio.to_thread(_replace, target, probe.look())
-    beating = asyncio.create_task(_beat(probe, target, every_ms / 1e3), name="aiokc heartbeat file")
+    await asyncio.to_thread(file.replace, probe.look())
+    beating = asyncio.create_task(_beat(probe, file, every_ms / 1e3), name="aiokc heartbeat file")
     try:
         yield probe
     finally:
         beating.cancel()
-        await asyncio.wait([beating])
-        with suppress(OSError):  # the directory may be gone; then nothing is left to remove
-            await asyncio.to_thread(target.unlink, missing_ok=True)
+        with CancelScope(
+            shield=True
+        ):  # where the block was cancelled, each await would be, and the file be left behind
+            await asyncio.wait([beating])
+            await asyncio.to_thread(file.remove)
 
 
-async def _beat(probe: Probe, path: Path, every: float) -> None:
+async def _beat(probe: Probe, file: _HeartbeatFile, every: float) -> None:
     while True:
         await asyncio.sleep(every)
         found = probe.look()
         if not found.live:
-            logger.error("%s is not replaced: %s", path, "; ".join(found.reasons))
+            logger.error("%s is not replaced: %s", file.path, "; ".join(found.reasons))
             continue
         try:
-            await asyncio.to_thread(_replace, path, found)
+            await asyncio.to_thread(file.replace, found)
         except OSError as error:
-            logger.error("the heartbeat file %s was not replaced: %s", path, error)
+            logger.error("the heartbeat file %s was not replaced: %s", file.path, error)
+
+
+class _HeartbeatFile:
+    """The file that is replaced while its probe is live. Any thread may call both methods, also at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._is_over = False
+
+    def replace(self, found: Verdict) -> None:
+        """Raises OSError."""
+        _replace(self.path, found)
+        if self._is_over:  # ``remove`` was called while the disk was slow, and has perhaps found nothing to remove yet
+            self._unlink()
+
+    def remove(self) -> None:
+        self._is_over = True
+        self._unlink()
+
+    def _unlink(self) -> None:
+        with suppress(OSError):  # the directory may be gone; then nothing is left to remove
+            self.path.unlink(missing_ok=True)
 
 
 def _replace(path: Path, found: Verdict) -> None:

@@ -6,12 +6,14 @@ import asyncio
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from aiokc import Consumer, ErrorCode, Health, TopicPartition
@@ -339,4 +341,37 @@ async def test_a_blocked_loop_replaces_no_file_and_what_the_block_raises_comes_o
 
     with pytest.raises(ZeroDivisionError):
         await block()
+    assert not path.exists()
+
+
+async def test_the_file_is_gone_although_the_block_was_cancelled_and_the_disk_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """anyio cancels each await behind a cancelled block, too; and a thread that writes goes on without its task."""
+    path, loop, writing, may_write = tmp_path / "live", asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    written = asyncio.Event()
+    replace = contrib_health._HeartbeatFile.replace
+    writes = 0
+
+    def slow(file: contrib_health._HeartbeatFile, found: Verdict) -> None:
+        nonlocal writes
+        writes += 1
+        if writes > 1:
+            loop.call_soon_threadsafe(writing.set)
+            assert may_write.wait(20)
+        replace(file, found)
+        if writes > 1:
+            loop.call_soon_threadsafe(written.set)
+
+    monkeypatch.setattr(contrib_health._HeartbeatFile, "replace", slow)
+    with anyio.CancelScope() as scope:
+        async with heartbeat_file(Consumer("t"), path=path, every_ms=10):
+            assert path.exists()
+            await writing.wait()
+            scope.cancel()
+            await asyncio.sleep(30)
+    assert scope.cancelled_caught
+    assert not path.exists()
+    may_write.set()
+    await written.wait()
     assert not path.exists()

@@ -184,6 +184,12 @@ def test_the_collector_keeps_no_consumer_alive() -> None:
         gc.collect()
         assert scraped(registry) == {}
         made.add(consumer(cluster, group_id="g"))
+        for number in range(10):
+            made.add(consumer(cluster, client_id=f"worker-{number}"))
+        gc.collect()
+        made.add(kept := consumer(cluster, client_id="kept"))
+        assert [client for _, client in made._consumers.alive()] == [kept]
+        assert len(made._consumers._clients) == 1, "those that are gone are forgotten"
 
     virtually(story)
 

@@ -59,6 +59,7 @@ class LagHistory:
                 self._append(samples, row, _Sample(at, row.committed, row.end))
             seen[row.key] = samples
         self._samples = seen
+        self._partitions = {key: counted for key, counted in self._partitions.items() if key in seen}
 
     def _append(self, samples: deque[_Sample], row: LagRow, sample: _Sample) -> None:
         # Offsets that go back were reset, or the topic was recreated; and a sum over other partitions than before is

@@ -111,3 +111,10 @@ def test_many_short_ticks_use_bounded_memory_and_the_whole_window() -> None:
     assert len(samples) <= 66
     assert 29 <= samples[-1].at - samples[0].at <= 32
     assert 80 <= (history.rates(row(9500, 20_000)).out or 0) <= 120
+
+
+def test_what_is_seen_no_more_is_forgotten() -> None:
+    history = LagHistory()
+    for number in range(100):
+        history.add(number, [row(1, 2, partition=number), row(1, 2, partition=number + 1)])
+    assert len(history._samples) == len(history._partitions) == 2
