@@ -188,9 +188,7 @@ async def heartbeat_file(
         yield probe
     finally:
         beating.cancel()
-        with CancelScope(
-            shield=True
-        ):  # where the block was cancelled, each await would be, and the file be left behind
+        with CancelScope(shield=True):  # where anyio cancelled the block, it would cancel each await here, too
             await asyncio.wait([beating])
             await asyncio.to_thread(file.remove)
 
