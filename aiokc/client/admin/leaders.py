@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
-from ...config import IsolationLevel
+from ...config import ClientConfig, IsolationLevel
 from ...core.admin.first_record import Look, first_record
 from ...core.cluster.snapshot import Cluster, topic_error
 from ...error_codes import ErrorCode
-from ...errors import KafkaError, broker_error
+from ...errors import KafkaError, RecordTooLarge, broker_error
 from ...types import OffsetAndTimestamp, TopicPartition
 from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ..cluster.list_offsets import AT_ONCE, may_pass
@@ -23,7 +24,10 @@ _BY_NAME: Final = 12  # the last version of Fetch that names topics by name
 _PARTITION_BYTES: Final = 64 << 10
 _LARGEST_BATCH: Final = 1 << 30
 _FETCH_BYTES: Final = 4 << 20
-_IN_A_THREAD: Final = 256 << 10  # bytes of records: decompressing more may hold the loop for long
+
+# A thread looks at more bytes of records, or at a batch that decompresses to more: that may hold the loop for long.
+_AT_ONCE_BYTES: Final = 256 << 10
+_AT_ONCE_DECOMPRESSED: Final = 512 << 10
 
 _MORE: Final = KafkaError("the Fetch had no record: fetch on")
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -173,7 +177,7 @@ async def record_times(
             what = f"fetching {tp} at {positions[tp]} from broker {node_id}"
             return broker_error(data.error_code, what, needs="READ")
         try:
-            look = await look_at(tp, data)
+            look = await _look_at(tp, data, positions[tp], config)
         except KafkaError as error:
             return error
         if look == (None, positions[tp]):
@@ -184,18 +188,6 @@ async def record_times(
         if look.timestamp is None:
             return _MORE
         return look.timestamp if look.timestamp >= 0 else None
-
-    async def look_at(tp: TopicPartition, data: PartitionData) -> Look:
-        def look() -> Look:
-            return first_record(
-                data,
-                positions[tp],
-                topic=tp.topic,
-                check_crcs=config.check_crcs,
-                max_decompressed_bytes=config.max_decompressed_batch_bytes,
-            )
-
-        return await asyncio.to_thread(look) if len(data.records or b"") > _IN_A_THREAD else look()
 
     return await ask_leaders(asking, dict.fromkeys(ranges), ask)
 
@@ -217,3 +209,16 @@ def _fetched(response: FetchResponse) -> list[tuple[TopicPartition, PartitionDat
         for topic in response.responses
         for data in topic.partitions
     ]
+
+
+async def _look_at(tp: TopicPartition, data: PartitionData, offset: int, config: ClientConfig) -> Look:
+    """Return what ``first_record`` does: of a batch that is large, or turns out to be, in a thread."""
+
+    def look(most: int) -> Look:
+        return first_record(data, offset, topic=tp.topic, check_crcs=config.check_crcs, max_decompressed_bytes=most)
+
+    limit = config.max_decompressed_batch_bytes
+    if len(data.records or b"") <= _AT_ONCE_BYTES:
+        with suppress(RecordTooLarge):  # which only an attempt shows: a few kB of compressed zeros are 100 MB
+            return look(min(limit, _AT_ONCE_DECOMPRESSED))
+    return await asyncio.to_thread(look, limit)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from aiokc import OffsetAndMetadata, TopicPartition
 from aiokc.admin import Lag, ToEarliest
+from aiokc.client.admin import leaders
 from aiokc.client.admin.lag import _fact
+from aiokc.core.admin.first_record import Look, first_record
 from aiokc.core.admin.group_answers import described_share_groups
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, ConfigError, RequestTimedOut, UnknownTopic, UsageError
-from aiokc.records import NewRecord
+from aiokc.records import Codec, NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop
-from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.fetch import FetchRequest, PartitionData
 from aiokc.wire.messages.group_admin import DescribeGroupsRequest
 from aiokc.wire.messages.group_description import (
     DescribedShareGroup,
@@ -235,6 +238,27 @@ def test_leaders_that_move_are_followed() -> None:
             assert (found.lag, found.timestamp, found.error) == (1, 1_000, None)
 
     virtually(story)
+
+
+def test_a_batch_of_a_few_kb_that_is_many_mb_is_opened_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+
+    def noted(data: PartitionData, offset: int, **options: Any) -> Look:
+        limits.append(options["max_decompressed_bytes"])
+        return first_record(data, offset, **options)
+
+    monkeypatch.setattr(leaders, "first_record", noted)
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", NewRecord(bytes(8 << 20), timestamp=1_000), codec=Codec.GZIP)
+        write(cluster, 1, 2_000)
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 0, ONE: 0})
+            found = lags((await client.group_lag(["g"], with_time=True))["g"])
+            assert (found[ZERO].timestamp, found[ONE].timestamp) == (1_000, 2_000)
+
+    virtually(story)
+    assert sorted(limits) == [512 << 10, 512 << 10, 128 << 20], "the loop gives up; the thread does not"
 
 
 def elect(cluster: Cluster) -> None:
