@@ -55,6 +55,7 @@ class RecordReader:
         raises.
         """
         taken: list[RawRecord] = []
+        before = self._position, self._previous_delta, self.remaining
         try:
             if self._header.base_offset + self._previous_delta + 1 < from_offset:
                 self._skip_to(from_offset)
@@ -63,6 +64,9 @@ class RecordReader:
             if not taken:
                 what = str(error) if isinstance(error, _Malformed) else "a record runs past the end of its batch"
                 raise self._corrupt(what) from error
+        except BaseException:  # no memory, say: nothing is handed out, so nothing is read
+            self._position, self._previous_delta, self.remaining = before
+            raise
         return taken
 
     def rewind(self) -> None:

@@ -91,6 +91,7 @@ class MessageReader:
         Raises CorruptRecord. If messages before the corrupt one could be read, this call returns them and the next one
         raises.
         """
+        before = self._position, self.remaining, self.next_offset
         self._skip_to(from_offset - self._base_offset)
         taken: list[RawRecord] = []
         try:
@@ -104,6 +105,9 @@ class MessageReader:
                     partition=self._partition,
                     offset=offset,
                 ) from error
+        except BaseException:  # no memory, say: nothing is handed out, so nothing is read
+            self._position, self.remaining, self.next_offset = before
+            raise
         return taken
 
     def _skip_to(self, wanted: int) -> None:

@@ -259,3 +259,23 @@ def test_what_is_read_in_slices_is_nothing_for_the_collector_of_garbage() -> Non
     assert len(partitions) == 120
     for item in partitions:
         assert [gc.is_tracked(one) for one in (item, item.replica_nodes, item.isr_nodes)] == [not UNTRACKS] * 3
+
+
+@pytest.mark.parametrize(
+    "read", [decode, lambda cls, data, version: in_slices(cls, data, version, 250)], ids=["at once", "in slices"]
+)
+@pytest.mark.parametrize(
+    ("message", "version"), [(MetadataResponse(brokers=[], topics=[]), 12), (FetchResponse(responses=[]), 16)]
+)
+def test_a_struct_of_a_million_tagged_fields_is_refused(read: Any, message: Message, version: int) -> None:
+    """They are read in one step of the event loop. FetchResponse has tagged fields of its own."""
+    for count in (1_000, 1_001):
+        body = bytearray(encode(message, version))
+        assert body.pop() == 0
+        write_uvarint(body, count)
+        body += b"\x7f\x00" * count
+        if count == 1_000:
+            read(type(message), bytes(body), version)
+        else:
+            with pytest.raises(MalformedResponse, match="1001 tagged fields"):
+                read(type(message), bytes(body), version)

@@ -102,8 +102,10 @@ class BatchQueue:
             self._memory.cut_off(packed, len(first.view))
         if not packed.view:
             self.unread.popleft()
-        self.unpack_ahead(limits)
-        self.unread.appendleft(first)
+        try:
+            self.unpack_ahead(limits)
+        finally:
+            self.unread.appendleft(first)  # it is cut off from the packed run: nothing else has these records
         return first
 
     def unpack_ahead(self, limits: Limits) -> None:

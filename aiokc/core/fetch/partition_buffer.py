@@ -28,6 +28,8 @@ from .record_sequence import RecordSequence
 
 # The most that a batch may decompress to on the event loop: some 2 ms, with the slowest codec.
 _AT_ONCE_BYTES: Final = 512 << 10
+# The same of a message set (formats 0 and 1): all of its messages are found first, in Python.
+_AT_ONCE_BYTES_OF_MESSAGES: Final = 128 << 10
 # One step decodes no more bytes than this, or one record: copies need new memory, and 1 MB of that takes 1 ms or more.
 _STEP_BYTES: Final = 1 << 20
 
@@ -288,14 +290,14 @@ class PartitionBuffer:
         return self._kept.reader
 
     def _open_at_once(self, unread: Unread) -> None:
-        """Open a batch here and now, but give up if it decompresses to more than 512 KiB: it ``is_large`` from then on.
+        """Open a batch here and now, but give up if it decompresses to too much: it ``is_large`` from then on.
 
         A caller that sees ``is_large`` has a thread ``open`` it; the next attempt here opens it whatever its size. Only
         an attempt tells what a few kB of compressed zeros become.
         """
         most = self._limits.max_decompressed_bytes
         if not unread.is_large:
-            most = min(most, _AT_ONCE_BYTES)
+            most = min(most, _AT_ONCE_BYTES if unread.header.magic >= 2 else _AT_ONCE_BYTES_OF_MESSAGES)
         try:
             self.opened(unread, self._open(unread, most))
         except RecordTooLarge:

@@ -61,8 +61,11 @@ class UnpackingAhead:
         size, _ = room_to_unpack(packed, limit=limit, at_once=UNPACKED_AT_ONCE)
         if not size or self._late or size > min(room // 2, self._most - self.bytes):
             return
-        buffer = self._buffers.take(size)
-        work = extension.UnpackAhead(packed, buffer, limit, UNPACKED_AT_ONCE, check_crcs)
+        try:
+            buffer = self._buffers.take(size)
+            work = extension.UnpackAhead(packed, buffer, limit, UNPACKED_AT_ONCE, check_crcs)
+        except MemoryError:
+            return  # it would only help: whoever needs these batches unpacks them
         self._begun[name] = _Begun(work, buffer, size)
         self.bytes += size
 

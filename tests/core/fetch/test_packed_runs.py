@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -277,3 +279,58 @@ def test_a_batch_that_is_wrong_is_unpacked_ahead_of_no_one(ahead: bool) -> None:
         assert read_to_the_end(buffer) == list(range(100 * at))
         assert isinstance(buffer.error, RecordError)
         assert buffer.error.offset == 100 * at
+
+
+# No memory
+
+
+def long_log() -> tuple[bytes, int]:
+    """Batches of more than are unpacked at once, and the offset behind them."""
+    chance, count = Random(1), 600
+    batches = [
+        encode_batch([NewRecord(chance.randbytes(900)) for _ in range(20)], base_offset=at, codec=Codec.LZ4)
+        for at in range(0, count, 20)
+    ]
+    return b"".join(batches), count
+
+
+def test_no_memory_for_a_thread_that_would_only_help(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = unpacking_ahead
+    begin = module.extension.UnpackAhead
+    begun = 0
+
+    def mostly(*arguments: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        if begun == 2:
+            raise MemoryError
+        return begin(*arguments)
+
+    extension = SimpleNamespace(**vars(module.extension) | {"UnpackAhead": mostly})
+    monkeypatch.setattr(unpacking_ahead, "extension", extension)
+    data, end = long_log()
+    assert read_to_the_end(holding(data)) == list(range(end))
+    assert (begun > 2) is ahead
+
+
+def test_what_was_unpacked_is_not_lost_when_memory_is_short_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batches were cut off from the packed run by then: nothing else has their records."""
+    memory = FrameMemory()
+    data, end = long_log()
+    buffer = holding(data, memory=memory)
+    kept = type(buffer._kept)
+    monkeypatch.setattr(kept, "unpack_ahead", failing_first(kept.unpack_ahead, iter([MemoryError])))
+    with pytest.raises(MemoryError):
+        buffer.decode(1)
+    assert read_to_the_end(buffer) == list(range(end))
+    memory.settle()
+    assert memory.bytes == 0
+
+
+def failing_first(method: Callable[..., None], errors: Iterator[type[BaseException]]) -> Callable[..., None]:
+    def called(*arguments: Any) -> None:
+        for error in errors:
+            raise error
+        method(*arguments)
+
+    return called

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,16 +14,19 @@ from aiokc.records import (
     AbortedTransactions,
     Codec,
     NewRecord,
+    _pure,
     encode_batch,
     open_batch,
     open_measured,
     split_batches,
 )
+from aiokc.records import message_set as message_set_module
+from aiokc.records.batch import HEADER
 from aiokc.records.message_set import with_right_checksum
 from aiokc.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord
 from tests.suite.examples import examples
 
-from ..batches import ALL, open_only, read_all
+from ..batches import ALL, only_batch, open_only, read_all
 from .message_sets import (
     CODECS,
     MAGICS,
@@ -126,8 +132,8 @@ def test_from_an_offset_on_and_in_parts(magic: int, codec: Codec) -> None:
     assert open_only(message_set(MESSAGES, magic, codec)).take(ALL, 58) == []
 
 
-def test_a_long_run_comes_in_steps_that_do_not_hold_the_loop() -> None:
-    reader = open_only(message_set([Message(b"", offset=at) for at in range(1_000)], 1))
+def test_a_long_wrapper_comes_in_steps_that_do_not_hold_the_loop() -> None:
+    reader = open_only(message_set([Message(b"", offset=at) for at in range(1_000)], 1, Codec.GZIP))
     sizes = []
     while reader.remaining:
         sizes.append(len(reader.take(ALL)))
@@ -216,3 +222,38 @@ def test_the_view_is_not_kept() -> None:
     view.release()
     data[:] = bytes(len(data))
     assert [record.value for record in reader.take(ALL)] == [new.value for new in MESSAGES]
+
+
+def test_a_long_run_of_messages_is_cut() -> None:
+    """Its walk is one step, however many messages a response brings."""
+    data = message_set([Message(b"%d" % at, offset=at) for at in range(1_000)], 1, Codec.NONE)
+    batches = list(split_batches(memoryview(data)))
+    assert max(header.record_count for header, _ in batches) == 128
+    assert [record.value for record in read_all(data)] == [b"%d" % at for at in range(1_000)]
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_no_memory_for_a_record_loses_none_of_those_before_it(magic: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the decoders in Python. What a call does not return, the next one has to."""
+    values = [b"%d" % at for at in range(20)]
+    if magic == 2:
+        header, view = only_batch(encode_batch([NewRecord(value) for value in values]))
+        module: ModuleType = _pure
+        reader: Any = _pure.RecordReader(header, bytes(view[HEADER.size :]), topic="events", partition=3)
+        name = "_Fields"
+    else:
+        reader = open_only(message_set([Message(value, offset=at) for at, value in enumerate(values)], 1, Codec.NONE))
+        module, name = message_set_module, "raw_record"
+    made, make = 0, getattr(module, name)
+
+    def mostly(*arguments: Any) -> Any:
+        nonlocal made
+        made += 1
+        if made == 6:
+            raise MemoryError
+        return make(*arguments)
+
+    monkeypatch.setattr(module, name, mostly)
+    with pytest.raises(MemoryError):
+        reader.take(ALL)
+    assert [record.value for record in reader.take(ALL)] == values
