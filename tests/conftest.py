@@ -40,6 +40,7 @@ if OLD_SPARK is not None:
 settings.load_profile(examples.SAMPLE)
 
 _GUARD = pytest.StashKey[HangGuard]()
+_TIMER = pytest.StashKey[object]()  # what pytest-timeout was told of a test's limit
 _BROKERS = {"kafka", "three_nodes", "secure_kafka"}
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
 _UVLOOP = "not there"
@@ -100,12 +101,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    with item.config.stash[_GUARD].watching(item.nodeid, _limit(item) + float(item.config.getini("hang_grace"))):
+    with item.config.stash[_GUARD].watching(item.nodeid, _patience(item)):
         return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if getattr(item, "execution_count", 1) > 1:  # run again (flaky): with the first failure its limit has ended
+        item.config.stash[_GUARD].begins(item.nodeid, _patience(item))
+        item.ihook.pytest_timeout_set_timer(item=item, settings=item.stash[_TIMER])
     unused_faults.forget()
 
 
@@ -119,6 +123,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[None, object, object]:
     done = yield
+    item.stash[_TIMER] = settings
     insist(float(item.config.getini("limit_again")))
     return done
 
@@ -182,6 +187,11 @@ def _add_the_start_of_brokers(item: pytest.Item) -> None:
 def _end_a_hang_on_uvloop(item: pytest.Item) -> None:
     """No exception from a signal handler gets through uvloop: only a thread can end a test that hangs there."""
     item.add_marker(pytest.mark.timeout(_limit(item), method="thread"), append=False)
+
+
+def _patience(item: pytest.Item) -> float:
+    """How many seconds after its begin a test is taken for hung: its time limit has not ended it."""
+    return _limit(item) + float(item.config.getini("hang_grace"))
 
 
 def _limit(item: pytest.Item) -> float:

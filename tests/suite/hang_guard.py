@@ -45,13 +45,17 @@ class HangGuard:
     @contextmanager
     def watching(self, test: str, seconds: float) -> Iterator[None]:
         """End the process if the block takes longer than so many seconds."""
-        self._watch((test, time.monotonic() + seconds))
-        faulthandler.dump_traceback_later(seconds + _LAST_SECONDS, exit=True, file=self._to)
+        self.begins(test, seconds)
         try:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
             self._watch(None)
+
+    def begins(self, test: str, seconds: float) -> None:
+        """Count the seconds from here on: within ``watching``, for a test that is run again has as long each time."""
+        self._watch((test, time.monotonic() + seconds))
+        faulthandler.dump_traceback_later(seconds + _LAST_SECONDS, exit=True, file=self._to)
 
     def _watch(self, watched: tuple[str, float] | None) -> None:
         with self._changed:

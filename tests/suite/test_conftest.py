@@ -140,3 +140,21 @@ def test_a_test_that_its_limit_does_not_end_ends_the_run_and_is_named_last(tmp_p
     said = _run(tmp_path, _HANGS, *(f"-o{option}" for option in options))
     assert said.splitlines()[-1] == "HUNG, and not ended by its time limit: test_it.py::test_that_no_exception_ends"
     assert "in run_forever" in said
+
+
+def test_a_test_that_is_run_again_has_its_limit_again(tmp_path: Path) -> None:
+    """pytest-timeout's ends with the first failure, and the guard's time is counted from the first begin on."""
+    text = """
+import threading, pytest
+tries = []
+@pytest.mark.timeout(6)
+@pytest.mark.flaky(reruns=1, only_rerun=["slow start"])
+def test_again():
+    tries.append(1)
+    if len(tries) == 1:
+        raise RuntimeError("slow start")
+    threading.Event().wait(100)
+"""
+    said = _run(tmp_path, text, "-ohang_grace=60", "-rR")
+    assert "1 failed, 1 rerun" in said
+    assert "Timeout" in said
