@@ -254,7 +254,9 @@ class _TaskRead:
         recreated = self._recreated(existing, error)
         # After a timeout, a partition is taken to have what is wanted. It is lost only if it, or its topic, is gone.
         asked = recreated if isinstance(error, RequestTimedOut) else existing
-        available = {tp: wanted[tp] for tp in existing} | await log_ranges(client, asked)
+        # What lies behind an open transaction is in the log: a task waits for it, also with read_committed.
+        logs = await log_ranges(client, asked, isolation_level="read_uncommitted")
+        available = {tp: wanted[tp] for tp in existing} | logs
         truncated = existing.keys() & (error.offsets.keys() if isinstance(error, LogTruncated) else ())
         for tp in sorted(recreated | truncated):
             if tp in recreated:
