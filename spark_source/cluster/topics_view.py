@@ -94,6 +94,10 @@ class TopicsView:
             self.partitions()  # a batch is planned before the first look: Spark repeats it after a restart
         return {name: self._ids.get(name) for name in names}
 
+    def known_id(self, topic: str) -> UUID | None:
+        """Return the id of this topic, as ``topic_ids`` does; the last known one, if it is gone."""
+        return self._ids.get(topic)
+
     def leaders(self) -> int:
         """Return how many brokers lead the query's partitions: each of them gets a request for the ends of its logs."""
         assigned = self._options.choice.partitions
