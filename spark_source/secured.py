@@ -14,6 +14,7 @@ from typing import Final
 from pyspark import SparkFiles
 
 from aiokc import Client, ClientConfig
+from aiokc.config import is_content
 from aiokc.errors import ConfigError
 
 from .options.client_options import in_java_names
@@ -63,15 +64,22 @@ class _JaasFile:
 def local_file(option: str, path: str) -> Path:
     """Return the file or folder that an option names. Raises ConfigError if this machine has none.
 
+    The error quotes no text that may be what the file holds, a private key for instance, in the place of its path.
     A relative path is looked for in the working directory of the process, where YARN and Kubernetes put the files of
     ``--files``, and then among the files that Spark has sent to this machine (SparkFiles).
     """
+    if is_content(path):
+        raise ConfigError(f"option '{option}' must be the path of a file, not what is in it")
     candidates = [Path(path)]
     if not candidates[0].is_absolute():
         candidates += [folder / path for folder in _spark_files()]
-    for candidate in candidates:
-        if candidate.exists():
-            return candidate
+    try:
+        for candidate in candidates:
+            if candidate.exists():
+                return candidate
+    except OSError as error:  # without it as a cause: it shows the text
+        what = f"option '{option}' must be the path of a file: can't look for it on {socket.gethostname()}"
+        raise ConfigError(f"{what}: {error.strerror}") from None
     raise ConfigError(
         f"option '{option}': there is no {' and no '.join(map(repr, map(str, candidates)))} on {socket.gethostname()}. "
         "The driver and every executor read this file by themselves: put it on each machine under the same path, or "

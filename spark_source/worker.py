@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
@@ -51,6 +52,10 @@ _MOST_RUNTIMES: Final = 4
 
 class ReadCancelled(KafkaError):
     """A task ended before it had read all of its ranges, without an error that says why."""
+
+
+class _OtherTopic(LogTruncated):
+    """What was read is of another topic than the one that was planned."""
 
 
 class Runtime:
@@ -166,6 +171,7 @@ class _TaskRead:
         self._starts: set[tuple[TopicPartition, int]] = set()
         self._heads: set[tuple[TopicPartition, int]] = set()  # the starts of ranges that may begin later
         self._topic_ids: dict[TopicPartition, UUID | None] = {}
+        self._contradicted: set[TopicPartition] = set()  # those whose rows were of another topic than the brokers named
 
     async def run(self, task: Task) -> None:
         """Read all ranges and hand them over; then log counts and times."""
@@ -191,21 +197,41 @@ class _TaskRead:
 
     async def _read(self, client: Client, ranges: dict[TopicPartition, tuple[int, int]]) -> None:
         while ranges:
+            reading = client.read_columns(
+                dict(ranges),
+                columns=self._columns,
+                timestamp_unit="us",
+                batch_bytes=_BATCH_BYTES,
+                timeout_ms=self._options.poll_timeout_ms,
+            )
             try:
-                async for batch in client.read_columns(
-                    dict(ranges),
-                    columns=self._columns,
-                    timestamp_unit="us",
-                    batch_bytes=_BATCH_BYTES,
-                    timeout_ms=self._options.poll_timeout_ms,
-                ):
-                    await self._hand_over(batch)
-                    for tp, end in batch.next_offsets.items():
-                        ranges[tp] = end.offset, ranges[tp][1]
+                # A read that is left half-way would go on fetching beside the next one.
+                async with aclosing(reading) as batches:  # type: ignore[type-var]
+                    async for batch in batches:
+                        self._check_topics(ranges, batch)
+                        if len(batch):
+                            await self._hand_over(batch)
+                        for tp, end in batch.next_offsets.items():
+                            ranges[tp] = end.offset, ranges[tp][1]
                 return  # every range is read, also if its last offsets have no record
             except (OffsetOutOfRange, UnknownTopic, RequestTimedOut) as error:
                 unread = {tp: (start, until) for tp, (start, until) in ranges.items() if start < until}
                 ranges = await self._what_is_left(client, unread, error)
+
+    def _check_topics(self, ranges: Mapping[TopicPartition, tuple[int, int]], batch: RecordColumns) -> None:
+        """Raise _OtherTopic, before any row is handed over, if rows are of another topic than the planned one.
+
+        A client that has read the former topic hears of the new one by an error. One that is new knows only the new
+        one: that of Spark's next attempt after such an error, for instance, or of a worker that has just been started.
+        A batch without rows counts, too: where the new topic has no record, the planned one may have had some.
+        """
+        others = {tp: ranges[tp][0] for tp, end in batch.next_offsets.items() if self._is_other(tp, end.topic_id)}
+        if others:
+            raise _OtherTopic(others, {}, "its records are of another topic than the one that was planned")
+
+    def _is_other(self, tp: TopicPartition, topic_id: UUID | None) -> bool:
+        """Whether this is another topic than the one that was planned: as far as both ids are known."""
+        return None not in (topic_id, self._topic_ids[tp]) and topic_id != self._topic_ids[tp]
 
     async def _what_is_left(
         self, client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], error: KafkaError
@@ -220,22 +246,27 @@ class _TaskRead:
             there = await topics(client, sorted({tp.topic for tp in wanted}), timeout_ms=_LOOK_MS)
         except KafkaError:
             raise error from error.__cause__  # the problem is that no broker answers
-        existing = [tp for tp in wanted if tp.topic in there and tp.partition in there[tp.topic].partitions]
-        if isinstance(error, RequestTimedOut):
-            available = {tp: wanted[tp] for tp in existing}  # taken as available; only a partition that is gone is lost
-        else:
-            available = await log_ranges(client, existing)
-        truncated = available.keys() & (error.offsets.keys() if isinstance(error, LogTruncated) else ())
-        recreated = {tp for tp in truncated if there[tp.topic].topic_id != self._topic_ids[tp]}
-        for tp in sorted(truncated):
+        existing = {
+            tp: there[tp.topic].topic_id
+            for tp in wanted
+            if tp.topic in there and tp.partition in there[tp.topic].partitions
+        }
+        recreated = self._recreated(existing, error)
+        # After a timeout, a partition is taken to have what is wanted. It is lost only if it, or its topic, is gone.
+        asked = recreated if isinstance(error, RequestTimedOut) else existing
+        # What lies behind an open transaction is in the log: a task waits for it, also with read_committed.
+        logs = await log_ranges(client, asked, isolation_level="read_uncommitted")
+        available = {tp: wanted[tp] for tp in existing} | logs
+        truncated = existing.keys() & (error.offsets.keys() if isinstance(error, LogTruncated) else ())
+        for tp in sorted(recreated | truncated):
             if tp in recreated:
                 what, remedy = "its topic was deleted and created again after this was planned", RECREATED
-            elif (tp, wanted[tp][0]) not in self._starts:
-                what, remedy = "its log was cut while it was read", GO_ON
-            else:
+            elif (tp, wanted[tp][0]) in self._starts or isinstance(error, _OtherTopic):
                 # Nothing of it was read, and it is the topic that was planned. The client is older: it had metadata of
                 # a former topic from another task, and has those of the new one only since that error.
                 continue
+            else:
+                what, remedy = "its log was cut while it was read", GO_ON
             report(DataLoss(tp, what, wanted=wanted[tp], available=available[tp], remedy=remedy), fail=fail)
         # Ranges that have had no record yet. After the first record, a missing one would be a hole.
         heads = {tp for tp, (start, _) in wanted.items() if (tp, start) in self._heads}
@@ -249,6 +280,17 @@ class _TaskRead:
             raise error
         self._heads |= {(tp, left[tp][0]) for tp in heads & left.keys()}
         return left
+
+    def _recreated(self, existing: Mapping[TopicPartition, UUID | None], error: KafkaError) -> set[TopicPartition]:
+        """Return those of these partitions, given with the ids that brokers name now, that are of another topic."""
+        recreated = {tp for tp, topic_id in existing.items() if self._is_other(tp, topic_id)}
+        if isinstance(error, _OtherTopic):
+            # Rows of another topic, while a broker names the one that was planned: one of the two brokers is behind.
+            # If it was the leader that gave the rows, the next read has those of the planned topic. If they are of
+            # another topic again, it was the one that was asked.
+            recreated |= existing.keys() & error.offsets.keys() & self._contradicted
+            self._contradicted |= error.offsets.keys()
+        return recreated
 
     async def _hand_over(self, batch: RecordColumns) -> None:
         loop = asyncio.get_running_loop()

@@ -4,6 +4,7 @@ from .addresses import parse_addresses
 from .client import ClientConfig, ClientOptions, IsolationLevel
 from .cluster import ClusterConfig, ClusterOptions, Resolve
 from .consumer import ConsumerConfig, ConsumerOptions
+from .hidden import is_content
 from .making import Config, configured, named, named_producer
 from .offset_reset_policy import OffsetResetPolicy, duration_ms
 from .producer import Acks, CompressionType, ProducerConfig, ProducerOptions
@@ -29,6 +30,7 @@ __all__ = [
     "SecurityProtocol",
     "configured",
     "duration_ms",
+    "is_content",
     "named",
     "named_producer",
     "parse_addresses",

@@ -21,6 +21,10 @@ def parse_addresses(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]
 
 
 def _parse_address(entry: str) -> tuple[str, int]:
+    if "@" in entry:  # not shown: it may be user:password@host
+        raise ConfigError(
+            "bootstrap_servers has an entry with '@': give 'host:port'; there are options for credentials"
+        )
     what = f"bootstrap_servers entry {entry if len(entry) <= _MOST_SHOWN else entry[:_MOST_SHOWN] + '…'!r}"
     if "://" in entry:
         raise ConfigError(f"{what} is a URL; give 'host:port'")

@@ -200,10 +200,16 @@ async def list_offsets(
     return {tp: at.offset for tp, at in found.items() if at is not None}
 
 
-async def log_ranges(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (earliest, latest) of each partition's log."""
+async def log_ranges(
+    client: Client,
+    partitions: Iterable[TopicPartition],
+    *,
+    isolation_level: Literal["read_uncommitted"] | None = None,
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return (earliest, latest) of each partition's log. ``isolation_level`` is that of ``list_offsets``."""
     wanted = list(partitions)
     earliest, latest = await asyncio.gather(
-        list_offsets(client, dict.fromkeys(wanted, EARLIEST)), list_offsets(client, dict.fromkeys(wanted, LATEST))
+        list_offsets(client, dict.fromkeys(wanted, EARLIEST)),
+        list_offsets(client, dict.fromkeys(wanted, LATEST), isolation_level=isolation_level),
     )
     return {tp: (earliest[tp], latest[tp]) for tp in wanted}

@@ -53,6 +53,11 @@ class TopicsView:
                     name: info for name, info in found.items() if choice.wants_topic(name) and not info.is_internal
                 }
             self._topics = found
+            for name, info in found.items():
+                # From the first look on, which may be for a batch that Spark repeats after a restart: it takes its
+                # time, and a topic that is recreated meanwhile must be told from the one that the batch was of.
+                if info.topic_id is not None:
+                    self._ids.setdefault(name, info.topic_id)
             is_complete = choice.topics is None or len(found) == len(choice.topics)
             self._valid_until = self._clock() + (_MAX_AGE_SECONDS if is_complete else _INCOMPLETE_MAX_AGE_SECONDS)
         there = [TopicPartition(name, number) for name, info in self._topics.items() for number in info.partitions]
@@ -80,19 +85,18 @@ class TopicsView:
         return self._options.choice.topics is None or topic in self._topics
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID | None]:
-        """Return the ids of these partitions' topics, as they were when the topics were last looked at.
+        """Return the ids of these partitions' topics, as of the last call of ``recreated``, or of the first look.
 
-        Not as they are now: a topic that was recreated since has other records at the offsets that are planned. Nor a
-        former id again, from a broker that is behind (``recreated``).
+        Not as they are now: a topic that was recreated since has other records at the offsets that are planned.
         """
         names = {tp.topic for tp in partitions}
-        if not names <= self._topics.keys():
+        if not self._topics or not names <= self._topics.keys():
             self.partitions()  # a batch is planned before the first look: Spark repeats it after a restart
-        return {
-            name: self._ids[name] if info.topic_id in self._left else info.topic_id
-            for name, info in self._topics.items()
-            if name in names
-        }
+        return {name: self._ids.get(name) for name in names}
+
+    def known_id(self, topic: str) -> UUID | None:
+        """Return the id of this topic, as ``topic_ids`` does; the last known one, if it is gone."""
+        return self._ids.get(topic)
 
     def leaders(self) -> int:
         """Return how many brokers lead the query's partitions: each of them gets a request for the ends of its logs."""
@@ -189,7 +193,10 @@ class TopicsView:
             return ask([tp for tp in wanted if tp in there])
 
     def recreated(self) -> dict[str, str]:
-        """Return the topics recreated (deleted and created again) since the last call, and their two ids (KIP-516)."""
+        """Return the topics recreated (deleted and created again) since the last call, and their two ids (KIP-516).
+
+        At the first call: since the first look.
+        """
         changed: dict[str, str] = {}
         for name, info in self._topics.items():
             known, topic_id = self._ids.get(name), info.topic_id

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from aiokc.config import SecurityConfig
 from aiokc.errors import ConfigError
@@ -109,11 +109,17 @@ def security_texts(given: Mapping[str, str]) -> SecurityTexts:
 
 
 def file_of(text: str) -> str | None:
-    """Return the path that ``file:/path`` or ``file:///path`` names; None if the text names no file."""
-    if not text.strip().lower().startswith("file:"):
+    """Return the path that ``file:/path`` or ``file:///path`` names; None if the text names no file.
+
+    A '#' or '?' in it is part of the path.
+    """
+    scheme, _, path = text.strip().partition(":")
+    if scheme.lower() != "file":
         return None
-    parts = urlsplit(text.strip())
-    return unquote(parts.path) if parts.netloc in ("", "localhost") else f"//{parts.netloc}{parts.path}"
+    if not path.startswith("//"):
+        return unquote(path)
+    host, slash, path = path[2:].partition("/")
+    return unquote(slash + path) if host in ("", "localhost") else f"//{host}{slash}{path}"
 
 
 def _own_fields(given: Mapping[str, str], find: Find) -> dict[str, Any]:

@@ -31,6 +31,8 @@ _logger = logging.getLogger(__name__)
 # costs 4 ListOffsets requests and half a Metadata request a second.
 _IDLE_SECONDS: Final = 0.25
 _BUSY_SECONDS: Final = 0.05
+# How many partitions that are gone are remembered, those that went last: a pattern may find new topics every day.
+_MOST_GONE: Final = 10_000
 
 
 class StreamPlan:
@@ -51,6 +53,7 @@ class StreamPlan:
         self._targets: Offsets | None = None
         self._asked = self._not_before = clock()
         self._ends: Offsets | None = None
+        self._gone: dict[TopicPartition, tuple[int, UUID]] = {}  # where it was read up to, and of which topic
         self._last_batch = -math.inf  # the first batch after a start never waits for minOffsetsPerTrigger
 
     def freeze(self) -> None:
@@ -88,6 +91,8 @@ class StreamPlan:
         ends = self._ends_behind(due)
         if self._options.fail_on_data_loss:
             self._view.check_all_exist(besides=reached)
+        for tp in reached.keys() & self._gone.keys():
+            del self._gone[tp]  # it is back, and Spark has recorded a batch of it
         begins = self._without_lost(reached, ends, due)
         new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
         is_first = offsets.ANCHOR not in start and reached == self._initial
@@ -227,22 +232,40 @@ class StreamPlan:
                 continue
             if tp not in ends or tp.topic in recreated:
                 del kept[tp]
+            if tp not in ends and tp.topic not in recreated:
+                self._remember_gone(tp, position)
             available = self._view.log_ranges([tp]).get(tp) if tp in ends else None
             loss = DataLoss(tp, what, wanted=(position, until), available=available, remedy=remedy)
             report(loss, fail=self._options.fail_on_data_loss)
         return kept
 
+    def _remember_gone(self, tp: TopicPartition, position: int) -> None:
+        topic_id = self._view.known_id(tp.topic)
+        if topic_id is None:
+            return  # nothing could tell whether it is the same topic that comes back
+        self._gone[tp] = position, topic_id
+        if len(self._gone) > _MOST_GONE:
+            del self._gone[next(iter(self._gone))]
+
     def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> Offsets:
-        """Return the starts of the partitions that the query did not have before: their earliest records."""
+        """Return the starts of the partitions that the query does not have: their earliest records.
+
+        One that was only hidden, since somebody took the permission to see its topic away and gave it back, goes on
+        where it was.
+        """
         starts = self._view.earliest(new)
         known = {tp.topic for tp in begins}
         # A topic that was added to `subscribe` may be old: it may have lost its first records. One that
         # `subscribePattern` finds is new.
         is_new = self._options.choice.topics is None
-        for tp, start in sorted(starts.items()):
-            if start > 0 and (is_new or tp.topic in known):
-                what = "the first records of this new partition were deleted before they could be read"
-                loss = DataLoss(tp, what, wanted=(0, None), available=(start, ends[tp]), remedy=DELETED)
+        for tp, earliest in sorted(starts.items()):
+            wanted, what = 0, "the first records of this new partition were deleted before they could be read"
+            position, topic_id = self._gone.get(tp, (0, None))
+            if is_back := topic_id is not None and topic_id == self._view.known_id(tp.topic):
+                wanted, what = position, "its log no longer reaches what was read before the partition was gone"
+                starts[tp] = min(max(position, earliest), ends[tp])
+            if starts[tp] != wanted and (is_back or is_new or tp.topic in known):
+                loss = DataLoss(tp, what, wanted=(wanted, None), available=(earliest, ends[tp]), remedy=DELETED)
                 report(loss, fail=self._options.fail_on_data_loss)
         return starts
 

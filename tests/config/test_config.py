@@ -95,6 +95,15 @@ def test_wrong_bootstrap_servers(given: str | list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    "given", ["me:canary@h:9092", "h:1,canary@h:2", "SASL_SSL://me:canary@h:9092", ["me:canary@h"]]
+)
+def test_credentials_among_the_bootstrap_servers_are_not_shown(given: str | list[str]) -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers has an entry with '@': give 'host:port'") as raised:
+        ClientConfig(bootstrap_servers=given)
+    assert "canary" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"grup_id": "g"}, "unknown option 'grup_id'; did you mean 'group_id'"),

@@ -23,6 +23,7 @@ OIDC: dict[str, Any] = {
     "sasl_oauthbearer_client_credentials_client_secret": "canary",
 }
 PEM = "-----BEGIN CERTIFICATE-----\ncanary"
+NOT_A_PATH = "must be the path of a file, not what is in it$"
 
 
 async def provider() -> tuple[str, str]:
@@ -157,6 +158,85 @@ def test_what_does_not_go_together_is_refused(options: dict[str, Any], message: 
     assert "canary" not in str(raised.value)
     assert raised.value.__cause__ is None
     assert raised.value.__context__ is None or raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PEM,
+        PEM.replace("\n", ""),
+        "canary\r\n",
+        "canary\0",
+        "canary" * 50,
+        f"/{'a/canary/' * 600}",
+        "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.canary_canary-canary-canary",
+        f"MII{'canary' * 11}==",
+        f"/u3+7Q{'canary/' * 11}=",
+        f"BQI{'canary' * 11}",
+    ],
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssl_truststore_location",
+        "ssl_keystore_location",
+        "ssl_keystore_key",
+        "ssl_keystore_certificate_chain",
+        "sasl_oauthbearer_assertion_file",
+        "sasl_kerberos_keytab",
+    ],
+)
+def test_what_a_file_holds_is_refused_where_its_path_is_due(name: str, content: str) -> None:
+    """A config shows its paths, as do many errors. The two that take PEM texts, too, may be given as a path of one."""
+    for given in (Path(content), *([] if name.startswith(("ssl_keystore_key", "ssl_keystore_cert")) else [content])):
+        with pytest.raises(ConfigError, match=f"^{name} {NOT_A_PATH}") as raised:
+            configured(ClientConfig, None, {name: given})
+        assert "canary" not in str(raised.value)
+        with pytest.raises(ConfigError, match=f"^{name} {NOT_A_PATH}"):
+            ClientConfig(**{name: given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ca.pem",
+        "/var/run/secrets/kafka/io/serviceaccount/clients/of/all/teams/billing/truststore",
+        "MIInistry.p12",
+        "eyJ.jwt",
+        f"/etc/{'a' * 255}",
+        f"C:\\certificates\\{'a' * 60}.pfx",
+        "with blanks-----END.pem",
+        "",
+    ],
+)
+def test_paths_are_taken(path: str) -> None:
+    assert ClientConfig(ssl_truststore_location=path).ssl_truststore_location == path
+    assert ClientConfig(ssl_keystore_location=Path(path)).ssl_keystore_location == Path(path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://me:canary@idp/token",
+        "https://canary@idp",
+        "https://me:can/ary?canary@idp",
+        "http:me:canary@idp/",
+        "me:canary@idp/token",
+        "canary@idp",
+        "file://canary@",
+    ],
+)
+def test_a_url_with_a_password_is_refused(url: str) -> None:
+    """A config shows its URL, as do the errors of a provider."""
+    name = "sasl_oauthbearer_token_endpoint_url"
+    with pytest.raises(ConfigError, match=f"^{name} must hold no user and no password") as raised:
+        ClientConfig(**{**OIDC, name: url})
+    assert "canary" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["https://idp/token%40me", "file:///var/run/token@kafka", "file:/token@kafka"])
+def test_an_at_sign_elsewhere_in_a_url_is_no_password(url: str) -> None:
+    assert ClientConfig(**{**OIDC, "sasl_oauthbearer_token_endpoint_url": url}).uses_sasl
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import pickle
 import socket
 from pathlib import Path
@@ -71,6 +72,28 @@ def test_a_folder_of_the_job_is_inside_of_that_of_the_application(
     monkeypatch.setattr(SparkFiles, "_root_directory", str(spark_files))
     with pytest.raises(ConfigError, match=r"there is no 'other.pem'"):
         local_file("o", "other.pem")
+
+
+@pytest.mark.parametrize("text", [f"-----BEGIN PRIVATE KEY-----{'canary' * 9}", f"BQI{'canary' * 20}"])
+def test_what_a_file_holds_is_not_shown_where_its_path_is_due(text: str) -> None:
+    """The path of a keytab may stand in a file with a JAAS text, for instance."""
+    with pytest.raises(ConfigError, match=r"^option 'o' must be the path of a file, not what is in it$"):
+        local_file("o", text)
+
+
+def test_a_path_that_cannot_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operating system refuses some: one that is too long, or below a folder that others may not search."""
+
+    def refuse(path: Path) -> bool:
+        raise OSError(errno.ENAMETOOLONG, "File name too long", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(ConfigError, match=r"^option 'o' must be the path of a file: .*: File name too long$") as raised:
+        local_file("o", "/canary")
+
+    assert "canary" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
 
 
 def test_a_process_that_spark_did_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,8 +72,9 @@ async def read_column_ranges(
 ) -> AsyncIterator[RecordColumns]:
     """Yield the records of these ranges as batches of columns, each full with the record that reaches ``batch_bytes``.
 
-    The last batch may be smaller. What was read before an error is yielded before the error is raised. Everything else
-    is as with ``read_ranges``.
+    The last batch may be smaller. It has no row where the ranges end with offsets that hold none: it says so, and of
+    which topics they are. What was read before an error is yielded before the error is raised. Everything else is as
+    with ``read_ranges``.
     """
     async with _RangeReading(cluster_client, ranges, timeout, counters, following) as reading:
         columns = ColumnCollector(reading.fetcher.collector)
@@ -100,7 +101,7 @@ async def read_column_ranges(
             if builder.rows:
                 yield RecordColumns(builder.finish(), ends)
             raise
-        if builder.rows:
+        if builder.rows or ends:
             yield RecordColumns(builder.finish(), ends)
 
 

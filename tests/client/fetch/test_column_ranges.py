@@ -190,6 +190,19 @@ async def test_ranges_end_by_position(committed: bool) -> None:
                 assert found == {partition: rows for partition, rows in offsets.items() if rows}
 
 
+async def test_offsets_without_a_record_at_the_end_are_told_by_a_batch_without_rows() -> None:
+    """Each partition that has moved is told, with the id of its topic: it may be another topic than one expects."""
+    async with Cluster(topics={"t": 2}) as cluster:
+        write(cluster, encode_batch([NewRecord(b"x")] * 2, producer_id=7, transactional=True))
+        write(cluster, encode_control_batch(ControlType.COMMIT, producer_id=7, producer_epoch=0))
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
+            batches = [batch async for batch in client.read_columns({ZERO: (2, 3), ONE: (0, 0)}, columns=["value"])]
+            topic_id = (await client.list_topics(["t"]))["t"].topic_id
+        (batch,) = batches
+        assert pa.record_batch(batch).to_pydict() == {"value": []}
+        assert {tp: (end.offset, end.topic_id) for tp, end in batch.next_offsets.items()} == {ZERO: (3, topic_id)}
+
+
 @pytest.mark.parametrize("columns", [True, False])
 async def test_every_range_of_a_log_with_holes_ends(columns: bool) -> None:
     """Also ranges that hold no record at all and have batches behind them."""

@@ -77,6 +77,15 @@ _CONFIGS: Final[dict[str, Callable[[str], Options]]] = {
         "ssl_keystore_key": _KEY.format(secret),
         "ssl_keystore_certificate_chain": _KEY.format(secret) + _BEGIN,
     },
+    "a key as the path of a key store": lambda secret: {"ssl_keystore_location": _KEY.format(secret)},
+    "an assertion as its path": lambda secret: _oidc(None, sasl_oauthbearer_assertion_file=f"{secret}\n"),
+    "a keytab as its path": lambda secret: {
+        "sasl_mechanism": "GSSAPI",
+        "sasl_kerberos_keytab": f"{'x' * 256}{secret}",
+    },
+    "a password in the URL of a provider": lambda secret: _oidc(
+        None, sasl_oauthbearer_token_endpoint_url=f"https://app:{secret}@idp.example"
+    ),
     "a key without a chain": lambda secret: {"ssl_keystore_key": f"-----BEGIN{secret}"},
     "a key's password without a key": lambda secret: {"ssl_key_password": secret},
     "a key store's password without a store": lambda secret: {"ssl_keystore_password": secret},

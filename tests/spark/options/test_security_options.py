@@ -331,6 +331,22 @@ def test_options_travel_without_a_secret_in_the_repr() -> None:
     assert options.client.security_protocol is None, "what Spark shows of a config must not depend on security"
 
 
+@pytest.mark.parametrize("text", [PEM, PEM.replace("\n", ""), f"file:{PEM}", f"MII{'canary' * 20}"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "kafka.ssl.truststore.location",
+        "kafka.ssl.keystore.location",
+        "kafka.sasl.oauthbearer.assertion.file",
+        "kafka.sasl.kerberos.keytab",
+    ],
+)
+def test_what_a_file_holds_is_not_shown_where_its_path_is_due(option: str, text: str) -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.security.protocol": "SASL_SSL", option: text}
+    with pytest.raises(ConfigError, match=f"^{option} must be the path of a file, not what is in it$"):
+        parse_options(given)
+
+
 @pytest.mark.parametrize(
     ("text", "path"),
     [
@@ -338,6 +354,10 @@ def test_options_travel_without_a_secret_in_the_repr() -> None:
         (" FILE:///a%20b ", "/a b"),
         ("file://localhost/a", "/a"),
         ("file:a", "a"),
+        ("file:/etc/pass#word.jaas", "/etc/pass#word.jaas"),
+        ("file:///etc/what?.jaas", "/etc/what?.jaas"),
+        ("file://server/share/a", "//server/share/a"),
+        ("file://[x", "//[x"),
         ("/a", None),
         ("", None),
         ("PlainLoginModule required;", None),

@@ -664,6 +664,45 @@ def test_a_batch_is_of_the_topic_that_was_there_when_it_was_planned() -> None:
     assert restarted.topic_ids(restarted.ranges(start, end)) == {"a": UUID(int=2)}
 
 
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_a_topic_that_is_recreated_during_the_batch_that_is_repeated_after_a_restart(
+    fail: bool, has_rows: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark asks for that batch before any other, which may have only rows of another topic, or of another source."""
+    cluster = PlayedCluster({A0: (0, 50)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(fail_on_data_loss=fail)
+    start, end = {"a": {"0": 10 if has_rows else 50}}, {"a": {"0": 50}}
+    ranges = plan.ranges(start, end)
+    assert ranges == ({A0: (10, 50)} if has_rows else {})
+    assert plan.topic_ids(ranges) == ({"a": UUID(int=1)} if has_rows else {})
+    cluster.sleep(3600)
+    recreated(cluster)
+
+    if fail:
+        with pytest.raises(DataLoss, match="its topic was deleted and created again"):
+            plan.latest(end)
+    else:
+        after = stored(plan.latest(end))
+        assert plan.ranges(end, after) == {A0: (0, 70)}
+        assert plan.topic_ids([A0]) == {"a": UUID(int=2)}
+        assert "its topic was deleted and created again" in caplog.text
+
+
+def test_a_batch_is_of_the_topic_that_was_there_although_another_look_came_before_its_tasks() -> None:
+    """A leader has just heard that it leads: the topics are looked at again, and by now there is another one."""
+    cluster = PlayedCluster({A0: (0, 50)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(starting=FROM_EARLIEST)
+    start = plan.initial()
+    end = stored(plan.latest(start))
+    recreated(cluster)
+    cluster.unknown = [A0]
+
+    assert plan.topic_ids(plan.ranges(start, end)) == {"a": UUID(int=1)}
+
+
 def test_a_topic_that_a_pattern_finds_too_late() -> None:
     cluster = PlayedCluster({A0: (0, 5)})
     by_pattern = TopicChoice("subscribePattern", None, "[ab]")

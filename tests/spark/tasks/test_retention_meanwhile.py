@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from aiokc import ClientConfig, TopicPartition
+from aiokc.records import ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from spark_source import worker
@@ -42,10 +44,9 @@ def trim_at(cluster: Cluster, starts: dict[int, int]) -> None:
     cluster.intercept(ApiKey.FETCH, trim)
 
 
-def read(cluster: Cluster, *task: OffsetRange) -> list[int]:
-    options = SourceOptions(
-        ClientConfig(bootstrap_servers=cluster.bootstrap, max_partition_fetch_bytes=1), subscribe("events")
-    )
+def read(cluster: Cluster, *task: OffsetRange, fail: bool = True, **changed: Any) -> list[int]:
+    config = ClientConfig(bootstrap_servers=cluster.bootstrap, max_partition_fetch_bytes=1, **changed)
+    options = SourceOptions(config, subscribe("events"), fail_on_data_loss=fail)
     return [n for batch in worker.read_task(options, ("offset",), task) for n in batch.column(0).to_pylist()]
 
 
@@ -83,3 +84,28 @@ def test_what_is_missing_behind_a_record_that_was_read_is_a_loss(cluster: Cluste
 
     with pytest.raises(DataLoss, match=f"{LOSS}. Wanted: offsets 2 to 8"):
         read(cluster, OffsetRange(TP, 0, 2, from_earliest=True), OffsetRange(TP, 2, 8))
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_what_lies_behind_an_open_transaction_is_not_lost_with_it(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, fail: bool
+) -> None:
+    """The range ends at a given number. With read_committed the log seems to end where the transaction begins."""
+    log = cluster._partition(*TP)
+    log.log.append(encode_batch([NewRecord(b"x")] * 5, producer_id=7, transactional=True), 0)
+    fetches: list[Exchange] = []
+
+    def trim_then_commit(exchange: Exchange) -> None:
+        fetches.append(exchange)
+        if len(fetches) == 1:
+            log.log.trim(8)
+        elif len(fetches) == 4:  # 8 and 9 are read
+            log.log.append(encode_control_batch(ControlType.COMMIT, producer_id=7, producer_epoch=0), 0)
+
+    cluster.intercept(ApiKey.FETCH, trim_then_commit, times=None)
+
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        found = read(cluster, OffsetRange(TP, 0, 15, from_earliest=True), fail=fail, isolation_level="read_committed")
+
+    assert found == list(range(8, 15))
+    assert caplog.text == ""

@@ -45,12 +45,15 @@ class TokenFileAsker:
 def token_file_path(config: SecurityConfig) -> str | None:
     """Return the path in a file: URL of ``sasl_oauthbearer_token_endpoint_url``; None for other URLs and none.
 
-    Raises ConfigError for a URL that names another host.
+    Raises ConfigError for a URL that names another host, or is none.
     """
     url = config.sasl_oauthbearer_token_endpoint_url
     if url is None or not url.lower().startswith("file:"):
         return None
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"sasl_oauthbearer_token_endpoint_url is no URL: {error}") from error
     path = _path(parts.path)
     if parts.netloc not in ("", "localhost") or not path or parts.query or parts.fragment:
         raise ConfigError(f"sasl_oauthbearer_token_endpoint_url={url!r} must be 'file:///' and an absolute path")

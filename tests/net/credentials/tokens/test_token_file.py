@@ -98,9 +98,9 @@ async def test_a_file_that_blocks_holds_up_its_own_callers_only(tmp_path: Path) 
     assert await login == "late-token"
 
 
-@pytest.mark.parametrize("url", ["file://other/token", "file:", "file:///token?x=y", "file:///token#x"])
+@pytest.mark.parametrize("url", ["file://other/token", "file:", "file:///token?x=y", "file:///token#x", "file://[x"])
 def test_urls_that_name_no_file_here(url: str) -> None:
-    with pytest.raises(ConfigError, match="must be 'file:///' and an absolute path"):
+    with pytest.raises(ConfigError, match=r"must be 'file:///' and an absolute path|is no URL"):
         credentials(url)
 
 

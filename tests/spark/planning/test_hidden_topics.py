@@ -1,0 +1,151 @@
+"""A topic that is hidden for a while, with failOnDataLoss=false: nothing that was read before is read again.
+
+A list of all topics leaves out those that the principal may not see: as if they were deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID
+
+import pytest
+
+from spark_source.offsets import ANCHOR, OffsetJson
+from spark_source.options.topic_choice import TopicChoice
+from spark_source.planning.stream_plan import StreamPlan
+
+from .played_cluster import A0, A1, B0, PlayedCluster, stored
+
+BY_PATTERN = TopicChoice("subscribePattern", None, "[ab]")
+READ = {"a": {"0": 50}}
+
+
+@pytest.fixture
+def cluster() -> PlayedCluster:
+    cluster = PlayedCluster({A0: (0, 50)})
+    cluster.ids = {"a": UUID(int=1), "b": UUID(int=9)}
+    return cluster
+
+
+def planned(cluster: PlayedCluster) -> StreamPlan:
+    """Return the plan of a query that has read all."""
+    plan = cluster.plan(fail_on_data_loss=False, choice=BY_PATTERN)
+    assert stored(plan.latest(READ)) == READ
+    return plan
+
+
+def after_hiding(cluster: PlayedCluster, plan: StreamPlan, start: OffsetJson = READ) -> OffsetJson:
+    """Return the end of the batch that is planned while topic "a" is hidden; then it is seen again."""
+    cluster.hidden = [A0] * 9
+    cluster.sleep(10)
+    end = stored(plan.latest(start))
+    cluster.hidden = []
+    cluster.sleep(10)
+    return end
+
+
+def test_it_goes_on_where_it_was(cluster: PlayedCluster, caplog: pytest.LogCaptureFixture) -> None:
+    plan = planned(cluster)
+    end = after_hiding(cluster, plan)
+    assert end == {}
+    assert plan.ranges(READ, end) == {}
+    assert "it is gone" in caplog.text
+    caplog.clear()
+    cluster.logs[A0] = (10, 60)
+
+    after = stored(plan.latest(end))
+
+    assert after == {"a": {"0": 60}, ANCHOR: {"a": {"0": 50}}}
+    assert plan.ranges(end, after) == {A0: (50, 60)}
+    assert not caplog.records
+    restarted = cluster.plan(fail_on_data_loss=False, choice=BY_PATTERN)
+    assert restarted.ranges(end, after) == {A0: (50, 60)}, "Spark repeats that batch"
+
+
+def test_it_may_be_hidden_again_and_again(cluster: PlayedCluster) -> None:
+    plan, end = planned(cluster), READ
+    for until in (60, 60, 70):
+        start = after_hiding(cluster, plan, end)
+        began, cluster.logs[A0] = cluster.logs[A0][1], (0, until)
+        end = stored(plan.latest(start))
+        assert plan.ranges(start, end) == ({A0: (began, until)} if began < until else {})
+        assert end["a"] == {"0": until}
+        end = stored(plan.latest(end))
+
+
+def test_it_goes_on_there_although_the_batch_waits_for_more(cluster: PlayedCluster) -> None:
+    plan = planned(cluster)
+    cluster.logs[B0] = (0, 5)
+    cluster.sleep(10)
+    read = stored(plan.latest(READ))
+    end = after_hiding(cluster, plan, read)
+    cluster.logs[A0] = (0, 60)
+
+    for _ in range(3):
+        assert plan.latest(end, None, 100) is end
+    cluster.logs[A0] = (0, 200)
+    cluster.sleep(10)
+
+    assert plan.ranges(end, stored(plan.latest(end, None, 100))) == {A0: (50, 200)}
+
+
+def test_another_topic_of_that_name_is_read_from_its_first_record(cluster: PlayedCluster) -> None:
+    plan = planned(cluster)
+    end = after_hiding(cluster, plan)
+    cluster.ids["a"] = UUID(int=2)
+    cluster.logs[A0] = (0, 70)
+
+    after = stored(plan.latest(end))
+
+    assert after == {"a": {"0": 70}, ANCHOR: {"a": {"0": 0}}}
+    assert plan.ranges(end, after) == {A0: (0, 70)}
+
+
+def test_a_cluster_without_topic_ids_can_not_tell(cluster: PlayedCluster) -> None:
+    """So each record is read at least once: it may be another topic."""
+    cluster.ids.clear()
+    plan = planned(cluster)
+    end = after_hiding(cluster, plan)
+
+    assert plan.ranges(end, stored(plan.latest(end))) == {A0: (0, 50)}
+
+
+@pytest.mark.parametrize(("log", "read"), [((55, 70), {A0: (55, 70)}), ((0, 40), {})], ids=["deleted", "cut"])
+def test_what_was_lost_meanwhile_is_told(
+    cluster: PlayedCluster, caplog: pytest.LogCaptureFixture, log: tuple[int, int], read: object
+) -> None:
+    plan = planned(cluster)
+    end = after_hiding(cluster, plan)
+    cluster.logs[A0] = log
+
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        after = stored(plan.latest(end))
+
+    assert (
+        "0: its log no longer reaches what was read before the partition was gone. Wanted: from offset 50"
+        in caplog.text
+    )
+    assert plan.ranges(end, after) == read
+    assert after["a"] == {"0": log[1]}
+
+
+def test_a_partition_that_is_new_meanwhile_is_read_from_its_first_record(cluster: PlayedCluster) -> None:
+    plan = planned(cluster)
+    end = after_hiding(cluster, plan)
+    cluster.logs[A1] = (0, 5)
+
+    assert plan.ranges(end, stored(plan.latest(end))) == {A1: (0, 5)}
+
+
+def test_only_so_many_partitions_are_remembered(cluster: PlayedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_source.planning.stream_plan._MOST_GONE", 1)
+    cluster.logs[B0] = (0, 5)
+    plan = cluster.plan(fail_on_data_loss=False, choice=BY_PATTERN)
+    read = stored(plan.latest({"a": {"0": 50}, "b": {"0": 5}}))
+    logs, cluster.logs = dict(cluster.logs), {}
+    cluster.sleep(10)
+    end = stored(plan.latest(read))
+    cluster.logs = logs
+    cluster.sleep(10)
+
+    assert plan.ranges(end, stored(plan.latest(end))) == {A0: (0, 50)}, "b went last"
