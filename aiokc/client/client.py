@@ -10,6 +10,7 @@ from typing import Any, Unpack, cast
 from uuid import UUID
 
 from ..config import ClientConfig, ClientOptions, IsolationLevel, configured
+from ..core.cluster.avoided_replicas import AvoidedReplicas
 from ..core.counters import FetchCounters
 from ..observation import ReadMetrics
 from ..records import checked_columns, new_builder
@@ -72,6 +73,7 @@ class Client(ClusterCalls, GroupCalls):
         self._followed = FollowedTopics(self.config, self._cluster.metadata)
         self._groups = OffsetsOfGroups(self.config, cluster_client)
         self._fetched = FetchCounters()
+        self._avoided = AvoidedReplicas()
 
     async def start(self, *, timeout_ms: int | None = None) -> None:
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``."""
@@ -174,6 +176,7 @@ class Client(ClusterCalls, GroupCalls):
             wanted,
             timeout=self._seconds(timeout_ms),
             counters=self._fetched,
+            avoided=self._avoided,
             following=self._following(wanted),
         )
 
@@ -205,6 +208,7 @@ class Client(ClusterCalls, GroupCalls):
             batch_bytes=size,
             timeout=self._seconds(timeout_ms),
             counters=self._fetched,
+            avoided=self._avoided,
             following=self._following(wanted),
         )
 

@@ -42,11 +42,24 @@ _PASSING: Final = frozenset(
 )
 
 
+#: After these of them a change was not made. With the others it may have been: a coordinator appends a change to its
+#: log first, and then waits until the other replicas have it. NOT_ENOUGH_REPLICAS_AFTER_APPEND of that wait becomes
+#: COORDINATOR_NOT_AVAILABLE, and one that loses its role meanwhile answers what waits with NOT_COORDINATOR.
+_UNDONE: Final = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
+
+
 def passes(error: object) -> bool:
     """Whether another attempt may succeed. Authorization, an unknown group or version, and the like do not pass."""
     if isinstance(error, BrokerError):
         return error.code in _PASSING
     return isinstance(error, ConnectionFailed | RequestTimedOut | AuthenticationFailed) and error.retriable
+
+
+def leaves_open(error: object) -> bool:
+    """Whether the change that ended by this error may have been made. It was sent, and may be tried again."""
+    if isinstance(error, BrokerError):
+        return error.code in _PASSING - _UNDONE
+    return isinstance(error, ConnectionFailed | RequestTimedOut)
 
 
 #: So many items of an answer are read without giving the event loop a turn.

@@ -8,10 +8,10 @@ from typing import Final, TypeAlias, TypeVar
 import anyio
 
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ConnectionFailed, KafkaError, RequestTimedOut, broker_error
+from ...errors import BrokerError, KafkaError, broker_error
 from ...types import Broker
 from ...wire.messages.discovery import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from .asking import Asking, checked_answers, passes
+from .asking import Asking, checked_answers, leaves_open, passes
 
 _GROUP: Final = 0  # key_type of FindCoordinator
 _MANY_KEYS: Final = 4  # the version of FindCoordinator that asks for several keys (KIP-699)
@@ -37,8 +37,8 @@ async def ask_coordinators(
 ) -> dict[str, T | KafkaError]:
     """Return what the coordinators answer for these groups, in their order, or an error for each that has none.
 
-    What passes is tried again until the deadline, then the error is RequestTimedOut. ``unsure`` takes the groups of
-    which a request was sent that got no answer, so it may have been carried out.
+    What passes is tried again until the deadline, then the error is RequestTimedOut. ``unsure`` takes the groups
+    of which a request may have been carried out without success: no answer came, or one that leaves it open.
     """
     wanted = list(dict.fromkeys(group_ids))
     found: dict[str, T | KafkaError] = {}
@@ -68,13 +68,14 @@ async def ask_coordinator(
     """Return the error code of each of these items of one group, or the same error for all of them.
 
     ``ask`` sends the coordinator one request for all items, and returns their codes. If one of these passes, all items
-    are asked for again: so asking twice must do no harm.
+    are asked for again: so asking twice must do no harm. ``unsure`` takes the group where an attempt may have been
+    carried out all the same.
     """
 
     async def for_group(node_id: int, groups: Sequence[str]) -> dict[str, Mapping[K, int] | KafkaError]:
         codes = await ask(node_id)
         passing = [error for error in map(broker_error, codes.values()) if passes(error)]
-        return {group_id: passing[0] if passing else codes}
+        return {group_id: max(passing, key=leaves_open) if passing else codes}
 
     if not items:
         return {}
@@ -82,8 +83,8 @@ async def ask_coordinator(
     return dict.fromkeys(items, found) if isinstance(found, KafkaError) else {one: found[one] for one in items}
 
 
-def behind_no_answer(results: Mapping[K, KafkaError | None]) -> dict[K, KafkaError | None]:
-    """Return the results of a change of which an attempt went unanswered, which may have made it.
+def behind_doubt(results: Mapping[K, KafkaError | None]) -> dict[K, KafkaError | None]:
+    """Return the results of a change that an earlier attempt may have made: no answer said whether it did.
 
     What refuses the next attempt, such as a member that has joined meanwhile, does not prove that nothing was changed.
     So its BrokerError is only the cause.
@@ -92,9 +93,7 @@ def behind_no_answer(results: Mapping[K, KafkaError | None]) -> dict[K, KafkaErr
 
 
 def _unsure(refusal: BrokerError) -> KafkaError:
-    error = KafkaError(
-        f"an attempt went unanswered, and may have been carried out; the next one was refused: {refusal}"
-    )
+    error = KafkaError(f"an earlier attempt may have been carried out; the last one was refused: {refusal}")
     error.__cause__ = refusal
     return error
 
@@ -116,11 +115,12 @@ async def _ask_all(
                 found.update(dict.fromkeys(portion, error))
                 continue
             try:
-                found.update(checked_answers(await ask(node_id, portion), portion, f"broker {node_id}"))
+                answers = checked_answers(await ask(node_id, portion), portion, f"broker {node_id}")
             except KafkaError as error:
-                found.update(dict.fromkeys(portion, error))
-                if unsure is not None and isinstance(error, ConnectionFailed | RequestTimedOut):
-                    unsure.update(portion)
+                answers = dict.fromkeys(portion, error)
+            found.update(answers)
+            if unsure is not None:
+                unsure.update(group_id for group_id, answer in answers.items() if leaves_open(answer))
 
     async with anyio.create_task_group() as tasks:
         for node_id, groups in by_node.items():

@@ -157,7 +157,8 @@ class GroupCalls:
         """Take members out of a group, by member id, and static members by ``instances``, which frees their place.
 
         Returns None, or why it was refused, by the given id. The group rebalances. A member that still runs joins anew,
-        so stop it first. ``reason`` is for the coordinator's log (KIP-800).
+        so stop it first. An error that is no BrokerError, such as RequestTimedOut, leaves open whether the member was
+        removed. ``reason`` is for the coordinator's log (KIP-800).
         """
         self._cluster.check()
         group = checked_group(group_id)

@@ -48,7 +48,7 @@ from ...wire.messages.group_description import (
 )
 from ...wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
 from .asking import Asking, always
-from .coordinators import ask_coordinator, ask_coordinators, behind_no_answer
+from .coordinators import ask_coordinator, ask_coordinators, behind_doubt
 
 _STATES: Final = 4  # the version of ListGroups that selects by state (KIP-518), Kafka 2.6
 _TYPES: Final = 5  # and by type (KIP-848), Kafka 3.8
@@ -182,9 +182,9 @@ async def delete_groups(asking: Asking, group_ids: Collection[str]) -> dict[str,
 
     unsure: set[str] = set()
     found = await ask_coordinators(asking, group_ids, ask, unsure=unsure)
-    # A group that an attempt without an answer has deleted is not found by the next attempt.
+    # A group that an attempt in doubt has deleted is not found by the next attempt.
     found |= {one: None for one in unsure if is_not_found(found[one])}
-    return found | behind_no_answer({one: found[one] for one in unsure})
+    return found | behind_doubt({one: found[one] for one in unsure})
 
 
 async def delete_offsets(
@@ -201,7 +201,7 @@ async def delete_offsets(
         tp: _refusal(found, f"group {group_id!r}, {tp}", _DELETING.get(found, "")) if isinstance(found, int) else found
         for tp, found in codes.items()
     }
-    return behind_no_answer(results) if unsure else results
+    return behind_doubt(results) if unsure else results
 
 
 async def remove_members(
@@ -225,14 +225,15 @@ async def remove_members(
 
     unsure: set[str] = set()
     codes = await ask_coordinator(asking, group_id, leaving, ask, unsure=unsure)
-    # A member that an attempt without an answer has removed is unknown to the next attempt.
+    # A member that an attempt in doubt has removed is unknown to the next attempt.
     gone = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID) if unsure else (ErrorCode.NONE,)
-    return {
+    results = {
         one.name: (None if found in gone else _refusal(found, f"group {group_id!r}, member {one.name!r}", "READ"))
         if isinstance(found, int)
         else found
         for one, found in codes.items()
     }
+    return behind_doubt(results) if unsure else results
 
 
 #: Which permission was missing where OffsetDelete is refused.

@@ -16,7 +16,7 @@ from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ...wire.messages.offsets import OffsetCommitRequest
 from .asking import Asking, always, raised
 from .cluster import describe_topics
-from .coordinators import ask_coordinator, behind_no_answer
+from .coordinators import ask_coordinator, behind_doubt
 from .groups import all_offsets_of, describe_groups
 from .leaders import list_each
 
@@ -118,7 +118,7 @@ async def _commit(
     results = {
         tp: commit_refusal(found, group_id, tp) if isinstance(found, int) else found for tp, found in codes.items()
     }
-    return behind_no_answer(results) if unsure else results
+    return behind_doubt(results) if unsure else results
 
 
 def _portions(new: Mapping[TopicPartition, int]) -> Iterable[dict[TopicPartition, OffsetAndMetadata]]:

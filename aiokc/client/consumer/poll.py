@@ -136,6 +136,7 @@ class Poll(Generic[K, V]):
         only = self._enter(partitions, began)
         changes = runtime.changes
         try:
+            collector.read_as_records()
             await collector.settle_all(user.time_slice)
             while True:
                 if time() > user.time_slice.ends:

@@ -67,6 +67,7 @@ class FetchCollector:
         self._wake = wake
         self._take = PartitionBuffer.take
         self._held_back: dict[TopicPartition, PartitionBuffer] = {}  # with an error to raise once a call may
+        self._failed_as_columns: dict[TopicPartition, PartitionBuffer] = {}
         self._unreadable: dict[TopicPartition, tuple[int, int]] = {}  # tokens and positions where reading has failed
         self._opening: dict[int, asyncio.Future[Opened | None]] = {}
 
@@ -284,6 +285,20 @@ class FetchCollector:
         """Drop what is buffered of ``tp``, and have it fetched again, from the position on."""
         self.buffer.drop(tp)
         self._wake.notify()
+
+    def failed_as_columns(self, buffers: Iterable[PartitionBuffer]) -> None:
+        """Note that the errors of these buffers came up while columns were made: they may be of these columns alone."""
+        self._failed_as_columns.update((buffer.tp, buffer) for buffer in buffers)
+
+    def read_as_records(self) -> None:
+        """Records are asked for: what could not be read as columns is fetched again, if its error was not raised yet.
+
+        A record may have an error as a record, too. That is found anew, then.
+        """
+        while self._failed_as_columns:
+            tp, buffer = self._failed_as_columns.popitem()
+            if self.buffer.is_current(buffer):
+                self.fetch_again(tp)
 
     def left_out(self, resume_at: int | None) -> None:
         """Set ``resume_at``. If there is no room to read ahead, the frames of what was handed out must not fill it.

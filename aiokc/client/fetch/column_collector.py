@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from ...core.fetch.partition_buffer import PartitionBuffer
-from ...errors import RecordError
 from ...records import NATIVE, ColumnBuilder
 from ...types import BatchEnd, RecordColumns, TopicPartition
 from ..aio.time_slice import TimeSlice
@@ -29,6 +28,7 @@ class ColumnCollector:
     def __init__(self, collector: FetchCollector) -> None:
         self._collector = collector
         self._appended: dict[PartitionBuffer, int] = {}  # how many rows of each
+        self._failed: set[PartitionBuffer] = set()  # those with an error since: it may be one of these columns alone
 
     async def append(
         self,
@@ -67,24 +67,27 @@ class ColumnCollector:
                     return None
                 if self._collector.opens_slowly(buffer):
                     return buffer
+                error = buffer.error
                 count = buffer.append(
                     builder, min(_SLICE_ROWS, rows - builder.rows), min(size, builder.size + _SLICE_BYTES), until
                 )
                 if count:
                     self._appended[buffer] = self._appended.get(buffer, 0) + count
+                if buffer.error is not error:
+                    self._failed.add(buffer)
                 if time() > ends:
                     return buffer
         return None
 
     def put_back(self) -> None:
         """Make what was appended since the last ``take`` be read again. The builder must not be used any more."""
-        for buffer in self._appended:
-            if isinstance(buffer.error, RecordError) and self._collector.buffer.is_current(buffer):
-                # It may be an error of these columns alone, which the next call does not ask for.
-                self._collector.fetch_again(buffer.tp)
-            else:
-                buffer.rewind()
+        for buffer in self._appended.keys() - self._failed:
+            buffer.rewind()
+        for buffer in self._failed:  # also without a row: the first record may have failed
+            if self._collector.buffer.is_current(buffer):
+                self._collector.fetch_again(buffer.tp)  # the next call may ask for other columns, or for records
         self._appended.clear()
+        self._failed.clear()
 
     @property
     def is_valid(self) -> bool:
@@ -102,6 +105,8 @@ class ColumnCollector:
         Raises the error of a partition only if there is no row to hand out.
         """
         step = HandOut()
+        self._collector.failed_as_columns(self._failed)
+        self._failed.clear()
         for buffer, position in self._collector.buffer.servable(self._collector.subscription, only):
             if buffer.ready:  # decoded for an earlier getmany(); the builder was full before it came to them
                 continue

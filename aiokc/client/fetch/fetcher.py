@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from ...config import ClientConfig
 from ...core.backoff import Backoff, retry_backoff
+from ...core.cluster.avoided_replicas import AvoidedReplicas
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.fetched_partition import Limits
@@ -93,6 +94,7 @@ class Fetcher:
         reset: OffsetReset | None = None,
         sessions: bool = True,
         counters: FetchCounters | None = None,
+        avoided: AvoidedReplicas | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.arrived = Signal()
@@ -109,7 +111,7 @@ class Fetcher:
             pool.buffers,
             budget=config.fetch_buffer_bytes,
         )
-        self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions)
+        self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions, avoided=avoided)
         self.collector = FetchCollector(config, subscription, self._buffer, self.counters, self.wake)
         self._clock = clock
         self._lost = PositionResets(subscription, self._buffer, reset or OffsetReset("none"), clock)
@@ -450,7 +452,8 @@ class Fetcher:
                 self._subscription.read_from(target.tp, None)  # the leader may be well (KIP-392)
             elif (leader := self._metadata.cluster.leader(target.tp)) is None or leader.node_id != plan.node_id:
                 self._subscription.touch(target.tp)  # only a response had named this broker as its leader
-        self._planner.rest(plan.node_id, asyncio.get_running_loop().time(), backoff.next())
+        now = asyncio.get_running_loop().time()
+        self._planner.rest(plan.node_id, now, backoff.next(), now - plan.planned_at)
         self._metadata.request_update()
 
     def _fail(self, plan: FetchPlan, error: KafkaError) -> None:

@@ -10,6 +10,7 @@ from types import TracebackType
 import anyio
 
 from ...config import ClientConfig
+from ...core.cluster.avoided_replicas import AvoidedReplicas
 from ...core.counters import FetchCounters
 from ...core.fetch.record_sequence import RecordSequence
 from ...core.subscription.state import Subscription
@@ -35,16 +36,18 @@ async def read_ranges(
     *,
     timeout: float,
     counters: FetchCounters,
+    avoided: AvoidedReplicas,
     following: AbstractContextManager[None],
 ) -> AsyncIterator[PartitionRecords]:
     """Yield the records of ``{partition: (from, until)}``, each partition's in order.
 
     A range ends by position: it also ends at offsets that hold no record (control records, aborted or compacted ones).
-    ``counters`` counts what is fetched, and ``following`` keeps the topics in the metadata. Raises OffsetOutOfRange
-    where the log does not hold a range's start any more, RequestTimedOut, which names the positions, after ``timeout``
-    seconds without progress, and ConsumerClosed when the client is stopped meanwhile.
+    ``counters`` counts what is fetched, ``avoided`` knows from before which replicas are silent, and ``following``
+    keeps the topics in the metadata. Raises OffsetOutOfRange where the log does not hold a range's start any more,
+    RequestTimedOut, which names the positions, after ``timeout`` seconds without progress, and ConsumerClosed when the
+    client is stopped meanwhile.
     """
-    async with _RangeReading(cluster_client, ranges, timeout, counters, following) as reading:
+    async with _RangeReading(cluster_client, ranges, timeout, counters, avoided, following) as reading:
         collector = reading.fetcher.collector
         while reading.unfinished:
             await reading.give_way()
@@ -68,6 +71,7 @@ async def read_column_ranges(
     batch_bytes: int,
     timeout: float,
     counters: FetchCounters,
+    avoided: AvoidedReplicas,
     following: AbstractContextManager[None],
 ) -> AsyncIterator[RecordColumns]:
     """Yield the records of these ranges as batches of columns, each full with the record that reaches ``batch_bytes``.
@@ -76,7 +80,7 @@ async def read_column_ranges(
     which topics they are. What was read before an error is yielded before the error is raised. Everything else is as
     with ``read_ranges``.
     """
-    async with _RangeReading(cluster_client, ranges, timeout, counters, following) as reading:
+    async with _RangeReading(cluster_client, ranges, timeout, counters, avoided, following) as reading:
         columns = ColumnCollector(reading.fetcher.collector)
         ends: dict[TopicPartition, BatchEnd] = {}
         try:
@@ -114,6 +118,7 @@ class _RangeReading:
         ranges: Ranges,
         timeout: float,
         counters: FetchCounters,
+        avoided: AvoidedReplicas,
         following: AbstractContextManager[None],
     ) -> None:
         self._cluster = cluster_client
@@ -134,6 +139,7 @@ class _RangeReading:
             cluster_client.random,
             sessions=False,
             counters=counters,
+            avoided=avoided,
         )
         self._background = Supervisor("aiokc range reader")
         self._last_progress = 0.0

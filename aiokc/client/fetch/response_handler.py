@@ -92,9 +92,9 @@ class FetchResponseHandler:
                     self._subscription.touch(target.tp)
                     continue
                 if not (
-                    self._store(target, data, position, node_id, heard_at)
+                    self._store(target, data, position, plan, heard_at)
                     if is_plain(data)
-                    else self._apply(Answer(target, data), position, node_id)
+                    else self._apply(Answer(target, data), position, plan)
                 ):
                     later.append(target.tp)
                     continue
@@ -175,13 +175,13 @@ class FetchResponseHandler:
             self._metadata.disprove_leader(node_id, denied)
         return moved
 
-    def _apply(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+    def _apply(self, answer: Answer, position: PartitionPosition, plan: FetchPlan) -> bool:
         """Do what an answer other than DATA means; return False if it is to be fetched again after a pause."""
-        tp = answer.target.tp
+        tp, node_id = answer.target.tp, plan.node_id
         match answer.verdict:
             case Verdict.FAIL:
                 self._buffer.begin(fetched(answer.target, answer.data, node_id, answer.error(node_id)), position)
-                self._is_led_here(tp, answer.data, node_id)
+                self._is_led_here(tp, answer.data, plan)
                 return True
             case Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if position.read_replica == node_id:
                 # A follower may lag: only what the leader says about the log counts (KIP-392).
@@ -226,33 +226,34 @@ class FetchResponseHandler:
         return buffer
 
     def _store(
-        self, target: FetchTarget, data: PartitionData, position: PartitionPosition, node_id: int, heard_at: float
+        self, target: FetchTarget, data: PartitionData, position: PartitionPosition, plan: FetchPlan, heard_at: float
     ) -> bool:
         """Store the records that came, and what the broker said of the log.
 
         Return False if the partition is to be fetched again after a pause.
         """
-        is_done = data.preferred_read_replica == -1 or self._is_led_here(target.tp, data, node_id)
+        is_done = data.preferred_read_replica == -1 or self._is_led_here(target.tp, data, plan)
         position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         position.heard_at, position.retry_at = heard_at, 0.0
         if not data.records:
             return is_done
         self._counters.bytes += len(data.records)
-        self._buffer.begin(fetched(target, data, node_id), position)
+        self._buffer.begin(fetched(target, data, plan.node_id), position)
         return True
 
-    def _is_led_here(self, tp: TopicPartition, data: PartitionData, node_id: int) -> bool:
+    def _is_led_here(self, tp: TopicPartition, data: PartitionData, plan: FetchPlan) -> bool:
         """Follow the leader to a preferred replica, if it names one (KIP-392).
 
         Return False if the metadata do not know that replica yet: the leader sends no records before.
         """
         replica = data.preferred_read_replica
-        if replica in (-1, node_id):
+        if replica in (-1, plan.node_id):
             return True
         if not self._metadata.cluster.has_replica(tp, replica):
             self._metadata.request_update()  # asked again at once, it would name the replica again, and send no records
             return False
         until = asyncio.get_running_loop().time() + self._config.metadata_max_age_ms / 1e3
+        self._planner.avoided.named(replica, with_rack=plan.with_rack)
         logger.debug("%s is fetched from broker %d from now on", tp, replica)
         self._subscription.read_from(tp, replica, until)
         return True

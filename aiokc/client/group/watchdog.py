@@ -181,30 +181,36 @@ class Watchdog:
         plan, route = watch
         sent = self._heartbeat(plan)
         timeout = min(self._patience, max(_LEAST_PATIENCE, plan.interval))
-        answer: Event | None = None
         try:
             connection = self._connect(route, timeout)
-            # Connecting takes time. Meanwhile the loop may have come back, found the group rebalancing and begun to
-            # join. Then this heartbeat plan is over, and no heartbeat of its generation may be sent any more. The loop
-            # can still come back between this line and the next. Then the heartbeat may reach the coordinator after
-            # what the loop sends, which goes over another connection. Of a classic group it names the generation: it
-            # is a sign of life of the same member or is refused. Of a KIP-848 group it may tell the coordinator what is
-            # out of date, and so may its answer tell the loop (see _hear).
-            if self._watch is not watch:
-                return
+        except KafkaError as error:
+            return self._failed(error)  # nothing was sent, so the loop has nothing to hear
+        # Connecting takes time. Meanwhile the loop may have come back, found the group rebalancing and begun to join.
+        # Then this heartbeat plan is over, and no heartbeat of its generation may be sent any more. The loop can still
+        # come back between this line and the next. Then the heartbeat may reach the coordinator after what the loop
+        # sends, which goes over another connection. Of a classic group it names the generation: it is a sign of life of
+        # the same member or is refused. Of a KIP-848 group it may tell the coordinator what is out of date, and so may
+        # its answer tell the loop (see _hear).
+        if self._watch is not watch:
+            return
+        answer: Event | None = None
+        try:
             question = self._keepalive.heartbeat(sent)
             answer = question.event(connection.request(question.request, question.build, timeout=timeout))
         except KafkaError as error:
-            self._disconnect()
-            level = logging.DEBUG
-            if isinstance(error, AuthenticationFailed) and self._warnings.admit("login", time.monotonic()) is not None:
-                level = logging.WARNING  # until the loop is back, only this line tells that no heartbeat goes out
-            logger.log(level, "group %r: a heartbeat from the watchdog failed: %s", self._group_id, error)
+            self._failed(error)
         if isinstance(answer, IdentityLost | Fatal):
             self._done = plan
         if answer is not None:
             self._next = plan, self._keepalive.after(answer, sent)
         self._hear(watch, answer, sent)
+
+    def _failed(self, error: KafkaError) -> None:
+        self._disconnect()
+        level = logging.DEBUG
+        if isinstance(error, AuthenticationFailed) and self._warnings.admit("login", time.monotonic()) is not None:
+            level = logging.WARNING  # until the loop is back, only this line tells that no heartbeat goes out
+        logger.log(level, "group %r: a heartbeat from the watchdog failed: %s", self._group_id, error)
 
     def _hear(self, watch: tuple[HeartbeatPlan, Route], answer: Event | None, sent: SendHeartbeat) -> None:
         """Hand the loop the ``answer`` (None: there was none).

@@ -15,6 +15,7 @@ from uuid import UUID
 from ...config import ClientConfig
 from ...native import untrack
 from ...types import TopicInfo, TopicPartition
+from ..cluster.avoided_replicas import AvoidedReplicas
 from ..cluster.snapshot import Cluster
 from ..subscription.position import FETCHING, PartitionPosition
 from ..subscription.state import Subscription
@@ -31,10 +32,6 @@ _SHORT_WAIT_MS = 20
 
 # The part of the buffer that is set aside for one Fetch to each broker, however much the others send.
 _SET_ASIDE = 1 / 4
-
-# A replica that has failed is avoided for so many times as long as it took to fail: less than a tenth of the time is
-# lost to one that is silent until request_timeout_ms is over.
-_AVOIDED_TIMES = 10
 
 # The planner reads ahead into a buffer that was full once so much of it is free. Each time that room runs out, or is
 # there again, all partitions with something buffered leave their broker's session, or come back: that has to be worth
@@ -98,8 +95,6 @@ class _Node:
     only: frozenset[TopicPartition] | None = None  # the partitions that the last request was confined to
     has_more: bool = False  # the broker has more than its last response brought, and no request has asked for it yet
     retry_at: float = 0.0
-    asked_at: float = 0.0  # when the last Fetch was planned
-    avoided_until: float = 0.0  # until then, the client's rack is not named: it may be this broker's
     beside: FetchBeside = field(default_factory=FetchBeside)
 
     def put(self, target: FetchTarget, *, is_retry: bool) -> None:
@@ -159,8 +154,15 @@ class FetchPlanner:
     """
 
     def __init__(
-        self, subscription: Subscription, buffer: FetchBuffer, config: ClientConfig, *, sessions: bool = True
+        self,
+        subscription: Subscription,
+        buffer: FetchBuffer,
+        config: ClientConfig,
+        *,
+        sessions: bool = True,
+        avoided: AvoidedReplicas | None = None,
     ) -> None:
+        self.avoided = avoided or AvoidedReplicas()
         self._subscription = subscription
         self._buffer = buffer
         self._config = config
@@ -298,9 +300,16 @@ class FetchPlanner:
         return node_id, FetchTarget(tp, position.token, offset, -1 if epoch is None else epoch, last_epoch, topic_id)
 
     def _replica(self, tp: TopicPartition, position: PartitionPosition, now: float) -> int | None:
-        """The closer replica that the leader named (KIP-392), unless its time is over or the replica is gone."""
+        """The closer replica that the leader named (KIP-392), unless its time is over, or it is gone or avoided.
+
+        It may have failed while nothing was fetched of ``tp``, which was paused, say.
+        """
         replica = position.read_replica
-        if replica is not None and (position.read_replica_until <= now or not self._cluster.has_replica(tp, replica)):
+        if replica is not None and (
+            position.read_replica_until <= now
+            or not self._cluster.has_replica(tp, replica)
+            or self.avoided.is_avoided(replica, now)
+        ):
             position.read_replica = None
         return position.read_replica
 
@@ -330,8 +339,8 @@ class FetchPlanner:
     ) -> Plans:
         """Plan a Fetch for each broker that is not ``busy`` with a Fetch in flight (for so many bytes).
 
-        None of them names the client's rack while a broker is avoided after a failure (``rest``). Where this client
-        can't reach a replica that the cluster takes for well, the leader would name that replica again and again, and
+        None of them names the client's rack while a replica is avoided after a failure (AvoidedReplicas). Where this
+        client can't reach one that the cluster takes for well, the leader would name that replica again and again, and
         send no records itself (KIP-392). So the leader serves meanwhile; the replica is tried again after each pause.
 
         Also plan one Fetch ``beside`` that to each broker that seems to park it, where there is reason (FetchBeside),
@@ -352,7 +361,7 @@ class FetchPlanner:
         room = room_if_empty - self._buffer.bytes
         self._apply(room)
         resting = [node.retry_at for node in self._nodes.values() if node.retry_at > now]
-        with_rack = all(node.avoided_until <= now for node in self._nodes.values())
+        with_rack = not self.avoided.any(now)
         short_of_room = False
         fetches: list[FetchPlan] = []
         for node_id, node in asked.items():
@@ -376,9 +385,8 @@ class FetchPlanner:
             max_bytes = max(1, min(most, config.fetch_max_bytes))
             room -= max(0, max_bytes - set_aside)
             node.has_more = False
-            node.asked_at = now
             node.beside.planned(now, wait_ms)
-            fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms, with_rack))
+            fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms, with_rack, planned_at=now))
         parking = {node_id: node for node_id, node in asked.items() if node_id in busy and node_id not in beside}
         fetches_beside, beside_at = self._plan_beside(parking, now, room, with_rack) if parking else ([], inf)
         return Plans(
@@ -471,16 +479,15 @@ class FetchPlanner:
         node = self._nodes.get(node_id)
         return list(node.wanted.values()) if node is not None else []
 
-    def rest(self, node_id: int, now: float, seconds: float) -> None:
-        """Leave a broker that has failed alone for so many seconds.
+    def rest(self, node_id: int, now: float, seconds: float, took: float = 0.0) -> None:
+        """Leave a broker that has failed alone for so many seconds; as a replica longer, by what its Fetch ``took``.
 
-        As a replica it is avoided for longer, by ten times what the Fetch took to fail. Otherwise one that is silent
-        would hold its partitions up most of the time.
+        No Fetch takes longer than request_timeout_ms, but the whole process may have been stopped meanwhile.
         """
+        self.avoided.failed(node_id, now + seconds, min(took, self._config.request_timeout_ms / 1e3))
         node = self._nodes.get(node_id)
         if node is not None:
             node.retry_at = now + seconds
-            node.avoided_until = node.retry_at + _AVOIDED_TIMES * (now - node.asked_at)
 
 
 def _is_of_former_topic(position: PartitionPosition, topic_id: UUID | None, buffer: PartitionBuffer | None) -> bool:

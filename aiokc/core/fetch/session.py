@@ -124,7 +124,8 @@ class FetchPlan:
     """One Fetch request to one broker.
 
     ``with_rack``: it names the client's rack, so that a leader may name a closer replica instead of sending records.
-    ``is_beside``: it is in no session, beside a Fetch that the broker parks.
+    ``is_beside``: it is in no session, beside a Fetch that the broker parks. ``planned_at`` is when, by the loop's
+    time.
     """
 
     node_id: int
@@ -133,6 +134,7 @@ class FetchPlan:
     max_wait_ms: int
     with_rack: bool = True
     is_beside: bool = False
+    planned_at: float = 0.0
 
     def request(self, version: int, config: ClientConfig) -> FetchRequest:
         """Return the Fetch request for the version that it is sent in."""

@@ -31,7 +31,6 @@ from aiokc.errors import (
     BrokerError,
     CommitFailed,
     ConfigError,
-    KafkaError,
     RequestTimedOut,
     UnknownTopic,
 )
@@ -206,26 +205,6 @@ def test_what_passes_is_tried_again(fault: Any) -> None:
             cluster.intercept(OffsetCommitRequest, fault, times=1)
             assert await client.apply_reset(plan) == {ZERO: None}
             assert cluster.committed("g") == {ZERO: 0}
-
-    virtually(story)
-
-
-def test_a_refusal_behind_a_lost_answer_does_not_tell_that_nothing_was_written() -> None:
-    """A BrokerError does tell that. Here the first attempt writes, then a member joins, and the next one is refused."""
-
-    async def story(cluster: Cluster) -> None:
-        fill(cluster)
-        async with client_of(cluster) as client:
-            await client.commit("g", {ZERO: 4})
-            plan = await client.plan_reset("g", ToEarliest())
-            cluster.intercept(OffsetCommitRequest, lose_answer(), times=1)
-            cluster.intercept(OffsetCommitRequest, ErrorCode.UNKNOWN_MEMBER_ID)
-            error = (await client.apply_reset(plan))[ZERO]
-            assert cluster.committed("g") == {ZERO: 0}
-            assert isinstance(error, KafkaError)
-            assert not isinstance(error, BrokerError)
-            assert isinstance(error.__cause__, CommitFailed)
-            assert "may have been carried out" in str(error)
 
     virtually(story)
 

@@ -229,25 +229,73 @@ async def test_a_timestamp_beyond_microseconds() -> None:
             assert pa.record_batch(batch).column("timestamp").cast(pa.int64()).to_pylist() == [1 << 62, -1]
 
 
-async def test_an_error_of_columns_alone_is_gone_once_their_rows_are_put_back() -> None:
+@pytest.mark.parametrize("before", [0, 1])
+async def test_an_error_of_columns_alone_is_gone_once_their_rows_are_put_back(before: int) -> None:
     """Given rows up to a timestamp that columns can't tell, when they are put back, then getmany() reads past it."""
     async with Cluster(topics={"t": 1}) as cluster:
-        cluster.append("t", NewRecord(b"0", timestamp=7), NewRecord(b"1", timestamp=1 << 62), NewRecord(b"2"))
+        records = [NewRecord(b"0", timestamp=7), NewRecord(b"1", timestamp=1 << 62), NewRecord(b"2")][1 - before :]
+        cluster.append("t", *records)
         async with reading(cluster, ZERO) as consumer, asyncio.timeout(20):
             await all_buffered(consumer, ZERO)
             fetched = consumer._runtime.collector
             columns, builder = column_collector.ColumnCollector(fetched), new_builder(["timestamp"], "us")
             assert columns.append_at_once(builder, 100, 1 << 20, inf) is None
             buffer = fetched.buffer.of(ZERO)
-            assert builder.rows == 1
+            assert builder.rows == before
             assert buffer is not None
             assert isinstance(buffer.error, RecordError)
             columns.put_back()
             read: list[bytes | None] = []
-            while len(read) < 3:
+            while len(read) < len(records):
                 read += [record.value for record in (await consumer.getmany()).get(ZERO, ())]
-            assert read == [b"0", b"1", b"2"]
+            assert read == [record.value for record in records]
             assert not await consumer.getmany(timeout_ms=0)
+
+
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("before", [0, 1])
+async def test_an_error_of_columns_alone_that_had_to_wait_is_not_raised_for_records(before: int, between: bool) -> None:
+    """The columns of another partition came first. Between them and all records, a call asks for none of this one."""
+    async with Cluster(topics={"t": 2}) as cluster:
+        records = [NewRecord(b"0", timestamp=7), NewRecord(b"1", timestamp=1 << 62), NewRecord(b"2")][1 - before :]
+        cluster.append("t", *records)
+        cluster.append("t", b"b", partition=1)
+        async with reading(cluster, ZERO, ONE, retry_backoff_ms=10) as consumer, asyncio.timeout(20):
+            await all_buffered(consumer, ZERO, ONE)
+            batch = await consumer.getmany_columns(columns=["timestamp"], timestamp_unit="us")
+            assert len(batch) == before + 1
+            if between:
+                assert not await consumer.getmany(ONE, timeout_ms=0)
+            read: list[bytes | None] = []
+            while len(read) < len(records) - before:
+                read += [record.value for record in (await consumer.getmany()).get(ZERO, ())]
+            assert read == [record.value for record in records[before:]]
+
+
+async def test_an_error_of_columns_that_had_to_wait_is_raised_for_columns() -> None:
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", NewRecord(b"0", timestamp=1 << 62))
+        cluster.append("t", b"b", partition=1)
+        async with reading(cluster, ZERO, ONE, retry_backoff_ms=10) as consumer, asyncio.timeout(20):
+            await all_buffered(consumer, ZERO, ONE)
+            assert len(await consumer.getmany_columns(columns=["timestamp"], timestamp_unit="us")) == 1
+            cluster.append("t", b"b", partition=1)
+            await all_buffered(consumer, ONE)
+            with pytest.raises(RecordError, match="t-0 at offset 0"):
+                await consumer.getmany_columns(columns=["timestamp"], timestamp_unit="us")
+
+
+async def test_a_corrupt_record_that_columns_met_first_is_raised_for_records_too() -> None:
+    async with Cluster(topics={"t": 2}) as cluster:
+        log = cluster._partition("t", 0)
+        good = encode_batch([NewRecord(b"0"), NewRecord(b"1")])
+        log.log.append(good[:-1] + b"\x7f", log.leader_epoch)
+        cluster.append("t", b"x", partition=1)
+        async with reading(cluster, ZERO, ONE, check_crcs=False, retry_backoff_ms=10) as consumer, asyncio.timeout(20):
+            await all_buffered(consumer, ZERO, ONE)
+            assert offsets_of(await consumer.getmany_columns()) == {0: [0], 1: [0]}
+            with pytest.raises(CorruptRecord, match="t-0 at offset 1"):
+                await consumer.getmany()
 
 
 async def test_commit_takes_a_batch() -> None:

@@ -17,6 +17,7 @@ from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Interception, disconnect, drop
 from aiokc.testing.kafka import LocalKafka
+from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 from tests.producing import Message, produce
 
@@ -70,6 +71,22 @@ async def from_the_follower(**options: Any) -> AsyncIterator[tuple[Cluster, Cons
             assert asked.brokers[follower] >= 1, "that is where it came from"
             asked.of.cancel()
             yield cluster, consumer, leader, follower
+
+
+@asynccontextmanager
+async def in_rack_of(cluster: Cluster, node_id: int, *partitions: TopicPartition, **options: Any) -> AsyncIterator[Any]:
+    """A consumer in the rack of this broker, for a story in virtual time."""
+    consumer = Consumer(
+        **{
+            "bootstrap_servers": cluster.bootstrap,
+            "auto_offset_reset": "earliest",
+            "client_rack": RACKS[node_id - 1],
+            **options,
+        }
+    )
+    consumer.assign(partitions)
+    async with consumer:
+        yield consumer
 
 
 async def caught(interception: Interception, hits: int) -> None:
@@ -244,6 +261,121 @@ def test_a_replica_that_is_silent_does_not_hold_its_partitions_up_again_and_agai
                 await asyncio.sleep(1)
             assert silent.hits == 1, "in 200 s it is not asked again"
             assert max(waited[1:]) < 0.1
+
+    virtually(story, topics={"t": 1}, racks=RACKS)
+
+
+def test_a_partition_that_was_paused_while_its_replica_failed_does_not_go_back_to_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t", 0)
+        assert leader is not None
+        cluster.move_leader("t", 1, to=leader)
+        follower = leader % 3 + 1
+        for tp in (T0, T1):
+            cluster.append("t", b"first", partition=tp.partition)
+        loop = asyncio.get_running_loop()
+        async with in_rack_of(cluster, follower, T0, T1) as consumer:
+            await values(consumer, 2)
+            await asyncio.sleep(1)
+            assert {consumer._runtime.subscription[tp].read_replica for tp in (T0, T1)} == {follower}
+            consumer.pause(T1)
+            silent = cluster.intercept(FetchRequest, drop(), where=lambda exchange: exchange.broker == follower)
+            await asyncio.sleep(40)
+            assert silent.hits == 1
+            for tp in (T0, T1):
+                cluster.append("t", b"more", partition=tp.partition)
+                consumer.resume(tp)
+                began = loop.time()
+                assert (await consumer.getone(tp)).value == b"more"
+                assert loop.time() - began < 0.1
+            assert silent.hits == 1
+
+    virtually(story, topics={"t": 2}, racks=RACKS)
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["in-the-metadata", "gone-for-a-moment"])
+def test_a_replica_that_was_silent_is_read_again(is_gone: bool) -> None:
+    """It is avoided for 300 s, wherever it was meanwhile: ten times the 30 s for which a Fetch to it has waited."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+        cluster.append("t", b"first")
+        loop = asyncio.get_running_loop()
+
+        async def without(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            response.brokers = [broker for broker in response.brokers if broker.node_id != follower]
+            return response
+
+        async with in_rack_of(cluster, follower, T0, metadata_max_age_ms=5_000) as consumer:
+            await values(consumer, 1)
+            silent = cluster.intercept(FetchRequest, drop(), where=lambda exchange: exchange.broker == follower)
+            await silent.caught(1)
+            began = loop.time()
+            if is_gone:  # and is back while the Fetch to it hangs
+                gone = cluster.intercept(MetadataRequest, without)
+                await asyncio.sleep(12)
+                gone.cancel()
+            await asyncio.sleep(began + 300 - loop.time())
+            assert silent.hits == 1
+            silent.cancel()
+            at_follower = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == follower)
+            async with asyncio.timeout(60):
+                await at_follower.caught(2)
+            assert loop.time() - began > 330
+
+    virtually(story, topics={"t": 1}, racks=RACKS)
+
+
+def test_a_leader_in_another_rack_that_is_silent_takes_nothing_off_this_rack() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t", 0)
+        assert leader is not None
+        follower, other = leader % 3 + 1, (leader + 1) % 3 + 1
+        cluster.move_leader("t", 1, to=other)
+        cluster.append("t", b"first", partition=0)
+        silent = cluster.intercept(FetchRequest, drop(), times=1, where=lambda exchange: exchange.broker == other)
+        async with in_rack_of(cluster, follower, T0, T1) as consumer:
+            await values(consumer, 1)
+            await asyncio.sleep(40)
+            assert silent.exhausted
+            asked_by: set[str] = set()
+            cluster.intercept(FetchRequest, lambda exchange: asked_by.add(exchange.request.rack_id))
+            await asyncio.sleep(5)
+            assert asked_by == {RACKS[follower - 1]}
+
+    virtually(story, topics={"t": 2}, racks=RACKS)
+
+
+def test_a_leader_that_names_a_replica_whatever_the_rack_is_followed() -> None:
+    """An avoided replica is not asked; but a leader that sends no records itself leaves no other to ask."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+
+        async def name_it(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            for part in [part for topic in response.responses for part in topic.partitions]:
+                part.preferred_read_replica, part.records = follower, None
+            return response
+
+        cluster.append("t", b"first")
+        at_leader = cluster.intercept(FetchRequest, name_it, where=lambda exchange: exchange.broker == leader)
+        async with in_rack_of(cluster, follower, T0) as consumer:
+            await values(consumer, 1)
+            silent = cluster.intercept(FetchRequest, drop(), where=lambda exchange: exchange.broker == follower)
+            for number in range(100):
+                cluster.append("t", b"%d" % number)
+                await asyncio.sleep(1)
+            assert silent.hits >= 3
+            assert at_leader.hits < 100, "the client does not ask the leader all the time"
+            silent.cancel()
+            async with asyncio.timeout(31):
+                assert (await consumer.getone()).value == b"0"
 
     virtually(story, topics={"t": 1}, racks=RACKS)
 

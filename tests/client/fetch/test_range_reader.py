@@ -1,4 +1,4 @@
-"""Ranges that are read as the client is stopped, as an error comes, from a full buffer, and of a recreated topic."""
+"""Ranges that are read as the client is stopped, as an error comes, from a full buffer, beside a silent replica."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from aiokc.client.aio import time_slice
 from aiokc.client.fetch import range_reader
 from aiokc.errors import ConsumerClosed, LogTruncated, OffsetOutOfRange
 from aiokc.testing import Cluster
+from aiokc.testing.faults import drop
 from aiokc.wire.messages.fetch import FetchRequest
+
+from ..virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -115,3 +118,30 @@ async def test_a_small_buffer_full_of_what_lies_behind_ranges_holds_up_no_other_
             async for part in client.read(ranges):
                 got[part.partition] += len(part.records)
             assert got == {tp: until for tp, (_, until) in ranges.items()}
+
+
+def test_ranges_are_read_from_the_leader_once_a_replica_was_silent() -> None:
+    """Each call reads by a plan of its own. What the client has learned before holds for all."""
+    racks = ("a", "b", "c")
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+        loop = asyncio.get_running_loop()
+        async with Client(bootstrap_servers=cluster.bootstrap, client_rack=racks[follower - 1]) as client:
+            silent = cluster.intercept(FetchRequest, drop(), where=lambda exchange: exchange.broker == follower)
+            took = []
+            for number in range(3):
+                began = loop.time()
+                parts = [part async for part in client.read({ZERO: (number, number + 1)})]
+                assert [record.value for part in parts for record in part.records] == [b"%d" % number]
+                columns = [batch async for batch in client.read_columns({ZERO: (number, number + 2)})]
+                assert sum(len(batch) for batch in columns) == 2
+                took.append(loop.time() - began)
+            assert took[0] > 29
+            assert max(took[1:]) < 1
+            assert silent.hits == 1
+
+    virtually(story, topics={"t": 1}, racks=racks)

@@ -113,6 +113,15 @@ def test_partitions_of_a_broker_that_is_gone_are_looked_at_again() -> None:
     assert asked(Planned(planner.plan({}, 0.0).fetches, [], False)) == {1: [(A0, 0)], 2: [(B0, 0)]}
 
 
+def test_a_replica_is_avoided_by_the_time_that_its_fetch_was_given_at_most() -> None:
+    """A process that was stopped for hours finds that all Fetches in flight have failed."""
+    planner = FetchPlanner(reading(A0), FetchBuffer(), ClientConfig(request_timeout_ms=30_000))
+    planner.avoided.named(2, with_rack=True)
+    planner.rest(2, 10_000.0, 1.0, took=9_000.0)
+    assert planner.avoided.is_avoided(2, 10_300.9)
+    assert not planner.avoided.is_avoided(2, 10_301.0)
+
+
 def test_only_what_a_new_snapshot_changes_is_looked_at_again() -> None:
     """Ten thousand partitions, and a refresh of the metadata that changes nothing, cost nothing."""
     planner = FetchPlanner(subscription := reading(A0, A1, B0), FetchBuffer(), ClientConfig())

@@ -73,7 +73,7 @@ def may_be_done(error: object) -> bool:
     """Whether a change may have been made that ended by this error; None stands for success.
 
     Only a broker's refusal proves that it was not, and that the broker knows no such request. With any other error the
-    broker may have done it, and the answer was lost.
+    broker may have done it: the answer to it, or to an attempt before, was lost or leaves it open.
     """
     from aiokc.errors import BrokerError, UnsupportedVersion
 

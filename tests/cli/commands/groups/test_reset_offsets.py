@@ -190,6 +190,21 @@ async def test_offsets_that_were_written_without_an_answer_can_be_brought_back(s
     assert shell.cluster.committed("billing") == before
 
 
+async def test_offsets_that_were_written_before_a_refusal_can_be_brought_back(shell: Shell) -> None:
+    """The coordinator has written them when it answers that it is not available; then a member has joined."""
+    await commit(shell.cluster, "billing", "orders", 4)
+    shell.cluster.intercept(
+        ApiKey.OFFSET_COMMIT, faults.refuse_afterwards(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=1
+    )
+    shell.cluster.intercept(ApiKey.OFFSET_COMMIT, ErrorCode.UNKNOWN_MEMBER_ID)
+    result = await shell.run("reset-offsets", "billing", "orders:0", "--to", "0", "--execute", "--csv")
+    shell.cluster.heal()
+    assert (result.code, shell.cluster.committed("billing")) == (1, {ORDERS[0]: 0})
+    assert [row["result"].split(":")[0] for row in csv_rows(result.out)] == ["unknown"]
+    (undone,) = await shell.run_line(told(result, "to undo this:"))
+    assert (undone.code, shell.cluster.committed("billing")) == (0, {ORDERS[0]: 4})
+
+
 async def test_where_the_old_offsets_cannot_be_saved_nothing_is_written(shell: Shell) -> None:
     await commit(shell.cluster, "billing", "orders", 4)
     (shell.folder / "aiokc").write_text("a file, and no folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,11 +11,19 @@ import pytest
 
 from aiokc import Consumer
 from aiokc.client.group.watchdog import Watchdog
+from aiokc.core.group.consumer.events import KEEPALIVE, MemberHeartbeat, Unheard
+from aiokc.core.group.consumer.keepalive import ConsumerKeepalive
+from aiokc.core.group.consumer.messages import ConsumerGroup
+from aiokc.core.group.events import Event, MemberToken, PollClock
+from aiokc.core.group.loop_watch import HeartbeatPlan
 from aiokc.error_codes import ErrorCode
+from aiokc.net.options import ConnectionOptions, Route
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.cluster.hosting import Flag
+from aiokc.testing.faults import disconnect
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
+from tests.net.scripted import dead_port
 from tests.suite.unused_faults import may_be_unused
 
 from .group_stories import BOTH, Told, consumer_of, shared
@@ -186,6 +195,25 @@ async def test_what_the_loops_own_answer_said_is_asked_for_again_if_the_threads_
         await epochs.more(consumer, 2)
         assert len(epochs.full) >= 2, "the thread's, and the loop's"
         assert told.events == [("assigned", BOTH)]
+
+
+async def test_only_a_heartbeat_that_was_sent_may_be_unheard(cluster: Cluster) -> None:
+    """A refused connection leaves no doubt: the answer to the loop's own heartbeat still counts."""
+    group = ConsumerGroup(group_id="g", max_poll_interval_ms=300_000)
+    options = ConnectionOptions(client_id="test", max_response_bytes=1 << 20)
+    watchdog = Watchdog(ConsumerKeepalive(group), PollClock(), options, 1.0)
+    watchdog.start(lambda: None)
+    sent = MemberHeartbeat(1, MemberToken(1, "m"), contents=KEEPALIVE)
+    plan = HeartbeatPlan(sent, due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+
+    async def heard(port: int) -> list[Event]:
+        watchdog._watch = plan, Route("broker 1", ("127.0.0.1", port), "localhost")
+        await asyncio.to_thread(watchdog._beat, watchdog._watch)
+        return watchdog.retract()
+
+    assert await heard(dead_port()) == []
+    cluster.intercept(ConsumerGroupHeartbeatRequest, disconnect(), times=1)
+    assert await heard(int(cluster.bootstrap.rpartition(":")[2])) == [Unheard(sent)]
 
 
 async def test_the_threads_goodbye_does_not_remove_a_member_that_has_joined_again(cluster: Cluster) -> None:

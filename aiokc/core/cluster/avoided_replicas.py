@@ -1,0 +1,46 @@
+"""AvoidedReplicas: the closer replicas (KIP-392) that a client leaves alone for a while, because they have failed."""
+
+from __future__ import annotations
+
+# A replica that has failed is avoided for so many times as long as it took to fail: less than a tenth of the time is
+# lost to one that is silent until request_timeout_ms is over.
+_TIMES = 10
+
+
+class AvoidedReplicas:
+    """Which brokers are not to be read from as a replica now. Times are those of the loop, in seconds.
+
+    It belongs to a client, and not to one reading of ranges, nor to what the metadata say: the next reading would wait
+    for a silent broker anew, and so would all readings once a broker that had left the metadata is back.
+    """
+
+    def __init__(self) -> None:
+        self._named: set[int] = set()
+        self._until: dict[int, float] = {}
+
+    def named(self, node_id: int, *, with_rack: bool) -> None:
+        """Note that a leader has named this broker, in answer to a Fetch that names the client's rack, or does not.
+
+        A leader that names it without a rack would do so again and again, and send no records itself: so the broker is
+        not avoided any more.
+        """
+        self._named.add(node_id)
+        if not with_rack:
+            self._until.pop(node_id, None)
+
+    def failed(self, node_id: int, until: float, took: float) -> None:
+        """Avoid a broker until ``until``, and then for ten times the seconds that it took to fail.
+
+        One that no leader has named is not avoided: it may fail as a leader, but is in another rack than the client.
+        """
+        if node_id in self._named:
+            self._until[node_id] = until + _TIMES * took
+
+    def is_avoided(self, node_id: int, now: float) -> bool:
+        return self._until.get(node_id, now) > now
+
+    def any(self, now: float) -> bool:
+        """Whether a broker is avoided now."""
+        if self._until:
+            self._until = {node_id: until for node_id, until in self._until.items() if until > now}
+        return bool(self._until)
