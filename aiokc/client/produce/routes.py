@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -93,7 +94,11 @@ class Routes:
 
     def again(self, route: TopicRoute) -> TopicRoute:
         """Return the topic's route after a wait, in which it may have been forgotten as idle."""
-        return self.known(route.topic) or self._made(route.topic, route.info, route)
+        if (known := self.known(route.topic)) is not None:
+            return known
+        # The topic may have been recreated before the metadata lost it. Then its queues have the new id, and what is
+        # appended with the former one would fail as soon as the metadata are complete again.
+        return self._made(route.topic, replace(route.info, topic_id=None), route)
 
     def _made(self, topic: str, info: TopicInfo, old: TopicRoute | None) -> TopicRoute:
         queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(len(info.partitions))]

@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
-from aiokc import Producer
+from aiokc import Producer, TopicPartition
 from aiokc.client.produce.delivery import Delivery
+from aiokc.error_codes import ErrorCode
 from aiokc.errors import MetadataMissing, RecordRefused, TransactionAborted
 from aiokc.testing import ApiKey, Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold
 
 from ..virtually import virtually
 
 pytestmark = pytest.mark.timeout(60)
+
+T0 = TopicPartition("t", 0)
 
 
 def producing(cluster: Cluster, **options: Any) -> Producer[Any, Any]:
@@ -99,6 +103,49 @@ def test_a_topic_that_is_forgotten_while_a_send_waits_for_memory_is_followed_aga
             hold.release()
             await (await waiting)
             assert "t" in (producer._runtime.cluster_client.metadata.followed or ())
+
+    virtually(story, topics={"t": 1, "other": 1})
+
+
+def test_a_send_that_has_waited_does_not_bring_a_former_topic_back() -> None:
+    """It began with the former topic. As it ends its wait, the metadata lack the topic for a moment."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(
+            cluster, metadata_max_age_ms=5_000, buffer_memory=40_000, batch_size=1_000, linger_ms=0
+        ) as producer:
+            runtime = producer._runtime
+            metadata, queues = runtime.cluster_client.metadata, runtime.accumulator.queues
+            await producer.send_and_wait("t", b"", partition=0)
+            hold = Hold()
+            cluster.intercept(ApiKey.PRODUCE, hold)
+            for _ in range(15):
+                await producer.send("other", bytes(1_000), partition=0)
+            waiting: asyncio.Task[Delivery] = asyncio.ensure_future(producer.send("t", bytes(9_000), partition=0))
+            await asyncio.sleep(0.1)
+            cluster.recreate_topic("t")
+            await metadata.changed.wait()
+            assert runtime.routes.known("t"), "another send looks"
+            new = metadata.cluster.topics["t"].topic_id
+            assert queues.known[T0].topic_id == new
+
+            async def without(exchange: Exchange) -> Any:
+                response: Any = await exchange.handle()
+                for topic in response.topics:
+                    if topic.name == "t":
+                        topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+                return response
+
+            hidden = cluster.intercept(ApiKey.METADATA, without)
+            while "t" in metadata.cluster.topics:
+                await metadata.changed.wait()
+            assert not waiting.done()
+            hold.release()
+            delivery = await waiting
+            assert queues.known[T0].topic_id == new
+            hidden.cancel()
+            await delivery
+            assert len(cluster.records("t")) == 1
 
     virtually(story, topics={"t": 1, "other": 1})
 
