@@ -37,7 +37,7 @@ def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: Partiti
         base_offset = answer.base_offset if verdict is Verdict.STORED else -1
         settle_stored(accumulator, batch, base_offset, answer.append_time)
         return verdict
-    batch.unclear = batch.unclear or rule.unclear
+    batch.unclear = batch.unclear or rule.unclear or _is_appended(answer, verdict)
     batch.last_code, batch.last_text = answer.code, answer.text
     refused = Failure(Cause.REFUSED, answer.code, answer.text, harm=rule.harm, records=dict(answer.records))
     if batch.outcome is not None:  # it expired in flight
@@ -53,6 +53,18 @@ def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: Partiti
     else:
         _give_up(accumulator, queue, batch, refused)
     return rule.verdict
+
+
+def _is_appended(answer: PartitionAnswer, verdict: Verdict) -> bool:
+    """Whether the leader has the batch in its log, and the next leader may have it, too, in spite of the error.
+
+    1. With acks=all the leader appends the batch, and waits for the followers.
+    2. It loses the partition, or the disk that the partition is on.
+    3. It answers with the code of a leader that never had the batch, and the offset that the batch had got: Kafka's
+       DelayedProduce replaces the error only. A refusal before an append carries -1.
+    Only errors after which the batch is sent again come so. One that is too large was not appended, with any offset.
+    """
+    return answer.base_offset >= 0 and verdict in (Verdict.RETRY, Verdict.REFRESH)
 
 
 def settle_stored(accumulator: RecordAccumulator, batch: ProducerBatch, base_offset: int, append_time: int) -> None:

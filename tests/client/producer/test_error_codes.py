@@ -11,6 +11,7 @@ from aiokc import Producer
 from aiokc.core.produce.verdicts import RULES, Verdict
 from aiokc.errors import DeliveryTimedOut, KafkaError, MessageTooLarge, ProduceError, RecordRefused
 from aiokc.testing import ApiKey, Cluster, ErrorCode
+from aiokc.testing.faults import refuse_afterwards
 from tests.client.virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
@@ -100,6 +101,41 @@ def test_a_code_for_ever(code: ErrorCode) -> None:
         await producer.stop()
 
     virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_a_leader_that_is_lost_after_the_append_leaves_a_record_that_may_be_stored() -> None:
+    """It answers NOT_LEADER_OR_FOLLOWER, as one that has stored nothing does. No leader follows it here."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, delivery_timeout_ms=5000, request_timeout_ms=1000) as producer:
+            await producer.partitions_for("t")
+            cluster.intercept(ApiKey.PRODUCE, refuse_afterwards(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
+            cluster.intercept(ApiKey.PRODUCE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            with pytest.raises(DeliveryTimedOut) as late:
+                await producer.send_and_wait("t", b"first")
+            assert late.value.persisted == "maybe"
+            cluster.heal()
+            assert (await producer.send_and_wait("t", b"next")).offset == 1
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_the_next_leader_recognizes_what_the_lost_one_had_appended() -> None:
+    """It has got the records from the lost leader: sent again, they are not stored a second time."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, linger_ms=0) as producer:
+            await producer.send_and_wait("t", b"0")
+            lost = cluster.intercept(ApiKey.PRODUCE, refuse_afterwards(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
+            sent = await producer.send("t", b"1")
+            await lost.caught()
+            cluster.move_leader("t")
+            behind = await producer.send("t", b"2")
+            assert [(await one).offset for one in (sent, behind)] == [1, 2]
+            assert producer.metrics().renumbered == 0
+        assert values(cluster) == [b"0", b"1", b"2"]
+
+    virtually(story, topics={"t": 1})
 
 
 def test_a_code_that_aiokc_does_not_know_is_refused() -> None:

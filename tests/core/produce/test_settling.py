@@ -267,6 +267,44 @@ def test_a_refusal_after_an_attempt_that_ended_unclear_is_maybe() -> None:
     assert batch.outcome.persisted == "maybe"
 
 
+@pytest.mark.parametrize(
+    ("code", "offset", "persisted"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, "maybe"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 7, "maybe"),
+        (ErrorCode.KAFKA_STORAGE_ERROR, 7, "maybe"),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, 7, "maybe"),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, "no"),
+    ],
+)
+def test_a_refusal_with_an_offset_came_after_the_append(code: ErrorCode, offset: int, persisted: str) -> None:
+    """A leader that loses the partition while a batch waits for the followers answers so (Kafka's DelayedProduce)."""
+    world = Produced(delivery_timeout=10.0)
+    batch = world.append()
+    world.send()
+    world.answer(batch, code, offset)
+    world.now += 11
+    world.accumulator.expire(world.now)
+    assert isinstance(batch.outcome, Failure)
+    assert batch.outcome.persisted == persisted
+
+
+def test_what_a_lost_leader_had_appended_is_not_sent_again_in_another_epoch_where_that_is_off() -> None:
+    """The next leader may have it under its former sequence."""
+    world = Produced()
+    world.session.renumbers_unclear = False
+    batch = world.append()
+    world.send()
+    world.answer(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+    world.now += 1
+    world.send()
+    world.answer(batch, ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=1)
+    world.now += 1
+    assert world.send() == []
+    assert isinstance(batch.outcome, Failure)
+    assert (batch.outcome.cause, batch.outcome.persisted) == (Cause.UNCLEAR, "maybe")
+
+
 def test_a_batch_that_gets_another_sequence_though_it_may_be_stored_is_counted() -> None:
     world = Produced()
     batch = world.append()
@@ -493,6 +531,15 @@ def test_a_batch_that_may_be_stored_is_not_split() -> None:
     world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
     assert isinstance(batch.outcome, Failure)
     assert batch.outcome.persisted == "maybe"
+
+
+def test_a_batch_that_is_too_large_was_not_stored_whatever_offset_the_broker_gives() -> None:
+    world = Produced(batch_size=10_000)
+    batch = world.append_all([bytes(400)] * 8)
+    world.send()
+    assert world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE, 0) is Verdict.SPLIT
+    assert len(batch.parts) > 1
+    assert not any(part.unclear for part in batch.parts)
 
 
 # Producers without idempotence
