@@ -289,6 +289,38 @@ def test_a_refusal_with_an_offset_came_after_the_append(code: ErrorCode, offset:
     assert batch.outcome.persisted == persisted
 
 
+@pytest.mark.parametrize("begins_at", [0, SEQUENCES - 2], ids=["", "wraps around"])
+def test_a_batch_that_is_acknowledged_behind_a_later_one_takes_no_sequence_back(begins_at: int) -> None:
+    """Else the third batch would seem to have lost its place, and be stored a second time in another epoch:
+
+    1. All three are stored; the first and the third get REQUEST_TIMED_OUT, since a follower was late.
+    2. The first is sent again, expires, and is acknowledged, as the duplicate that it is.
+    3. The third is sent again, under its own sequence.
+    """
+    world = Produced(delivery_timeout=10.0)
+    sequences = world.queue().sequences
+    sequences.next = sequences.expected = begins_at
+    sent: list[ProducerBatch] = []
+    for _ in range(3):
+        sent += world.fill(1)
+        world.send_one()
+        world.now += 1
+    first, second, third = sent
+    before = numbers(third)
+    world.answer(first, ErrorCode.REQUEST_TIMED_OUT, 0)
+    world.answer(second, 0, 1)
+    world.answer(third, ErrorCode.REQUEST_TIMED_OUT, 2)
+    world.now += 1
+    assert world.send_one() is first
+    world.now = 110.5
+    world.accumulator.expire(world.now)
+    assert isinstance(first.outcome, Failure)
+    world.answer(first, 0, 0)
+    assert world.send_one() is third
+    assert numbers(third) == before
+    assert world.queue().renumbered == 0
+
+
 def test_what_a_lost_leader_had_appended_is_not_sent_again_in_another_epoch_where_that_is_off() -> None:
     """The next leader may have it under its former sequence."""
     world = Produced()
