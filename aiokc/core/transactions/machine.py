@@ -16,7 +16,8 @@ a word (librdkafka #3575).
 
 5. A request that was given up may still reach the coordinator, and would then join, or end, a later transaction. In
 transactions of KIP-890 each one has an epoch of its own, by which the broker knows the late request. In older ones the
-producer asks for a new epoch (InitProducerId with its own identity, KIP-360) before the next transaction.
+producer asks for a new epoch (InitProducerId with its own identity, KIP-360) before the next transaction. Coordinators
+before Kafka 2.5 take no identity, and give the next epoch to whoever asks.
 """
 
 from __future__ import annotations
