@@ -11,7 +11,7 @@ from aiokc import Producer
 from aiokc.core.produce.verdicts import RULES, Verdict
 from aiokc.errors import DeliveryTimedOut, KafkaError, MessageTooLarge, ProduceError, RecordRefused
 from aiokc.testing import ApiKey, Cluster, ErrorCode
-from aiokc.testing.faults import refuse_afterwards
+from aiokc.testing.faults import Hold, refuse_afterwards
 from tests.client.virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
@@ -173,6 +173,33 @@ def test_one_bad_record_of_a_batch_is_named_to_its_owner() -> None:
         await producer.stop()
 
     virtually(story, brokers=1, topics={})
+
+
+def test_a_bad_record_takes_its_batch_with_it_and_no_other() -> None:
+    """What docs/guide/producing.md says of it; those that were not to blame are stored when they are sent again."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            before = await producer.send_and_wait("t", b"before")
+            hold = Hold()
+            cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+            batch = [
+                await producer.send("t", b"innocent"),
+                await producer.send("t", b"bad", timestamp_ms=1 << 61),
+                await producer.send("t", b"innocent, too"),
+            ]
+            await hold.arrived()
+            after = await producer.send("t", b"after")
+            hold.release()
+            errors = [await outcome(one) for one in batch]
+            assert [isinstance(error, RecordRefused) and error.persisted for error in errors] == ["no"] * 3
+            assert ["other records of its batch" in str(error) for error in errors] == [True, False, True]
+            assert (before.offset, (await after).offset) == (0, 1)
+            for value in (b"innocent", b"innocent, too"):
+                await producer.send_and_wait("t", value)
+        assert values(cluster) == [b"before", b"after", b"innocent", b"innocent, too"]
+
+    virtually(story, brokers=1, topics={"t": 1})
 
 
 async def outcome(delivery: Any) -> object:
