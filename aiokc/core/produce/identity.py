@@ -62,5 +62,9 @@ class Sequences:
         the batch was stored.
         """
         behind = after(sequence, count)
-        if sequence != NO_SEQUENCE and (behind - self.expected) % SEQUENCES < SEQUENCES // 2:
+        if sequence != NO_SEQUENCE and not self.has_passed(behind):
             self.expected = behind
+
+    def has_passed(self, sequence: int) -> bool:
+        """Whether ``sequence`` is an earlier one than the broker expects: a later one is acknowledged."""
+        return (sequence - self.expected) % SEQUENCES >= SEQUENCES // 2

@@ -154,6 +154,63 @@ def test_a_new_leader_gets_one_batch_until_it_has_stored_one() -> None:
     assert world.send(2) == [third]
 
 
+def passed_over(code: ErrorCode) -> tuple[Produced, ProducerBatch, ProducerBatch, ProducerBatch]:
+    """The first of three batches gets ``code``, the second is stored, the third gets no answer; and they are answered.
+
+    The first is in flight again.
+    """
+    world = Produced()
+    first, second, third = world.fill(3)
+    for _ in range(3):
+        world.send_one()
+    world.answer(first, code)
+    world.answer(second)
+    unanswered(world.accumulator, third, "gone", world.now)
+    world.now += 1
+    assert world.send_one() is first
+    return world, first, second, third
+
+
+@pytest.mark.parametrize(
+    ("code", "persisted"), [(ErrorCode.NOT_ENOUGH_REPLICAS, "no"), (ErrorCode.REQUEST_TIMED_OUT, "maybe")]
+)
+def test_a_batch_that_was_passed_over_fails_at_once_and_those_behind_it_keep_their_place(
+    code: ErrorCode, persisted: str
+) -> None:
+    """KAFKA-15591: sent again, it would be refused until its time is over, and hold up the others.
+
+    The one behind it may be stored, so it goes out as it was: in another epoch it might be stored twice.
+    """
+    world, first, second, third = passed_over(code)
+    before = numbers(third)
+    assert world.answer(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.GAP
+    assert isinstance(first.outcome, Failure)
+    assert (first.outcome.cause, first.outcome.persisted) == (Cause.REFUSED, persisted)
+    assert "a later batch is stored" in first.outcome.text
+    assert world.send_one() is third
+    assert numbers(third) == before
+    world.answer(third)
+    assert isinstance(second.outcome, Stored)
+    assert isinstance(third.outcome, Stored)
+    assert world.queue().begun_anew == 0
+
+
+def test_a_batch_that_was_passed_over_may_be_the_duplicate_of_itself() -> None:
+    world, first, _, _ = passed_over(ErrorCode.REQUEST_TIMED_OUT)
+    world.answer(first, 0, 0)
+    assert first.outcome == Stored(0)
+
+
+def test_those_behind_a_batch_that_was_passed_over_begin_another_epoch_where_the_broker_counts_otherwise() -> None:
+    world, first, _, third = passed_over(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.answer(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert world.send_one() is third
+    world.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.now += 1
+    assert world.send_one() is third
+    assert numbers(third) == (1, 0)
+
+
 def test_a_gap_at_the_head_begins_another_epoch() -> None:
     """S7, S8: the batch that has to be the next one is refused, so the broker counts otherwise (scenario 39)."""
     world = Produced()
