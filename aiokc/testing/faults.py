@@ -110,10 +110,19 @@ def refuse_afterwards(code: ErrorCode) -> Fault:
     """The broker handles the request, and answers with ``code`` all the same.
 
     cluster.intercept(ApiKey.PRODUCE, refuse_afterwards(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND), times=1)
+
+    The answer to a Produce has the offsets at which the records are stored, as that of a leader has which loses the
+    partition after the append. What the broker has refused itself keeps its error.
     """
 
     async def fault(exchange: Exchange) -> Verdict:
-        return exchange.refusal(code) if await exchange.handle() is not None else None
+        response = await exchange.handle()
+        if not isinstance(response, ProduceResponse):
+            return exchange.refusal(code) if response is not None else None
+        for topic in response.responses:
+            for partition in topic.partition_responses:
+                partition.error_code = partition.error_code or code
+        return response
 
     return fault
 

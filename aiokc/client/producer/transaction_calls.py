@@ -64,6 +64,9 @@ class TransactionCalls:
         has gone on without. Then this raises CommitFailed, and the transaction must be aborted. So it must after a call
         that was cancelled, or had no answer in time (TransactionAbortable), since nobody knows what became of the
         offsets.
+
+        Brokers before Kafka 2.5 know no member: UnsupportedVersion there, and the transaction must be aborted, unless
+        ``group_metadata`` is ``GroupMetadata(group_id)`` alone, by which no zombie is refused.
         """
         driver, deadline = self._driver("send_offsets_to_transaction()"), self._deadline(timeout_ms)
         if wanted := checked_offsets_to_send(offsets, group_metadata):

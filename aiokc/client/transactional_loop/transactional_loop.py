@@ -40,13 +40,17 @@ Process: TypeAlias = Callable[[ConsumerRecords[K | None, V | None]], Awaitable[N
 #: succeed at the next attempt, here or at the member that has its partitions by then.
 _PASSES: Final = (CommitFailed, RebalanceInProgress, TransactionAbortable, TransactionAborted, DeliveryTimedOut)
 
-#: A record was refused since its transaction is no more: the next one may be.
-_ABORTED_BY_BROKERS: Final = (
+#: A record was refused for the sake of its transaction, which is no more, or can't go on: the next one may.
+_CURED_BY_ABORT: Final = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,  # the transactional id was idle for transactional.id.expiration.ms
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.TRANSACTION_ABORTABLE,
     ErrorCode.UNSUPPORTED_VERSION,
+    # The broker has lost the sequences of the producer, which begin at 0 in the next epoch.
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.UNKNOWN_TOPIC_ID,  # the topic was recreated: what is sent from now on is for the new one
 )
 
 
@@ -170,8 +174,8 @@ class TransactionalLoop(Generic[K, V]):
         """Whether the same batch may succeed later, here or elsewhere."""
         if isinstance(error, MetadataMissing):
             return not self._is_nowhere(error)
-        if isinstance(error, RecordRefused):  # the coordinator has aborted it: too slow, or of a kind that is no more
-            return error.code in _ABORTED_BY_BROKERS
+        if isinstance(error, RecordRefused):
+            return error.code in _CURED_BY_ABORT
         return isinstance(error, _PASSES) or (isinstance(error, KafkaError) and error.retriable)
 
     def _is_nowhere(self, error: MetadataMissing) -> bool:

@@ -21,6 +21,13 @@ from ..cluster.coordinator_lookup import CoordinatorLookup, KeyType
 _FEATURE = "transaction.version"
 
 
+def _purpose(sent: ControlRequest) -> str:
+    """Return what needs a version that a coordinator lacks."""
+    if isinstance(sent, TxnOffsetCommit) and not sent.uses_v2:
+        return f"to name member {sent.group.member_id!r} of group {sent.group.group_id!r} (KIP-447, Kafka 2.5)"
+    return "a transaction that was begun as this one"
+
+
 class ControlRequests:
     """The coordinators of one transactional id, and of the groups whose offsets it commits."""
 
@@ -84,12 +91,14 @@ class ControlRequests:
         lookup = self._of_group(sent.group.group_id) if isinstance(sent, TxnOffsetCommit) else self._lookup
 
         def build(version: int) -> Request[Any]:
-            if version < worded.versions.min:
-                raise UnsupportedVersion(
-                    f"broker {lookup.node_id} offers {api_name(type(worded.request))} up to v{version}, and a "
-                    f"transaction that was begun as this one needs v{worded.versions}"
-                )
-            return worded.request
+            if version >= worded.versions.min:
+                return worded.request
+            if worded.older is not None:
+                return worded.older
+            raise UnsupportedVersion(
+                f"broker {lookup.node_id} offers {api_name(type(worded.request))} up to v{version}, and "
+                f"{_purpose(sent)} needs v{worded.versions}"
+            )
 
         try:
             _, response = await lookup.ask(

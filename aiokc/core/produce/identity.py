@@ -34,8 +34,8 @@ def after(sequence: int, count: int) -> int:
 class Sequences:
     """The numbering of one partition's records. It begins at 0 under each new identity.
 
-    ``expected`` is the sequence of the record behind the last acknowledged one: what the broker takes next, if no batch
-    is in flight.
+    ``expected`` is the sequence behind the last one that was acknowledged: what the broker takes next, if no batch is
+    in flight.
     """
 
     __slots__ = ("expected", "identity", "next")
@@ -56,6 +56,15 @@ class Sequences:
         return taken
 
     def acknowledged(self, sequence: int, count: int) -> None:
-        """The broker has stored ``count`` records from ``sequence`` on, and so all before them."""
-        if sequence != NO_SEQUENCE:
-            self.expected = (sequence + count) % SEQUENCES
+        """The broker has stored ``count`` records from ``sequence`` on, and so all before them.
+
+        A batch may be acknowledged behind later ones: an error was answered at first, such as REQUEST_TIMED_OUT, though
+        the batch was stored.
+        """
+        behind = after(sequence, count)
+        if sequence != NO_SEQUENCE and not self.has_passed(behind):
+            self.expected = behind
+
+    def has_passed(self, sequence: int) -> bool:
+        """Whether ``sequence`` is an earlier one than the broker expects: a later one is acknowledged."""
+        return (sequence - self.expected) % SEQUENCES >= SEQUENCES // 2

@@ -173,13 +173,18 @@ class PartitionQueue:
         waiting.insert(at, batch)
 
     def dropped(self, batch: ProducerBatch) -> None:
-        """The batch has failed for good, and is not in flight any more."""
-        if batch.is_numbered and batch.identity == self.sequences.identity:
+        """The batch has failed for good, and is not in flight any more. Where it was passed over, it leaves no gap."""
+        is_of_these = batch.is_numbered and batch.identity == self.sequences.identity
+        if is_of_these and not self.has_passed(batch):
             self.lost_sequence = True
 
     def is_next(self, batch: ProducerBatch) -> bool:
         """Whether the batch's sequence is the one behind the last acknowledged one."""
         return batch.identity == self.sequences.identity and batch.sequence == self.sequences.expected
+
+    def has_passed(self, batch: ProducerBatch) -> bool:
+        """Whether a later batch of the same numbering is acknowledged."""
+        return batch.identity == self.sequences.identity and self.sequences.has_passed(batch.sequence)
 
     # Sequences that can't go on
 

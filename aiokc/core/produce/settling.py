@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from ...error_codes import ErrorCode
 from ...records.encoding.batch_builder import BATCH_OVERHEAD
@@ -13,6 +14,8 @@ from .failure import Cause, Failure
 from .identity import after
 from .partition_queue import PartitionQueue
 from .verdicts import RULES, Verdict, rule_of
+
+_PASSED: Final = "a later batch is stored, so this one has no place in the partition any more"
 
 
 class PartitionAnswer(NamedTuple):
@@ -37,7 +40,7 @@ def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: Partiti
         base_offset = answer.base_offset if verdict is Verdict.STORED else -1
         settle_stored(accumulator, batch, base_offset, answer.append_time)
         return verdict
-    batch.unclear = batch.unclear or rule.unclear
+    batch.unclear = batch.unclear or rule.unclear or _is_appended(answer, verdict)
     batch.last_code, batch.last_text = answer.code, answer.text
     refused = Failure(Cause.REFUSED, answer.code, answer.text, harm=rule.harm, records=dict(answer.records))
     if batch.outcome is not None:  # it expired in flight
@@ -53,6 +56,18 @@ def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: Partiti
     else:
         _give_up(accumulator, queue, batch, refused)
     return rule.verdict
+
+
+def _is_appended(answer: PartitionAnswer, verdict: Verdict) -> bool:
+    """Whether the leader has the batch in its log, and the next leader may have it, too, in spite of the error.
+
+    1. With acks=all the leader appends the batch, and waits for the followers.
+    2. It loses the partition, or the disk that the partition is on.
+    3. It answers with the code of a leader that never had the batch, and the offset that the batch had got: Kafka's
+       DelayedProduce replaces the error only. A refusal before an append carries -1.
+    Only errors after which the batch is sent again come so. One that is too large was not appended, with any offset.
+    """
+    return answer.base_offset >= 0 and verdict in (Verdict.RETRY, Verdict.REFRESH)
 
 
 def settle_stored(accumulator: RecordAccumulator, batch: ProducerBatch, base_offset: int, append_time: int) -> None:
@@ -96,10 +111,21 @@ def _follow_sequences(
 
     A batch whose predecessor failed comes too early: it is sent again behind that one. Where its predecessor was
     acknowledged, or the id is unknown, the partition's sequences are lost (KIP-360).
+
+    A batch that was passed over comes too late (KAFKA-15591):
+
+    1. The broker forgets the producer, by producer.id.expiration.ms for instance. Two batches are in flight.
+    2. It refuses the first, for too few replicas, and stores the second: of a producer that it does not know it takes
+       any sequence.
+    3. It expects what is behind the second from now on. No attempt will store the first, and elsewhere than in its
+       place it must not be stored.
     """
-    comes_early = answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not queue.is_next(batch)
+    out_of_order = answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    comes_early = out_of_order and not queue.is_next(batch)
     forgot_nothing = answer.code == ErrorCode.UNKNOWN_PRODUCER_ID and answer.log_start_offset < 0
-    if comes_early or forgot_nothing:
+    if out_of_order and queue.has_passed(batch):
+        _give_up(accumulator, queue, batch, replace(refused, text=answer.text or _PASSED))
+    elif comes_early or forgot_nothing:
         _again(accumulator, queue, batch, now)
     elif accumulator.session.renumbers:
         queue.lost_sequence = True

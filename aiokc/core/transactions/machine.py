@@ -16,7 +16,8 @@ a word (librdkafka #3575).
 
 5. A request that was given up may still reach the coordinator, and would then join, or end, a later transaction. In
 transactions of KIP-890 each one has an epoch of its own, by which the broker knows the late request. In older ones the
-producer asks for a new epoch (InitProducerId with its own identity, KIP-360) before the next transaction.
+producer asks for a new epoch (InitProducerId with its own identity, KIP-360) before the next transaction. Coordinators
+before Kafka 2.5 take no identity, and give the next epoch to whoever asks.
 """
 
 from __future__ import annotations
@@ -67,6 +68,17 @@ from .verdicts import Verdict, error_of, verdict, verdict_without_answer
 
 #: The level of the feature transaction.version from which on transactions are those of KIP-890.
 _V2: Final = 2
+#: What a coordinator may answer to an EndTxn that it has carried out: it appends PrepareCommit to its log, and then
+#: loses that log, or too few replicas of it acknowledge in time.
+_MAYBE_DONE: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
 # The coordinator is still ending the transaction before this one, which takes it a few milliseconds.
 _FIRST_PAUSE: Final = 0.02
 
@@ -116,7 +128,7 @@ class TransactionMachine:
         self._step = 0
         self._is_settled = False
         self._needs_epoch = False  # the next transaction must not begin before the producer has another epoch
-        self._commit_may_be_done = False  # an EndTxn that commits went unanswered
+        self._commit_may_be_done = False  # an EndTxn that commits has no clear answer
 
     @property
     def deadline(self) -> float:
@@ -256,10 +268,11 @@ class TransactionMachine:
             self._backoff.reset()
             return self._on_done(event)
         if meaning in (Verdict.RETRY, Verdict.LOOK_UP):
+            self._commit_may_be_done |= isinstance(sent, EndTxn) and sent.committed and event.code in _MAYBE_DONE
             self._pause(now, event.code == ErrorCode.CONCURRENT_TRANSACTIONS and not isinstance(sent, InitProducerId))
             return [_forget(sent)] if meaning is Verdict.LOOK_UP else []
         if self._commit_may_be_done and event.code != ErrorCode.INVALID_TXN_STATE:
-            meaning = Verdict.FATAL  # the EndTxn that went unanswered may have committed: an abort would hide that
+            meaning = Verdict.FATAL  # an EndTxn before this one may have committed: an abort would hide that
         error = error_of(sent, event.code, meaning, self._transactional_id, event.what)
         return self._on_refused(sent, meaning, error)
 
@@ -375,7 +388,7 @@ class TransactionMachine:
         """The producer can't go on."""
         before = self.state
         if self._commit_may_be_done:
-            error.add_note("a request to commit went unanswered before: nobody knows whether it was carried out")
+            error.add_note("a request to commit had no clear answer before: nobody knows whether it was carried out")
         self.state, self.error = FATAL, error
         effects: list[Effect] = [*self._offsets_end(error), self._settle(error)]
         if before is State.INITIALIZING:

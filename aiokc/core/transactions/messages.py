@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...error_codes import ErrorCode
-from ...types import OffsetAndMetadata, TopicPartition
+from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ...wire import Request, Response
 from ...wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 from ...wire.messages.txn import (
@@ -46,6 +46,8 @@ _TXN_OFFSET_COMMIT: Final[Mapping[bool, VersionRange]] = {
     False: VersionRange(OFFSETS_NAME_MEMBERS_FROM, 4),
     True: VersionRange(5, 5),
 }
+#: Those of offsets that name no member.
+_ONLY_OFFSETS: Final = VersionRange(0, 4)
 #: EndTxn from 5 on begins another epoch.
 _END_TXN: Final[Mapping[bool, VersionRange]] = {False: VersionRange(0, 4), True: VersionRange(5, 5)}
 #: Versions from 4 on are for brokers, which ask about many transactions at once.
@@ -69,25 +71,22 @@ _SEVERITY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """A control request as it is sent, and the versions that it may have."""
+    """A control request as it is sent, and the versions that it may have. ``older`` goes in lower ones, if anything."""
 
     versions: VersionRange
     request: Request[Any]
+    older: Request[Any] | None = None
 
 
 def wording(sent: ControlRequest, transactional_id: str, timeout_ms: int) -> Wording:
     """Return what to send for ``sent``. ``timeout_ms`` is how long the coordinator lets a transaction be open."""
     match sent:
         case InitProducerId():
-            return Wording(
-                _INIT_ANY if sent.identity == NOBODY else _INIT_OWN,
-                InitProducerIdRequest(
-                    transactional_id=transactional_id,
-                    transaction_timeout_ms=timeout_ms,
-                    producer_id=sent.identity.producer_id,
-                    producer_epoch=sent.identity.epoch,
-                ),
-            )
+            anonymous = _init(NOBODY, transactional_id, timeout_ms)
+            if sent.identity == NOBODY:
+                return Wording(_INIT_ANY, anonymous)
+            # Coordinators before Kafka 2.5 give the next epoch to whoever asks: to us as to any other producer.
+            return Wording(_INIT_OWN, _init(sent.identity, transactional_id, timeout_ms), older=anonymous)
         case AddPartitionsToTxn():
             return Wording(_ADD_PARTITIONS, _add_partitions(sent, transactional_id))
         case AddOffsetsToTxn():
@@ -101,7 +100,9 @@ def wording(sent: ControlRequest, transactional_id: str, timeout_ms: int) -> Wor
                 ),
             )
         case TxnOffsetCommit():
-            return Wording(_TXN_OFFSET_COMMIT[sent.uses_v2], _offset_commit(sent, transactional_id))
+            names_nobody = sent.group == GroupMetadata(sent.group.group_id)
+            versions = _ONLY_OFFSETS if names_nobody and not sent.uses_v2 else _TXN_OFFSET_COMMIT[sent.uses_v2]
+            return Wording(versions, _offset_commit(sent, transactional_id))
         case EndTxn():
             return Wording(
                 _END_TXN[sent.uses_v2],
@@ -112,6 +113,15 @@ def wording(sent: ControlRequest, transactional_id: str, timeout_ms: int) -> Wor
                     committed=sent.committed,
                 ),
             )
+
+
+def _init(identity: ProducerIdentity, transactional_id: str, timeout_ms: int) -> InitProducerIdRequest:
+    return InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+    )
 
 
 def _add_partitions(sent: AddPartitionsToTxn, transactional_id: str) -> AddPartitionsToTxnRequest:

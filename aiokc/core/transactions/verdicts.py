@@ -176,7 +176,8 @@ def verdict(sent: ControlRequest, code: int) -> Verdict:
 def verdict_without_answer(sent: ControlRequest, error: KafkaError) -> Verdict:
     """Return what follows where ``sent`` has no answer: it was not sent, or timed out, or the lookup has failed."""
     if isinstance(error, UnsupportedVersion):
-        return Verdict.FATAL
+        # These offsets can't be sent: their group's coordinator is older than the others, or than KIP-447.
+        return Verdict.ABORTABLE if isinstance(sent, TxnOffsetCommit) else Verdict.FATAL
     if isinstance(error, BrokerError) and not error.retriable:
         return Verdict.REFUSED if isinstance(sent, InitProducerId) else LOOKUP.get(error.code, Verdict.FATAL)
     # Credentials that are refused now may be accepted later, so only the caller who waits for an identity is told.

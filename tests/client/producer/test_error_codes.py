@@ -11,6 +11,7 @@ from aiokc import Producer
 from aiokc.core.produce.verdicts import RULES, Verdict
 from aiokc.errors import DeliveryTimedOut, KafkaError, MessageTooLarge, ProduceError, RecordRefused
 from aiokc.testing import ApiKey, Cluster, ErrorCode
+from aiokc.testing.faults import Hold, refuse_afterwards
 from tests.client.virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
@@ -102,6 +103,41 @@ def test_a_code_for_ever(code: ErrorCode) -> None:
     virtually(story, brokers=1, topics={"t": 1})
 
 
+def test_a_leader_that_is_lost_after_the_append_leaves_a_record_that_may_be_stored() -> None:
+    """It answers NOT_LEADER_OR_FOLLOWER, as one that has stored nothing does. No leader follows it here."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, delivery_timeout_ms=5000, request_timeout_ms=1000) as producer:
+            await producer.partitions_for("t")
+            cluster.intercept(ApiKey.PRODUCE, refuse_afterwards(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
+            cluster.intercept(ApiKey.PRODUCE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            with pytest.raises(DeliveryTimedOut) as late:
+                await producer.send_and_wait("t", b"first")
+            assert late.value.persisted == "maybe"
+            cluster.heal()
+            assert (await producer.send_and_wait("t", b"next")).offset == 1
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_the_next_leader_recognizes_what_the_lost_one_had_appended() -> None:
+    """It has got the records from the lost leader: sent again, they are not stored a second time."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, linger_ms=0) as producer:
+            await producer.send_and_wait("t", b"0")
+            lost = cluster.intercept(ApiKey.PRODUCE, refuse_afterwards(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
+            sent = await producer.send("t", b"1")
+            await lost.caught()
+            cluster.move_leader("t")
+            behind = await producer.send("t", b"2")
+            assert [(await one).offset for one in (sent, behind)] == [1, 2]
+            assert producer.metrics().renumbered == 0
+        assert values(cluster) == [b"0", b"1", b"2"]
+
+    virtually(story, topics={"t": 1})
+
+
 def test_a_code_that_aiokc_does_not_know_is_refused() -> None:
     async def story(cluster: Cluster) -> None:
         producer = producing(cluster)
@@ -137,6 +173,33 @@ def test_one_bad_record_of_a_batch_is_named_to_its_owner() -> None:
         await producer.stop()
 
     virtually(story, brokers=1, topics={})
+
+
+def test_a_bad_record_takes_its_batch_with_it_and_no_other() -> None:
+    """What docs/guide/producing.md says of it; those that were not to blame are stored when they are sent again."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            before = await producer.send_and_wait("t", b"before")
+            hold = Hold()
+            cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+            batch = [
+                await producer.send("t", b"innocent"),
+                await producer.send("t", b"bad", timestamp_ms=1 << 61),
+                await producer.send("t", b"innocent, too"),
+            ]
+            await hold.arrived()
+            after = await producer.send("t", b"after")
+            hold.release()
+            errors = [await outcome(one) for one in batch]
+            assert [isinstance(error, RecordRefused) and error.persisted for error in errors] == ["no"] * 3
+            assert ["other records of its batch" in str(error) for error in errors] == [True, False, True]
+            assert (before.offset, (await after).offset) == (0, 1)
+            for value in (b"innocent", b"innocent, too"):
+                await producer.send_and_wait("t", value)
+        assert values(cluster) == [b"before", b"after", b"innocent", b"innocent, too"]
+
+    virtually(story, brokers=1, topics={"t": 1})
 
 
 async def outcome(delivery: Any) -> object:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
-from aiokc.client.transactional_loop.transactional_loop import TransactionalLoop
+from aiokc import Producer
+from aiokc.client.transactional_loop.transactional_loop import Process, TransactionalLoop
 from aiokc.errors import ConsumerClosed, ProducerFenced, RequestTimedOut
 from aiokc.testing import ApiKey, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
@@ -194,16 +196,57 @@ async def test_a_transaction_that_is_no_more_is_tried_again_where_a_record_tells
     """The first code says that the id was idle for transactional.id.expiration.ms. Produce comes before the offsets."""
     codes = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
     async with looping(stage) as (loop, producer):
-
-        async def process(batch: Batch) -> None:
-            for records in batch.values():
-                for record in records:
-                    await producer.send_and_wait("out", record.value, partition=0)
-            loop.stop()
-
+        process = storing(producer, loop)
         for number, code in enumerate(codes, start=1):
             give(stage, number)
             stage.cluster.intercept(ApiKey.PRODUCE, code, times=1)
             await loop.run(process)
             assert (loop.committed, loop.aborted) == (number, number), code
     assert await stage.read() == [b"1", b"2", b"3"]
+
+
+@scenario()
+async def test_a_broker_that_lost_the_producer_s_sequences_gets_the_batch_again_in_another_epoch(stage: Stage) -> None:
+    async with looping(stage) as (loop, producer):
+        for number, code in enumerate((ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID), start=1):
+            give(stage, number)
+            stage.cluster.intercept(ApiKey.PRODUCE, partial(_has_records, code), times=1)
+            await loop.run(storing(producer, loop))
+            assert (loop.committed, loop.aborted) == (number, number), code
+    assert await stage.read() == [b"1", b"2"]
+
+
+def storing(producer: Producer[Any, Any], loop: TransactionalLoop[Any, Any]) -> Process[Any, Any]:
+    """Copy each record to the topic "out", and stop the loop once all of a batch are stored there."""
+
+    async def process(batch: Batch) -> None:
+        for records in batch.values():
+            for record in records:
+                await producer.send_and_wait("out", record.value, partition=0)
+        loop.stop()
+
+    return process
+
+
+def _has_records(code: ErrorCode, exchange: Exchange) -> Any:
+    """Refuse the batch, and say that the log has a first record: so its producer can't be unknown for want of any."""
+    response: Any = exchange.refusal(code)
+    response.responses[0].partition_responses[0].log_start_offset = 0
+    return response
+
+
+@scenario(2)
+async def test_a_topic_that_is_recreated_under_a_batch_gets_the_results_of_the_next_attempt(stage: Stage) -> None:
+    give(stage, 1)
+    async with looping(stage) as (loop, producer):
+
+        async def process(batch: Batch) -> None:
+            await producer.send("out", batch[IN0][0].value, partition=0)
+            if loop.aborted:
+                loop.stop()
+            else:
+                stage.cluster.recreate_topic("out")
+
+        await loop.run(process)
+        assert (loop.committed, loop.aborted) == (1, 1)
+    assert await stage.read() == [b"1"]

@@ -75,7 +75,9 @@ class Produced:
         (batch,) = self.send(node)
         return batch
 
-    def answer(self, batch: ProducerBatch, code: int = 0, offset: int = 0, **more: Any) -> Verdict:
+    def answer(self, batch: ProducerBatch, code: int = 0, offset: int | None = None, **more: Any) -> Verdict:
+        """The broker answers; by default without an offset where it refuses the batch."""
+        offset = (-1 if code else 0) if offset is None else offset
         return settle(self.accumulator, batch, PartitionAnswer(code, offset, **more), self.now)
 
     def finished(self) -> list[ProducerBatch]:

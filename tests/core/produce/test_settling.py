@@ -154,6 +154,63 @@ def test_a_new_leader_gets_one_batch_until_it_has_stored_one() -> None:
     assert world.send(2) == [third]
 
 
+def passed_over(code: ErrorCode) -> tuple[Produced, ProducerBatch, ProducerBatch, ProducerBatch]:
+    """The first of three batches gets ``code``, the second is stored, the third gets no answer; and they are answered.
+
+    The first is in flight again.
+    """
+    world = Produced()
+    first, second, third = world.fill(3)
+    for _ in range(3):
+        world.send_one()
+    world.answer(first, code)
+    world.answer(second)
+    unanswered(world.accumulator, third, "gone", world.now)
+    world.now += 1
+    assert world.send_one() is first
+    return world, first, second, third
+
+
+@pytest.mark.parametrize(
+    ("code", "persisted"), [(ErrorCode.NOT_ENOUGH_REPLICAS, "no"), (ErrorCode.REQUEST_TIMED_OUT, "maybe")]
+)
+def test_a_batch_that_was_passed_over_fails_at_once_and_those_behind_it_keep_their_place(
+    code: ErrorCode, persisted: str
+) -> None:
+    """KAFKA-15591: sent again, it would be refused until its time is over, and hold up the others.
+
+    The one behind it may be stored, so it goes out as it was: in another epoch it might be stored twice.
+    """
+    world, first, second, third = passed_over(code)
+    before = numbers(third)
+    assert world.answer(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.GAP
+    assert isinstance(first.outcome, Failure)
+    assert (first.outcome.cause, first.outcome.persisted) == (Cause.REFUSED, persisted)
+    assert "a later batch is stored" in first.outcome.text
+    assert world.send_one() is third
+    assert numbers(third) == before
+    world.answer(third)
+    assert isinstance(second.outcome, Stored)
+    assert isinstance(third.outcome, Stored)
+    assert world.queue().begun_anew == 0
+
+
+def test_a_batch_that_was_passed_over_may_be_the_duplicate_of_itself() -> None:
+    world, first, _, _ = passed_over(ErrorCode.REQUEST_TIMED_OUT)
+    world.answer(first, 0, 0)
+    assert first.outcome == Stored(0)
+
+
+def test_those_behind_a_batch_that_was_passed_over_begin_another_epoch_where_the_broker_counts_otherwise() -> None:
+    world, first, _, third = passed_over(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.answer(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert world.send_one() is third
+    world.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.now += 1
+    assert world.send_one() is third
+    assert numbers(third) == (1, 0)
+
+
 def test_a_gap_at_the_head_begins_another_epoch() -> None:
     """S7, S8: the batch that has to be the next one is refused, so the broker counts otherwise (scenario 39)."""
     world = Produced()
@@ -265,6 +322,76 @@ def test_a_refusal_after_an_attempt_that_ended_unclear_is_maybe() -> None:
     world.answer(batch, ErrorCode.INVALID_RECORD)
     assert isinstance(batch.outcome, Failure)
     assert batch.outcome.persisted == "maybe"
+
+
+@pytest.mark.parametrize(
+    ("code", "offset", "persisted"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, "maybe"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 7, "maybe"),
+        (ErrorCode.KAFKA_STORAGE_ERROR, 7, "maybe"),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, 7, "maybe"),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, "no"),
+    ],
+)
+def test_a_refusal_with_an_offset_came_after_the_append(code: ErrorCode, offset: int, persisted: str) -> None:
+    """A leader that loses the partition while a batch waits for the followers answers so (Kafka's DelayedProduce)."""
+    world = Produced(delivery_timeout=10.0)
+    batch = world.append()
+    world.send()
+    world.answer(batch, code, offset)
+    world.now += 11
+    world.accumulator.expire(world.now)
+    assert isinstance(batch.outcome, Failure)
+    assert batch.outcome.persisted == persisted
+
+
+@pytest.mark.parametrize("begins_at", [0, SEQUENCES - 2], ids=["", "wraps around"])
+def test_a_batch_that_is_acknowledged_behind_a_later_one_takes_no_sequence_back(begins_at: int) -> None:
+    """Else the third batch would seem to have lost its place, and be stored a second time in another epoch:
+
+    1. All three are stored; the first and the third get REQUEST_TIMED_OUT, since a follower was late.
+    2. The first is sent again, expires, and is acknowledged, as the duplicate that it is.
+    3. The third is sent again, under its own sequence.
+    """
+    world = Produced(delivery_timeout=10.0)
+    sequences = world.queue().sequences
+    sequences.next = sequences.expected = begins_at
+    sent: list[ProducerBatch] = []
+    for _ in range(3):
+        sent += world.fill(1)
+        world.send_one()
+        world.now += 1
+    first, second, third = sent
+    before = numbers(third)
+    world.answer(first, ErrorCode.REQUEST_TIMED_OUT, 0)
+    world.answer(second, 0, 1)
+    world.answer(third, ErrorCode.REQUEST_TIMED_OUT, 2)
+    world.now += 1
+    assert world.send_one() is first
+    world.now = 110.5
+    world.accumulator.expire(world.now)
+    assert isinstance(first.outcome, Failure)
+    world.answer(first, 0, 0)
+    assert world.send_one() is third
+    assert numbers(third) == before
+    assert world.queue().renumbered == 0
+
+
+def test_what_a_lost_leader_had_appended_is_not_sent_again_in_another_epoch_where_that_is_off() -> None:
+    """The next leader may have it under its former sequence."""
+    world = Produced()
+    world.session.renumbers_unclear = False
+    batch = world.append()
+    world.send()
+    world.answer(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+    world.now += 1
+    world.send()
+    world.answer(batch, ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=1)
+    world.now += 1
+    assert world.send() == []
+    assert isinstance(batch.outcome, Failure)
+    assert (batch.outcome.cause, batch.outcome.persisted) == (Cause.UNCLEAR, "maybe")
 
 
 def test_a_batch_that_gets_another_sequence_though_it_may_be_stored_is_counted() -> None:
@@ -493,6 +620,15 @@ def test_a_batch_that_may_be_stored_is_not_split() -> None:
     world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
     assert isinstance(batch.outcome, Failure)
     assert batch.outcome.persisted == "maybe"
+
+
+def test_a_batch_that_is_too_large_was_not_stored_whatever_offset_the_broker_gives() -> None:
+    world = Produced(batch_size=10_000)
+    batch = world.append_all([bytes(400)] * 8)
+    world.send()
+    assert world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE, 0) is Verdict.SPLIT
+    assert len(batch.parts) > 1
+    assert not any(part.unclear for part in batch.parts)
 
 
 # Producers without idempotence

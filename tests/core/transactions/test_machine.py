@@ -492,11 +492,37 @@ def test_v2_needs_no_other_epoch_after_a_repeated_commit() -> None:
     assert producer.state is State.READY
 
 
-@both
-def test_a_producer_fenced_after_an_unanswered_commit_says_that_nobody_knows(version: int) -> None:
+#: What an EndTxn gets that may have been carried out; None: nothing.
+UNCLEAR = pytest.mark.parametrize(
+    "code",
+    [
+        None,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+
+
+def commit_gets(version: int, code: ErrorCode | None) -> Producer:
+    """Return a producer whose EndTxn got this, and is out for a second time."""
     producer = Producer(version).begun(T0).commits()
-    producer.gets_no_answer()
+    if code is None:
+        producer.gets_no_answer()
+    else:
+        producer.answer(code)
     producer.waits()
+    assert producer.last == EndTxn(producer.machine.identity, True, version == 2)
+    return producer
+
+
+@both
+@UNCLEAR
+def test_a_producer_fenced_after_an_unclear_commit_says_that_nobody_knows(version: int, code: ErrorCode | None) -> None:
+    """A coordinator that loses its partition behind the append of PrepareCommit answers with NOT_COORDINATOR."""
+    producer = commit_gets(version, code)
     told = producer.answer(ErrorCode.PRODUCER_FENCED)[-1]
     assert isinstance(told, Ended)
     assert told.error is not None
@@ -520,12 +546,23 @@ def test_v2_a_commit_that_never_arrived_and_is_refused_when_repeated_was_no_comm
 
 
 @both
-def test_an_id_that_is_forgotten_after_an_unanswered_commit_is_no_abort(version: int) -> None:
-    producer = Producer(version).begun(T0).commits()
-    producer.gets_no_answer()
-    producer.waits()
-    producer.answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+@UNCLEAR
+@pytest.mark.parametrize("refusal", [ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTION_ABORTABLE])
+def test_what_calls_for_an_abort_after_an_unclear_commit_is_none(
+    version: int, code: ErrorCode | None, refusal: ErrorCode
+) -> None:
+    """Whoever aborts the transaction does it again, and it may have been committed."""
+    producer = commit_gets(version, code)
+    producer.answer(refusal)
     assert producer.state is State.FATAL_ERROR
+
+
+@both
+@pytest.mark.parametrize("code", [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_commit_that_was_only_put_off_may_be_aborted(version: int, code: ErrorCode) -> None:
+    producer = commit_gets(version, code)
+    producer.answer(ErrorCode.TRANSACTION_ABORTABLE)
+    assert producer.state is State.ABORTABLE_ERROR
 
 
 def test_credentials_that_are_refused_are_told_to_who_waits_for_an_identity() -> None:

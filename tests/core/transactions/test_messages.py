@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aiokc.core.produce.identity import NOBODY, ProducerIdentity
 from aiokc.core.transactions.events import (
     AddOffsetsToTxn,
@@ -44,6 +46,7 @@ def versions(sent: ControlRequest) -> VersionRange:
 def test_the_versions_are_one_set_for_a_whole_transaction() -> None:
     assert versions(TxnOffsetCommit(ME, GROUP, OFFSETS, False)) == (3, 4)
     assert versions(TxnOffsetCommit(ME, GROUP, OFFSETS, True)) == (5, 5)
+    assert versions(TxnOffsetCommit(ME, GroupMetadata("g"), OFFSETS, True)) == (5, 5)
     assert versions(EndTxn(ME, True, False)) == (0, 4)
     assert versions(EndTxn(ME, True, True)) == (5, 5)
     assert versions(AddPartitionsToTxn(ME, (T0,))) == (0, 3)
@@ -67,6 +70,20 @@ def test_each_request_names_the_producer() -> None:
     assert wording(EndTxn(ME, False, True), "orders", 1).request == EndTxnRequest(
         transactional_id="orders", producer_id=7, producer_epoch=3, committed=False
     )
+
+
+def test_a_coordinator_that_takes_no_identity_is_asked_as_by_a_new_producer() -> None:
+    """Before Kafka 2.5 (KIP-360)."""
+    assert wording(InitProducerId(ME), "orders", 1).older == wording(InitProducerId(NOBODY), "orders", 1).request
+    for sent in (InitProducerId(NOBODY), EndTxn(ME, True, True), TxnOffsetCommit(ME, GROUP, OFFSETS, False)):
+        assert wording(sent, "orders", 1).older is None
+
+
+@pytest.mark.parametrize("group", [GroupMetadata("g", 5), GroupMetadata("g", -1, "m"), GroupMetadata("g", -1, "", "i")])
+def test_only_offsets_that_name_no_member_go_to_a_coordinator_that_takes_none(group: GroupMetadata) -> None:
+    """Before Kafka 2.5 (KIP-447). Without the member, the offsets of a zombie would be taken."""
+    assert versions(TxnOffsetCommit(ME, GroupMetadata("g"), OFFSETS, False)) == (0, 4)
+    assert versions(TxnOffsetCommit(ME, group, OFFSETS, False)) == (3, 4)
 
 
 def test_offsets_name_the_member_by_which_the_group_knows_a_zombie() -> None:

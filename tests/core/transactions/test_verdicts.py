@@ -111,7 +111,7 @@ def test_what_only_one_request_can_mean() -> None:
         (RequestTimedOut("late"), Verdict.RETRY, Verdict.RETRY),
         (MalformedResponse("strange"), Verdict.REFUSED, Verdict.RETRY),
         (AuthenticationFailed("no"), Verdict.REFUSED, Verdict.RETRY),
-        (UnsupportedVersion("old"), Verdict.FATAL, Verdict.FATAL),
+        (UnsupportedVersion("old"), Verdict.FATAL, Verdict.ABORTABLE),
         (broker_error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), Verdict.REFUSED, Verdict.FATAL),
         (broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED), Verdict.REFUSED, Verdict.ABORTABLE),
         (broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE), Verdict.RETRY, Verdict.RETRY),
@@ -121,6 +121,12 @@ def test_what_only_one_request_can_mean() -> None:
 def test_a_request_without_an_answer(error: KafkaError, of_init: Verdict, of_others: Verdict) -> None:
     assert verdict_without_answer(INIT, error) is of_init
     assert verdict_without_answer(OFFSET_COMMIT, error) is of_others
+
+
+def test_a_version_that_only_the_coordinator_of_the_group_lacks_ends_no_producer() -> None:
+    """The transactional id has a coordinator of its own."""
+    ends = {type(sent): verdict_without_answer(sent, UnsupportedVersion("old")) is Verdict.FATAL for sent in ALL}
+    assert [sent.__name__ for sent, is_end in ends.items() if not is_end] == ["TxnOffsetCommit"]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,11 @@ _RETRIABLE: Final = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
 )
-_AFTER_APPEND: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+_AFTER_APPEND: Final = (
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,  # the leader has lost the partition while it waited for the followers
+)
 _FOR_GOOD: Final = (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD, ErrorCode.POLICY_VIOLATION)
 _COORDINATOR: Final = (
     ErrorCode.NOT_COORDINATOR,

@@ -35,6 +35,17 @@ async def test_refused_and_appended_all_the_same() -> None:
         assert cluster.end_offset("events") == 1
 
 
+async def test_what_is_refused_after_the_append_comes_with_its_offset() -> None:
+    """Kafka's DelayedProduce replaces the error only; a batch that it did not append has its own error, and -1."""
+    async with Cluster(topics={"events": 1}) as cluster, connected(cluster.bootstrap) as client:
+        await produce_to(client, "events", batch_of(b"a"))
+        cluster.intercept(ApiKey.PRODUCE, refuse_afterwards(NOT_LEADER), times=2)
+        stored = await produce_to(client, "events", batch_of(b"b"))
+        assert (stored.error_code, stored.base_offset) == (NOT_LEADER, 1)
+        missing = await produce_to(client, "nowhere", batch_of(b"b"))
+        assert (missing.error_code, missing.base_offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
 async def test_one_partition_is_refused() -> None:
     async with Cluster(topics={"events": 2, "others": 2}) as cluster, connected(cluster.bootstrap) as client:
         cluster.intercept(ApiKey.PRODUCE, refuse_partition("events", 1, NOT_LEADER), times=2)
