@@ -403,7 +403,8 @@ class Consumer(Introspection, Generic[K, V]):
         group rebalances; after both, go on polling. Raises MemberFenced, AuthorizationFailed, and UsageError without a
         group_id.
         """
-        await self._runtime.group("commit()").commit(offsets, timeout=self._seconds(timeout_ms))
+        with self._runtime.cluster_client.call():
+            await self._runtime.group("commit()").commit(offsets, timeout=self._seconds(timeout_ms))
 
     def commit_soon(self, offsets: Committable = None, on_done: OnCommitted | None = None) -> None:
         """Send a commit without waiting for it: after earlier commits, once, and without a retry (Java's commitAsync).
@@ -421,7 +422,8 @@ class Consumer(Introspection, Generic[K, V]):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed for these partitions (none given: for all assigned); None: nothing."""
         wanted = checked_partitions(partitions) or list(self._runtime.subscription.assigned)
-        return await self._runtime.committed(wanted, timeout=self._seconds(timeout_ms))
+        with self._runtime.cluster_client.call():
+            return await self._runtime.committed(wanted, timeout=self._seconds(timeout_ms))
 
     def group_metadata(self) -> GroupMetadata:
         """Return this member's identity, for a producer that commits its offsets within a transaction (KIP-447).

@@ -459,7 +459,7 @@ class ConsumerRuntime:
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         self.check()
-        with self.cluster_client.metadata.interest() as look:
+        with self.cluster_client.call(), self.cluster_client.metadata.interest() as look:
             look.set({tp.topic for tp in timestamps})
             return await self.lister.list_offsets(timestamps, timeout=timeout)
 
