@@ -385,8 +385,8 @@ class GroupMembership:
         return found
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
-        """Finish commit_soon(), commit for the last time (with enable_auto_commit), call the listener, give up the
-        partitions, leave.
+        """Finish the commits called for before, commit for the last time (with enable_auto_commit), call the listener,
+        give up the partitions, leave.
 
         Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group`` says whether to send a LeaveGroup
         (KIP-1092); with None, a dynamic member sends one and a static member does not. The commits of commit_soon() may
@@ -404,8 +404,11 @@ class GroupMembership:
         self._last_commits.within(timeout - after)
         self._listener.end_within(timeout)  # which leaves a quarter of the time for the LeaveGroup
         with anyio.move_on_after(timeout):
-            if self._auto_commit is not None and not self._subscription.by_topics:
-                await self._auto_commit.hand_over(timeout - after)
+            if not self._subscription.by_topics:  # no revocation follows, which would wait for these commits
+                commits_until = loop.time() + timeout - after
+                await self.offsets.commit_order.settled(commits_until)
+                if self._auto_commit is not None:
+                    await self._auto_commit.hand_over(commits_until - loop.time())
             self._driver.feed(Leave(leave_group))
             await self._driver.left()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
-from contextlib import suppress
 
 import anyio
 
@@ -37,17 +36,13 @@ class LastCommits:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(self._timeout, (until - loop.time()) / 2)
-        slot = self._commit_order.take()
         with anyio.CancelScope() as scope:
             self._scope = scope
             try:
-                with suppress(TimeoutError):  # the callers of those commits get their own errors
-                    await slot.wait(deadline)
-                slot.end()
+                await self._commit_order.settled(deadline)
                 if self._auto_commit is not None:
                     await self._auto_commit.hand_over(deadline - loop.time())
             finally:
-                slot.end()
                 self._scope = None
         if scope.cancelled_caught:
             logger.info("group %r: the last commits of a revocation were cut short", self._group_id)

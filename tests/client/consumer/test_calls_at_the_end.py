@@ -10,7 +10,7 @@ import pytest
 
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import ConsumerClosed
+from aiokc.errors import ClientClosed, ConsumerClosed
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Verdict
@@ -157,5 +157,46 @@ def test_a_cancelled_call_is_cancelled_also_when_the_client_stops() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await stopping
+
+    virtually(story)
+
+
+# Commits that are under way
+
+
+async def slow(exchange: Exchange) -> None:
+    await asyncio.sleep(1)
+
+
+COMMIT_TROUBLES: dict[str, tuple[Trouble, int]] = {
+    "slow answer": (slow, 1),
+    "retried": (lambda exchange: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3),
+}
+
+
+@pytest.mark.parametrize("trouble", COMMIT_TROUBLES)
+@pytest.mark.parametrize("auto_commit", [False, True], ids=["by itself", "auto-commit"])
+@pytest.mark.parametrize("by_hand", [False, True], ids=["member", "assigned"])
+def test_stop_finishes_a_commit_of_another_task(by_hand: bool, auto_commit: bool, trouble: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        consumer = await reading(cluster, by_hand=by_hand, enable_auto_commit=auto_commit)
+        await consumer.commit({ZERO: 0})  # so auto-commit has nothing of its own to wait with
+        fault, times = COMMIT_TROUBLES[trouble]
+        task = await waiting(cluster, OffsetCommitRequest, fault, lambda: consumer.commit({ZERO: 2}), times)
+        await consumer.stop()
+        assert await end_of(task) is None
+        assert cluster.committed("g")[ZERO] == 2
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("by_hand", [False, True], ids=["member", "assigned"])
+def test_stop_gives_up_a_commit_in_time(by_hand: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        consumer = await reading(cluster, by_hand=by_hand, enable_auto_commit=False)
+        task = await waiting(cluster, OffsetCommitRequest, Exchange.never, lambda: consumer.commit({ZERO: 2}))
+        async with asyncio.timeout(5.1):
+            await consumer.stop(timeout_ms=5000)
+        assert isinstance(await end_of(task), ClientClosed)
 
     virtually(story)
