@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Final, TypeAlias
@@ -272,7 +272,9 @@ class GroupMembership:
             )
         self._driver.feed(Enforced(reason))
 
-    async def commit(self, offsets: Offsets, *, timeout: float, retry: bool = True) -> None:
+    async def commit(
+        self, offsets: Offsets, *, timeout: float, retry: bool = True, rewinds: Collection[TopicPartition] = ()
+    ) -> None:
         """Store all of ``offsets``. Raises as ``committer`` and GroupOffsets.commit do.
 
         A cooperative member reads on while its group rebalances, so it may commit at any time. A commit that the
@@ -280,7 +282,7 @@ class GroupMembership:
         the partitions have been this member's all the time.
         """
         if not self._protocol.is_cooperative:
-            return await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry)
+            return await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry, rewinds=rewinds)
         deadline = asyncio.get_running_loop().time() + timeout
         partitions = () if callable(offsets) else tuple(offsets)
         positions = self._positions(partitions)
@@ -294,7 +296,7 @@ class GroupMembership:
             sender: MemberToken | None = None
             try:
                 sender = self.committer()
-                return await self.commit_as(sender, offsets, timeout=left, retry=retry, slot=slot)
+                return await self.commit_as(sender, offsets, timeout=left, retry=retry, slot=slot, rewinds=rewinds)
             except (RebalanceInProgress, CommitFailed) as error:
                 slot.end()  # so that the last commits of this rebalance's revocation can go out while this one waits
                 while self._machine.is_rebalancing:
@@ -338,11 +340,13 @@ class GroupMembership:
         retry: bool = True,
         slot: CommitSlot | None = None,
         held: HeldPositions | None = None,
+        rewinds: Collection[TopicPartition] = (),
     ) -> None:
         """Store all of ``offsets`` in the name of ``member``; raise CommitFailed once it has been replaced.
 
         ``member`` is None for a consumer that commits from outside the group. ``held``: the positions when the commit
         was called for; None: they are those of now, or of the moment when a function is asked for its offsets.
+        ``rewinds``: the partitions of which the application had processed more, when it called, than it commits.
         """
         time = asyncio.get_running_loop().time
         began = time()
@@ -359,6 +363,7 @@ class GroupMembership:
                 on_stored=self._note_stored,
                 retry=retry,
                 slot=slot,
+                rewinds=rewinds,
             )
         except KafkaError as error:
             self.observe_commit(asked, time() - began, error)

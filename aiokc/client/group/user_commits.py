@@ -50,7 +50,7 @@ class UserCommits:
             mine = self._mine(what, wanted)
             if mine:
                 offsets = mine if wanted is not None else self._still_mine(mine)
-                await self.membership.commit(offsets, timeout=timeout)
+                await self.membership.commit(offsets, timeout=timeout, rewinds=self._rewinds(mine))
         except KafkaError:
             await self._report(deadline)
             raise
@@ -73,7 +73,7 @@ class UserCommits:
             member = self.membership.committer() if mine else None  # as in commit(): nothing is sent, by no member
         except KafkaError as error:
             return self._unwaited.add(None, wanted or {}, on_done, failed=error)
-        self._unwaited.add(member, mine, on_done, held=self.membership.held(mine))
+        self._unwaited.add(member, mine, on_done, held=self.membership.held(mine), rewinds=self._rewinds(mine))
 
     def _mine(
         self, what: Committable, wanted: dict[TopicPartition, OffsetAndMetadata] | None
@@ -100,6 +100,15 @@ class UserCommits:
         if not mine and by_group and self.membership.is_out:
             self.membership.committer()  # raises where there is nothing to commit because everything is lost
         return mine
+
+    def _rewinds(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> frozenset[TopicPartition]:
+        """The partitions that ``offsets`` take back: behind what is processed, so that it is done again."""
+        assigned = self.subscription.assigned
+        return frozenset(
+            tp
+            for tp, offset in offsets.items()
+            if (position := assigned.get(tp)) is not None and position.is_taken_back_by(offset)
+        )
 
     def _still_mine(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
