@@ -85,8 +85,7 @@ class Reconciler:
         self._queue.append(queued)
         if isinstance(change, Lost):  # at once, even if an earlier change is still under way
             self._block(change)
-            if not self._subscription.by_topics:  # after unsubscribe(): other members may commit for these by now
-                self._subscription.forget(change.partitions)
+            self._subscription.forget(change.partitions)  # after unsubscribe(): others may commit for these by now
         if not isinstance(change, Assign):
             self._unfinished = queued
             self.user_moved.notify()

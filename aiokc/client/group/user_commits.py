@@ -118,13 +118,12 @@ class UserCommits:
         ``offsets`` are "all that was returned". It is no error if some partitions were revoked meanwhile, provided that
         the application had come back from their records before: from then on they could be revoked.
         """
-        assigned = self.subscription.assigned
-        held = {tp: assigned.get(tp) for tp in offsets}
+        hold = self.subscription.hold
+        held = {tp: hold(tp) for tp in offsets}
 
         def now() -> dict[TopicPartition, OffsetAndMetadata]:
             _refuse(self.subscription.taken_from_user)
-            assigned = self.subscription.assigned
-            mine = {tp: offset for tp, offset in offsets.items() if assigned.get(tp) is held[tp]}
+            mine = {tp: offset for tp, offset in offsets.items() if hold(tp) is held[tp]}
             return self._but_former_topics(mine)
 
         return now
