@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, TopicPartition
+from aiokc import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
+from aiokc.errors import KafkaError
 from aiokc.testing import Cluster
 
-from ...listening import Noting
+from ...listening import Noting, Polling
 from ...virtually import virtually
 
 pytestmark = pytest.mark.timeout(60)
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {"partition_assignment_strategy": ["range"]},
     "cooperative": {"partition_assignment_strategy": ["cooperative-sticky"]},
@@ -37,6 +38,60 @@ async def read(consumer: Consumer, *, holds: bool) -> None:
     if not holds:
         consumer.pause(T0)
         assert await consumer.getmany(timeout_ms=0) == {}
+
+
+# commit_soon(), the only commit that a plain function can call for
+
+
+class Committing(RebalanceListener):
+    """Notes what becomes of its commits."""
+
+    consumer: Consumer
+
+    def __init__(self) -> None:
+        self.told: list[tuple[dict[TopicPartition, int], KafkaError | None]] = []
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        if partitions:
+            self.consumer.commit_soon(on_done=self._done)
+
+    def _done(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
+        self.told.append(({tp: offset.offset for tp, offset in offsets.items()}, error))
+
+
+@pytest.mark.parametrize("end", ["another member", "unsubscribe", "stop"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_unwaited_commit_is_stored_before_the_partitions_go(protocol: str, end: str) -> None:
+    """The member's generation ends with the revocation: what is sent later is refused, or is not its to commit."""
+
+    async def story(cluster: Cluster) -> None:
+        for partition in (0, 1):
+            cluster.append("t", b"0", partition=partition)
+        listener = Committing()
+        async with member(cluster, listener=listener, **PROTOCOLS[protocol]) as consumer:
+            listener.consumer = consumer
+            read: list[TopicPartition] = []
+            while len(read) < 2:
+                read += await consumer.getmany(timeout_ms=20_000)
+            assert await consumer.getmany(timeout_ms=0) == {}
+            if end == "another member":
+                theirs = Noting()
+                other = member(cluster, listener=theirs, **PROTOCOLS[protocol])
+                async with other, Polling(consumer, other) as polling:
+                    await theirs.until(lambda: len(theirs.holds) == 1)
+                    cluster.append("t", b"new", partition=next(iter(theirs.holds)).partition)
+                    assert await polling.has(1) == [b"new"], "nothing is read again"
+            elif end == "unsubscribe":
+                consumer.unsubscribe()
+                async with member(cluster, **PROTOCOLS[protocol]) as other:
+                    assert await other.getmany(timeout_ms=20_000) == {}
+            await consumer.stop()
+        assert cluster.committed("g").keys() == {T0, T1}
+        assert all(offset >= 1 for offset in cluster.committed("g").values())
+        assert all(error is None for _, error in listener.told)
+        assert {T0, T1} <= {tp for offsets, _ in listener.told for tp in offsets}
+
+    virtually(story)
 
 
 # Another subscription has begun by then
