@@ -123,7 +123,7 @@ class Client(ClusterCalls, GroupCalls):
         wanted = checked_timestamps(timestamps)
         level = None if isolation_level is None else checked_isolation(isolation_level)
         timeout = self._seconds(timeout_ms)
-        with self._following(wanted):
+        with self._cluster.call(), self._following(wanted):
             return await self._lister.list_offsets(wanted, timeout=timeout, isolation_level=level)
 
     async def committed(
@@ -133,7 +133,7 @@ class Client(ClusterCalls, GroupCalls):
         self._cluster.check()
         wanted = checked_partitions(partitions)
         group = self._groups.of(checked_group(group_id))
-        with self._following(wanted):
+        with self._cluster.call(), self._following(wanted):
             return await group.fetch(wanted, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
 
     async def commit(
@@ -155,7 +155,7 @@ class Client(ClusterCalls, GroupCalls):
         def current_id(topic: str) -> UUID | None:  # An older snapshot may be stale about a topic not followed since.
             return metadata.cluster.topic_id(topic) if metadata.refreshed_at > called_at else None
 
-        with self._following(wanted):
+        with self._cluster.call(), self._following(wanted):
             await group.commit(wanted, timeout=self._seconds(timeout_ms), current_id=current_id)
 
     def read(
@@ -225,8 +225,10 @@ class Client(ClusterCalls, GroupCalls):
         with self._followed.following({tp.topic for tp in partitions}):
             yield
 
-    def _asking(self, timeout_ms: int | None) -> Asking:
-        return Asking(self._cluster, self._lister, self._seconds(timeout_ms))
+    @contextmanager
+    def _asking(self, timeout_ms: int | None) -> Iterator[Asking]:
+        with self._cluster.call():
+            yield Asking(self._cluster, self._lister, self._seconds(timeout_ms))
 
     def _topic_id(self, topic: str) -> Any:
         return self._cluster.metadata.cluster.topic_id(topic)

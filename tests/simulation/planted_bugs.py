@@ -256,13 +256,13 @@ async def _no_turns(
 
 
 async def _commit_under_the_newest_name(
-    self: GroupMembership, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout: float, retry: bool = True
+    self: GroupMembership, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout: float, **options: Any
 ) -> None:
     """A commit is retried until it succeeds, in whatever generation the member is by then."""
     deadline = asyncio.get_running_loop().time() + timeout
     while True:
         try:
-            await _commit(self, offsets, timeout=timeout, retry=retry)
+            await _commit(self, offsets, timeout=timeout, **options)
         except BrokerError:
             if asyncio.get_running_loop().time() > deadline:
                 raise
@@ -307,7 +307,7 @@ _commit = GroupMembership.commit
 _OVER_BY_LESS: Final = (
     GroupOffsets,
     "_is_over",
-    lambda self, tp, _, order: tp in self._stored and self._stored[tp].known > order,
+    lambda self, tp, _, order, is_rewind: tp in self._stored and self._stored[tp].known > order,
 )
 
 #: What the coordinator does for "store a negative epoch". By itself it costs nothing.

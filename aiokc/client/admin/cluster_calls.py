@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from ...config import ClientConfig
@@ -21,7 +22,7 @@ class ClusterCalls:
     """The part of Client that looks at the cluster. Its calls change nothing."""
 
     _cluster: ClusterClient[ClientConfig]
-    _asking: Callable[[int | None], Asking]
+    _asking: Callable[[int | None], AbstractContextManager[Asking]]
 
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
         """Return the cluster's id, its controller, its brokers, and what the client's principal may do to it.
@@ -33,7 +34,8 @@ class ClusterCalls:
         await drivers_loaded()
         from . import cluster
 
-        return await cluster.describe_cluster(self._asking(timeout_ms))
+        with self._asking(timeout_ms) as asking:
+            return await cluster.describe_cluster(asking)
 
     async def api_versions(
         self, nodes: Iterable[int] | None = None, *, timeout_ms: int | None = None
@@ -44,7 +46,8 @@ class ClusterCalls:
         await drivers_loaded()
         from . import cluster
 
-        return await cluster.api_versions(self._asking(timeout_ms), wanted)
+        with self._asking(timeout_ms) as asking:
+            return await cluster.api_versions(asking, wanted)
 
     async def describe_topics(
         self, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
@@ -59,7 +62,8 @@ class ClusterCalls:
         await drivers_loaded()
         from . import cluster
 
-        return await cluster.describe_topics(self._asking(timeout_ms), wanted)
+        with self._asking(timeout_ms) as asking:
+            return await cluster.describe_topics(asking, wanted)
 
     async def topic_configs(
         self, names: Iterable[str], *, timeout_ms: int | None = None
@@ -73,7 +77,8 @@ class ClusterCalls:
         await drivers_loaded()
         from . import cluster
 
-        return await cluster.topic_configs(self._asking(timeout_ms), wanted)
+        with self._asking(timeout_ms) as asking:
+            return await cluster.topic_configs(asking, wanted)
 
     async def log_dirs(
         self, nodes: Iterable[int] | None = None, *, timeout_ms: int | None = None
@@ -88,4 +93,5 @@ class ClusterCalls:
         await drivers_loaded()
         from . import cluster
 
-        return await cluster.log_dirs(self._asking(timeout_ms), wanted)
+        with self._asking(timeout_ms) as asking:
+            return await cluster.log_dirs(asking, wanted)

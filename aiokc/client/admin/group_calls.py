@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from ...config import ClientConfig, IsolationLevel
@@ -28,7 +29,7 @@ class GroupCalls:
 
     config: ClientConfig
     _cluster: ClusterClient[ClientConfig]
-    _asking: Callable[[int | None], Asking]
+    _asking: Callable[[int | None], AbstractContextManager[Asking]]
 
     async def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = (), *, timeout_ms: int | None = None
@@ -45,7 +46,8 @@ class GroupCalls:
         await drivers_loaded()
         from . import groups
 
-        return await groups.list_groups(self._asking(timeout_ms), *chosen)
+        with self._asking(timeout_ms) as asking:
+            return await groups.list_groups(asking, *chosen)
 
     async def describe_groups(
         self, group_ids: Iterable[str], *, timeout_ms: int | None = None
@@ -60,7 +62,8 @@ class GroupCalls:
         await drivers_loaded()
         from . import groups
 
-        return await groups.describe_groups(self._asking(timeout_ms), wanted)
+        with self._asking(timeout_ms) as asking:
+            return await groups.describe_groups(asking, wanted)
 
     async def group_offsets(
         self, group_id: str, *, timeout_ms: int | None = None
@@ -74,7 +77,8 @@ class GroupCalls:
         await drivers_loaded()
         from . import groups
 
-        found = await groups.all_offsets_of(self._asking(timeout_ms), [checked_group(group_id)], stable=False)
+        with self._asking(timeout_ms) as asking:
+            found = await groups.all_offsets_of(asking, [checked_group(group_id)], stable=False)
         return raised(found[group_id])
 
     async def group_lag(
@@ -97,7 +101,8 @@ class GroupCalls:
         await drivers_loaded()
         from . import lag
 
-        return await lag.group_lag(self._asking(timeout_ms), wanted, level, with_time=with_time)
+        with self._asking(timeout_ms) as asking:
+            return await lag.group_lag(asking, wanted, level, with_time=with_time)
 
     async def plan_reset(
         self,
@@ -119,13 +124,14 @@ class GroupCalls:
         await drivers_loaded()
         from . import resets
 
-        return await resets.plan_reset(
-            self._asking(timeout_ms),
-            checked_group(group_id),
-            target,
-            None if topics is None else checked_names(topics, checked_topics),
-            None if partitions is None else checked_partitions(partitions),
-        )
+        with self._asking(timeout_ms) as asking:
+            return await resets.plan_reset(
+                asking,
+                checked_group(group_id),
+                target,
+                None if topics is None else checked_names(topics, checked_topics),
+                None if partitions is None else checked_partitions(partitions),
+            )
 
     async def apply_reset(
         self, plan: ResetPlan, *, timeout_ms: int | None = None
@@ -143,7 +149,8 @@ class GroupCalls:
         await drivers_loaded()
         from . import resets
 
-        return await resets.apply_reset(self._asking(timeout_ms), plan)
+        with self._asking(timeout_ms) as asking:
+            return await resets.apply_reset(asking, plan)
 
     async def remove_members(
         self,
@@ -166,7 +173,8 @@ class GroupCalls:
         await drivers_loaded()
         from . import groups
 
-        return await groups.remove_members(self._asking(timeout_ms), group, *leaving, *checked_texts([reason]))
+        with self._asking(timeout_ms) as asking:
+            return await groups.remove_members(asking, group, *leaving, *checked_texts([reason]))
 
     async def delete_groups(
         self, group_ids: Iterable[str], *, timeout_ms: int | None = None
@@ -181,7 +189,8 @@ class GroupCalls:
         await drivers_loaded()
         from . import groups
 
-        return await groups.delete_groups(self._asking(timeout_ms), wanted)
+        with self._asking(timeout_ms) as asking:
+            return await groups.delete_groups(asking, wanted)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
@@ -197,4 +206,5 @@ class GroupCalls:
         await drivers_loaded()
         from . import groups
 
-        return await groups.delete_offsets(self._asking(timeout_ms), checked_group(group_id), wanted)
+        with self._asking(timeout_ms) as asking:
+            return await groups.delete_offsets(asking, checked_group(group_id), wanted)

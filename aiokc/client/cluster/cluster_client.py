@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractContextManager
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
@@ -16,6 +17,7 @@ from ...errors import ClientClosed, ConsumerClosed, KafkaError, UsageError, fres
 from ...net.pool import Pool
 from ...types import TopicInfo
 from ..aio.supervisor import Driver, Supervisor
+from .calls_under_way import CallsUnderWay
 from .metadata import Metadata
 from .start_order import StartOrder, start_order
 
@@ -49,6 +51,8 @@ class ClusterClient(Generic[Config_co]):
         self.metadata = Metadata(config, self.pool, random, allow_auto_topic_creation=allow_auto_topic_creation)
         self.background = Supervisor("aiokc background", closed)
         self._closed = closed
+        self._calls = CallsUnderWay(self._why_closed)
+        self.background.ended.followed_by(self._calls)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._begun = asyncio.Event()  # set when start() has ended, with success or not
         self._start_order: StartOrder | None = None  # kept alive for the clients of this loop that start later
@@ -90,6 +94,20 @@ class ClusterClient(Generic[Config_co]):
         if asyncio.get_running_loop() is not self._loop:
             raise UsageError("it was started in another event loop: use it there, or make one for this loop")
         self.background.check()
+
+    def _why_closed(self) -> Exception | None:
+        try:
+            self.check()
+        except Exception as error:
+            return error
+        return None
+
+    def call(self) -> AbstractContextManager[None]:
+        """Return the context of a call that asks brokers: if the client stops meanwhile, it raises as ``check`` does.
+
+        The same holds if an error ends the background.
+        """
+        return self._calls.call()
 
     def raise_refusal(self) -> None:
         """Raise that a broker has refused the credentials, if no call has raised that since the last attempt."""
@@ -178,7 +196,10 @@ class ClusterClient(Generic[Config_co]):
         Waits up to 3 s for a topic that may be about to appear. Raises UnknownTopic where the cluster has none of that
         name, AuthorizationFailed without permission for it, RequestTimedOut after ``timeout`` seconds.
         """
-        wanted = None if names is None else frozenset(names)
+        with self.call():
+            return await self._topics(None if names is None else frozenset(names), timeout)
+
+    async def _topics(self, wanted: frozenset[str] | None, timeout: float) -> dict[str, TopicInfo]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         patience = loop.time() + min(timeout, _NEW_TOPIC_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from functools import partial
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, Unpack, cast
 
 from ...config import ConsumerConfig, ConsumerOptions, configured, named
-from ...errors import ConfigError
+from ...errors import ConfigError, shown
 from ...records import checked_columns, new_builder
 from ...records.columns import TimestampUnit
 from ...serialization.deserializer import AnyDeserializer
@@ -55,6 +56,8 @@ from .record_stream import LEAST_AHEAD
 from .runtime import ConsumerRuntime
 from .waiting_for_assignment import wait_assigned
 from .waiting_for_positions import wait_positions
+
+logger = logging.getLogger("aiokc.group")
 
 _ALL_RECORDS = 1 << 31
 _GIB = 1 << 30
@@ -143,6 +146,7 @@ class Consumer(Introspection, Generic[K, V]):
         """
         self._poll.stream.report()
         await self._runtime.stop(timeout=checked_seconds(timeout_ms), leave_group=leave)
+        self._runtime.run_callbacks()
         self._runtime.listener.raise_last_error()
 
     async def __aenter__(self) -> Consumer[K, V]:
@@ -157,8 +161,18 @@ class Consumer(Introspection, Generic[K, V]):
             self._runtime.subscription.mark_processed()
         self._poll.stream.report()
         await self._runtime.stop(timeout=_STOP_MS / 1e3, leave_group=None)
-        if error is None:  # else the block's own exception matters more; the listener's errors are in the log
+        if error is None:
+            self._runtime.run_callbacks()
             self._runtime.listener.raise_last_error()
+        else:  # the block's own exception matters more; the listener's errors are in the log
+            self._run_callbacks_and_log()
+
+    def _run_callbacks_and_log(self) -> None:
+        while True:  # each turn runs the callbacks up to the next one that raises
+            try:
+                return self._runtime.run_callbacks()
+            except Exception as error:
+                logger.error("on_done of commit_soon() failed: %s", shown(error), exc_info=error)
 
     # What to read
 
@@ -403,7 +417,8 @@ class Consumer(Introspection, Generic[K, V]):
         group rebalances; after both, go on polling. Raises MemberFenced, AuthorizationFailed, and UsageError without a
         group_id.
         """
-        await self._runtime.group("commit()").commit(offsets, timeout=self._seconds(timeout_ms))
+        with self._runtime.cluster_client.call():
+            await self._runtime.group("commit()").commit(offsets, timeout=self._seconds(timeout_ms))
 
     def commit_soon(self, offsets: Committable = None, on_done: OnCommitted | None = None) -> None:
         """Send a commit without waiting for it: after earlier commits, once, and without a retry (Java's commitAsync).
@@ -411,8 +426,8 @@ class Consumer(Introspection, Generic[K, V]):
         A later call of this consumer (getmany, getone, the iterator, commit, commit_soon, stop) calls
         ``on_done(offsets, error)`` in its own task: in the order of the commits, and before a later commit() or stop()
         returns. ``error`` is None if the offsets are stored, else what commit() would raise. What ``on_done`` raises,
-        that later call raises. Without a callback the consumer logs an error. Calls that come faster than the
-        coordinator answers share one request, and its outcome.
+        that later call raises; the end of a block that an exception ends only logs it. Without a callback the consumer
+        logs an error. Calls that come faster than the coordinator answers share one request, and its outcome.
         """
         self._runtime.group("commit_soon()").commit_soon(offsets, on_done)
 
@@ -421,7 +436,8 @@ class Consumer(Introspection, Generic[K, V]):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed for these partitions (none given: for all assigned); None: nothing."""
         wanted = checked_partitions(partitions) or list(self._runtime.subscription.assigned)
-        return await self._runtime.committed(wanted, timeout=self._seconds(timeout_ms))
+        with self._runtime.cluster_client.call():
+            return await self._runtime.committed(wanted, timeout=self._seconds(timeout_ms))
 
     def group_metadata(self) -> GroupMetadata:
         """Return this member's identity, for a producer that commits its offsets within a transaction (KIP-447).

@@ -178,13 +178,16 @@ class ConsumerRuntime:
             raise
 
     async def stop(self, *, timeout: float, leave_group: bool | None) -> None:
-        """Leave the group, within ``timeout`` seconds; then end the background, which needs no network."""
+        """Leave the group, within ``timeout`` seconds; then end the background, which needs no network.
+
+        The callbacks of commit_soon() that are due then are for the caller to run.
+        """
         self.listener.refuse_inside("stop()")
         self.cluster_client.check_loop()
         if not self.cluster_client.running:
             await self.cluster_client.stop()
             self._close_interceptors()
-            return self.run_callbacks()
+            return
         self._stopping = True
         self.fetcher.close()
         if self.deserializing is not None:
@@ -208,12 +211,12 @@ class ConsumerRuntime:
             self._close_interceptors()
             with anyio.CancelScope(shield=True):
                 await self.collector.settle_all(TimeSlice())
-        self.run_callbacks()
 
     async def stop_forgotten(self, listener: RebalanceListener | None, *, timeout: float) -> None:
         """Stop a consumer that is garbage-collected: no application can stop it. Its listener is still called."""
         self.listener.listener = listener
         await self.stop(timeout=timeout, leave_group=None)
+        self.run_callbacks()
 
     def loop_is_closed(self) -> None:
         """Called when the loop was closed without stop(): end what no task can end any more, such as threads."""
@@ -459,7 +462,7 @@ class ConsumerRuntime:
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         self.check()
-        with self.cluster_client.metadata.interest() as look:
+        with self.cluster_client.call(), self.cluster_client.metadata.interest() as look:
             look.set({tp.topic for tp in timestamps})
             return await self.lister.list_offsets(timestamps, timeout=timeout)
 

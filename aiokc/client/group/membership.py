@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Final, TypeAlias
@@ -272,7 +272,9 @@ class GroupMembership:
             )
         self._driver.feed(Enforced(reason))
 
-    async def commit(self, offsets: Offsets, *, timeout: float, retry: bool = True) -> None:
+    async def commit(
+        self, offsets: Offsets, *, timeout: float, retry: bool = True, rewinds: Collection[TopicPartition] = ()
+    ) -> None:
         """Store all of ``offsets``. Raises as ``committer`` and GroupOffsets.commit do.
 
         A cooperative member reads on while its group rebalances, so it may commit at any time. A commit that the
@@ -280,7 +282,7 @@ class GroupMembership:
         the partitions have been this member's all the time.
         """
         if not self._protocol.is_cooperative:
-            return await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry)
+            return await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry, rewinds=rewinds)
         deadline = asyncio.get_running_loop().time() + timeout
         partitions = () if callable(offsets) else tuple(offsets)
         positions = self._positions(partitions)
@@ -294,7 +296,7 @@ class GroupMembership:
             sender: MemberToken | None = None
             try:
                 sender = self.committer()
-                return await self.commit_as(sender, offsets, timeout=left, retry=retry, slot=slot)
+                return await self.commit_as(sender, offsets, timeout=left, retry=retry, slot=slot, rewinds=rewinds)
             except (RebalanceInProgress, CommitFailed) as error:
                 slot.end()  # so that the last commits of this rebalance's revocation can go out while this one waits
                 while self._machine.is_rebalancing:
@@ -338,11 +340,13 @@ class GroupMembership:
         retry: bool = True,
         slot: CommitSlot | None = None,
         held: HeldPositions | None = None,
+        rewinds: Collection[TopicPartition] = (),
     ) -> None:
         """Store all of ``offsets`` in the name of ``member``; raise CommitFailed once it has been replaced.
 
         ``member`` is None for a consumer that commits from outside the group. ``held``: the positions when the commit
         was called for; None: they are those of now, or of the moment when a function is asked for its offsets.
+        ``rewinds``: the partitions of which the application had processed more, when it called, than it commits.
         """
         time = asyncio.get_running_loop().time
         began = time()
@@ -359,6 +363,7 @@ class GroupMembership:
                 on_stored=self._note_stored,
                 retry=retry,
                 slot=slot,
+                rewinds=rewinds,
             )
         except KafkaError as error:
             self.observe_commit(asked, time() - began, error)
@@ -385,8 +390,8 @@ class GroupMembership:
         return found
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
-        """Finish commit_soon(), commit for the last time (with enable_auto_commit), call the listener, give up the
-        partitions, leave.
+        """Finish the commits called for before, commit for the last time (with enable_auto_commit), call the listener,
+        give up the partitions, leave.
 
         Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group`` says whether to send a LeaveGroup
         (KIP-1092); with None, a dynamic member sends one and a static member does not. The commits of commit_soon() may
@@ -404,8 +409,11 @@ class GroupMembership:
         self._last_commits.within(timeout - after)
         self._listener.end_within(timeout)  # which leaves a quarter of the time for the LeaveGroup
         with anyio.move_on_after(timeout):
-            if self._auto_commit is not None and not self._subscription.by_topics:
-                await self._auto_commit.hand_over(timeout - after)
+            if not self._subscription.by_topics:  # no revocation follows, which would wait for these commits
+                commits_until = loop.time() + timeout - after
+                await self.offsets.commit_order.settled(commits_until)
+                if self._auto_commit is not None:
+                    await self._auto_commit.hand_over(commits_until - loop.time())
             self._driver.feed(Leave(leave_group))
             await self._driver.left()
 

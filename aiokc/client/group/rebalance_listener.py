@@ -88,7 +88,8 @@ class ListenerCalls:
 
     ``listener`` is the listener from now on. Only the application's side (InUse) holds a strong reference to it. A
     listener often refers to its consumer, so a reference from here would keep the consumer from being collected.
-    ``failed`` is called when there is an error to raise. ``observe`` hears of each change of the assignment.
+    ``failed`` is called when there is an error to raise. ``observe`` hears of each change of the assignment. ``latest``
+    is when all callbacks end, on the loop's clock.
     """
 
     def __init__(self, failed: Callable[[], None]) -> None:
@@ -97,7 +98,7 @@ class ListenerCalls:
         self._errors: deque[Exception] = deque()
         self._scope: anyio.CancelScope | None = None
         self._is_welcome = False  # whether the running callback is on_partitions_assigned()
-        self._latest = math.inf
+        self.latest = math.inf
         self._limit = "what was left of max_poll_interval_ms"
         self.counters = AssignmentCounters()
         self.observe: Callable[[RebalanceKind, frozenset[TopicPartition], float], None] = _nothing
@@ -143,10 +144,10 @@ class ListenerCalls:
         because its partitions are about to be revoked again.
         """
         now = asyncio.get_running_loop().time()
-        self._latest = min(self._latest, now + timeout * 3 / 4)
+        self.latest = min(self.latest, now + timeout * 3 / 4)
         self._limit = f"what stop() had left of its {timeout:.3g} s"
         if self._scope is not None:
-            latest = now + timeout / 4 if self._is_welcome else self._latest
+            latest = now + timeout / 4 if self._is_welcome else self.latest
             self._scope.deadline = min(self._scope.deadline, latest)
 
     # Calling
@@ -195,7 +196,7 @@ class ListenerCalls:
         callback = _Callback(self)
         self._is_welcome = method == "on_partitions_assigned"
         before = _callback.set(callback)
-        self._scope = scope = anyio.CancelScope(deadline=min(deadline, self._latest))
+        self._scope = scope = anyio.CancelScope(deadline=min(deadline, self.latest))
         try:
             with scope:
                 result: Told = getattr(listener, method)(told)  # may be any callable, such as a mock or a partial

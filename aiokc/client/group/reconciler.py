@@ -85,8 +85,7 @@ class Reconciler:
         self._queue.append(queued)
         if isinstance(change, Lost):  # at once, even if an earlier change is still under way
             self._block(change)
-            if not self._subscription.by_topics:  # after unsubscribe(): other members may commit for these by now
-                self._subscription.forget(change.partitions)
+            self._subscription.forget(change.partitions)  # after unsubscribe(): others may commit for these by now
         if not isinstance(change, Assign):
             self._unfinished = queued
             self.user_moved.notify()
@@ -131,7 +130,10 @@ class Reconciler:
                 await self._assign(queued.change, queued)
 
     async def _revoke(self, change: Revoke, queued: _Queued, revocation_done: Callable[[RevocationDone], None]) -> None:
-        """Stop handing out, wait until the application has processed what it holds, commit, call the listener, drop."""
+        """Stop handing out, wait for the application, commit, call the listener, wait for its commits, and drop.
+
+        The application has to come back from the records that it holds, if the group can wait for that.
+        """
         self._block(change)
         partitions = frozenset(change.partitions)
         while change.wait and self._is_newest(queued) and self._holds_records(partitions):
@@ -144,6 +146,9 @@ class Reconciler:
         if going or not partitions:
             self._announced -= going  # so that a loss which overtakes the callback does not report them again
             await self._listener.revoked(queued.listener, going, self._deadline(queued.since))
+            if self._is_newest(queued) and self._commits is not None:
+                until = min(self._deadline(queued.since), self._listener.latest)
+                await self._commits.finish_those_of_the_listener(until)
         if not self._is_newest(queued):
             return  # the queued change gives up these partitions too, and does not call the listener for them
         self._unfinished = None

@@ -50,7 +50,7 @@ class UserCommits:
             mine = self._mine(what, wanted)
             if mine:
                 offsets = mine if wanted is not None else self._still_mine(mine)
-                await self.membership.commit(offsets, timeout=timeout)
+                await self.membership.commit(offsets, timeout=timeout, rewinds=self._rewinds(mine))
         except KafkaError:
             await self._report(deadline)
             raise
@@ -73,7 +73,7 @@ class UserCommits:
             member = self.membership.committer() if mine else None  # as in commit(): nothing is sent, by no member
         except KafkaError as error:
             return self._unwaited.add(None, wanted or {}, on_done, failed=error)
-        self._unwaited.add(member, mine, on_done, held=self.membership.held(mine))
+        self._unwaited.add(member, mine, on_done, held=self.membership.held(mine), rewinds=self._rewinds(mine))
 
     def _mine(
         self, what: Committable, wanted: dict[TopicPartition, OffsetAndMetadata] | None
@@ -101,6 +101,15 @@ class UserCommits:
             self.membership.committer()  # raises where there is nothing to commit because everything is lost
         return mine
 
+    def _rewinds(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> frozenset[TopicPartition]:
+        """The partitions that ``offsets`` take back: behind what is processed, so that it is done again."""
+        assigned = self.subscription.assigned
+        return frozenset(
+            tp
+            for tp, offset in offsets.items()
+            if (position := assigned.get(tp)) is not None and position.is_taken_back_by(offset)
+        )
+
     def _still_mine(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> Callable[[], dict[TopicPartition, OffsetAndMetadata]]:
@@ -109,13 +118,12 @@ class UserCommits:
         ``offsets`` are "all that was returned". It is no error if some partitions were revoked meanwhile, provided that
         the application had come back from their records before: from then on they could be revoked.
         """
-        assigned = self.subscription.assigned
-        held = {tp: assigned.get(tp) for tp in offsets}
+        hold = self.subscription.hold
+        held = {tp: hold(tp) for tp in offsets}
 
         def now() -> dict[TopicPartition, OffsetAndMetadata]:
             _refuse(self.subscription.taken_from_user)
-            assigned = self.subscription.assigned
-            mine = {tp: offset for tp, offset in offsets.items() if assigned.get(tp) is held[tp]}
+            mine = {tp: offset for tp, offset in offsets.items() if hold(tp) is held[tp]}
             return self._but_former_topics(mine)
 
         return now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -38,6 +38,7 @@ class CommitAs(Protocol):
         retry: bool,
         slot: CommitSlot | None,
         held: HeldPositions | None,
+        rewinds: Collection[TopicPartition],
     ) -> None: ...
 
 
@@ -59,6 +60,7 @@ class _Pending:
     failed: KafkaError | None
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     held: dict[TopicPartition, PartitionPosition | None] = field(default_factory=dict)
+    rewinds: set[TopicPartition] = field(default_factory=set)
     calls: list[_Call] = field(default_factory=list)
     begun: bool = False
 
@@ -90,8 +92,12 @@ class AsyncCommits:
         on_done: OnCommitted | None,
         failed: KafkaError | None = None,
         held: HeldPositions | None = None,
+        rewinds: Collection[TopicPartition] = (),
     ) -> None:
-        """Commit ``offsets`` after all earlier commits. If there are none, or with ``failed``, only report that."""
+        """Commit ``offsets`` after all earlier commits. If there are none, or with ``failed``, only report that.
+
+        ``held`` and ``rewinds`` are those of GroupMembership.commit_as, at the time of the call.
+        """
         is_over = failed is not None or not offsets
         pending = None if is_over else self._shared(member)
         if pending is None:
@@ -101,6 +107,7 @@ class AsyncCommits:
             self._queue.append(pending)
         pending.offsets.update(offsets)
         pending.held.update(held or {})
+        pending.rewinds = (pending.rewinds - offsets.keys()) | set(rewinds)
         if on_done is not None:
             pending.calls.append(_Call(offsets, on_done))
         if is_over and self._queue[0] is pending:
@@ -129,7 +136,13 @@ class AsyncCommits:
         try:
             await slot.wait()  # without a deadline: the commits before this one have their own
             await self._commit_as(
-                pending.member, begin, timeout=self._timeout, retry=False, slot=slot, held=pending.held
+                pending.member,
+                begin,
+                timeout=self._timeout,
+                retry=False,
+                slot=slot,
+                held=pending.held,
+                rewinds=pending.rewinds,
             )
         except KafkaError as error:
             return error

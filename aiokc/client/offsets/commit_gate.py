@@ -37,8 +37,8 @@ class CommitGate:
         self._follows_epochs = follows_epochs
 
     def held(self, partitions: Iterable[TopicPartition]) -> HeldPositions:
-        """The positions of ``partitions``: the same objects for as long as the partitions stay assigned."""
-        return {tp: self._subscription.assigned.get(tp) for tp in partitions}
+        """The positions of ``partitions``: the same objects until the member gives the partitions up."""
+        return {tp: self._subscription.hold(tp) for tp in partitions}
 
     def holding(self, offsets: Offsets) -> tuple[Offsets, HeldPositions]:
         """Return the offsets with the positions to which they belong; those of a function once it was called."""
@@ -68,8 +68,7 @@ class CommitGate:
             return None
         current = self._machine.commit_token()
         if self._follows_epochs() and self._subscription.by_topics:
-            assigned = self._subscription.assigned
-            is_same = all(assigned.get(tp) is held.get(tp) for tp in offsets)
+            is_same = all(self._subscription.hold(tp) is held.get(tp) for tp in offsets)
             self._check_assigned_ids(offsets)
         else:
             is_same = current == member
@@ -87,7 +86,7 @@ class CommitGate:
         They may be another member's by then, and the coordinator takes them from every member of the group.
         """
         for tp, offset in offsets.items():
-            position = self._subscription.find(tp)
+            position = self._subscription.hold(tp)
             if position is not None and position.is_assigned_by_another_id_than(offset.topic_id):
                 raise CommitFailed(
                     ErrorCode.UNKNOWN_TOPIC_ID,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 
 class CommitOrder:
@@ -27,6 +28,15 @@ class CommitOrder:
         """Return a new order, higher than that of every slot taken by now."""
         self.newest += 1
         return self.newest
+
+    async def settled(self, deadline: float) -> None:
+        """Wait until every commit called for before has ended; give up at ``deadline``."""
+        slot = self.take()
+        try:
+            with suppress(TimeoutError):  # the callers of those commits get their own errors
+                await slot.wait(deadline)
+        finally:
+            slot.end()
 
 
 class CommitSlot:

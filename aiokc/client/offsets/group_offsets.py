@@ -153,14 +153,16 @@ class GroupOffsets:
         on_stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = _tell_nobody,
         retry: bool = True,
         slot: CommitSlot | None = None,
+        rewinds: Collection[TopicPartition] = (),
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Store all of ``offsets``, and return them. Commits go out in the order of their calls, one at a time.
 
         So a retry of an older commit never overtakes and undoes a newer one (but for a request that is still in a
         connection which was given up: the broker may read that at any time). A ``slot`` that was taken earlier stands
         for the time of the call. An offset is neither sent nor returned if a newer one of its partition is stored
-        (``_is_over``). If ``offsets`` is a function, it is called when the slot has come. Its offsets count as those of
-        that moment if it is an AsOfItsSlot, so they are never older than those stored, and else as those of the call.
+        (``_is_over``). ``rewinds``: the partitions that the call takes back behind what was processed then. If
+        ``offsets`` is a function, it is called when the slot has come. Its offsets count as those of that moment if it
+        is an AsOfItsSlot, so they are never older than those stored, and else as those of the call.
 
         Each offset is stored for the topic it belongs to. If ``current_id``, at any attempt, gives another id for that
         topic's name, the topic was recreated: that raises CommitFailed, once all other offsets are stored.
@@ -200,7 +202,9 @@ class GroupOffsets:
             is_named = not isinstance(offsets, AsOfItsSlot)
             order = mine.order if is_named else self.commit_order.now()
             wanted = offsets() if callable(offsets) else offsets
-            wanted = {tp: offset for tp, offset in wanted.items() if not self._is_over(tp, offset, order)}
+            wanted = {
+                tp: offset for tp, offset in wanted.items() if not self._is_over(tp, offset, order, tp in rewinds)
+            }
             remaining.update(wanted)
             if remaining:
                 what = f"commit for group {self._group_id!r}"
@@ -214,19 +218,22 @@ class GroupOffsets:
                 before = _Stored(0, 0, offset)
             self._stored[tp] = _Stored(order if is_named else before.named, order, offset)
 
-    def _is_over(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int) -> bool:
+    def _is_over(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int, is_rewind: bool) -> bool:
         """Whether the stored offset of ``tp`` is newer than ``offset``, which was known at ``order``.
 
         That is so if a later call named an offset, and that was stored. Where auto-commit has stored one since
         (AsOfItsSlot), that is newer only if it is higher, too: then the application had come further by then. An
         auto-commit leaves out the records that the application still holds, and ``offset`` may include these. When that
         auto-commit was called for does not matter: if ``offset`` were left out for a lower one, its commit would be
-        answered as done, and stored by nobody.
+        answered as done, and stored by nobody. An offset behind what was processed at the time of its call
+        (``is_rewind``) is a decision of the application: that an auto-commit knew of more is no reason against it.
         """
         stored = self._stored.get(tp)
         if stored is None or is_of_another_topic(stored.offset, offset.topic_id):
             return False
-        return stored.named > order or (stored.known > order and stored.offset.offset > offset.offset)
+        if stored.named > order:
+            return True
+        return not is_rewind and stored.known > order and stored.offset.offset > offset.offset
 
     async def fetch(
         self,

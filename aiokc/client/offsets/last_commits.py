@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 import anyio
 
@@ -28,6 +28,7 @@ class LastCommits:
         self._auto_commit = auto_commit
         self._timeout = timeout
         self._scope: anyio.CancelScope | None = None  # of the commits under way
+        self._waited_for = 0  # the order of the newest commit that ``finish`` has waited for
 
     async def finish(self, until: float) -> None:
         """Wait for the commits called for before, then make auto-commit's last one; give up when the time is over.
@@ -37,17 +38,29 @@ class LastCommits:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(self._timeout, (until - loop.time()) / 2)
-        slot = self._commit_order.take()
+        with self._may_be_cut_short():
+            await self._commit_order.settled(deadline)
+            if self._auto_commit is not None:
+                await self._auto_commit.hand_over(deadline - loop.time())
+        self._waited_for = self._commit_order.newest
+
+    async def finish_those_of_the_listener(self, until: float) -> None:
+        """Wait for the commits that the listener has called for since ``finish``; give up when the time is over.
+
+        In a plain function it can call commit_soon() only, which returns before anything is sent.
+        """
+        if self._commit_order.newest == self._waited_for:
+            return  # an older commit that is still being tried has had its time in ``finish``
+        with self._may_be_cut_short():
+            await self._commit_order.settled(min(until, asyncio.get_running_loop().time() + self._timeout))
+
+    @contextmanager
+    def _may_be_cut_short(self) -> Iterator[None]:
         with anyio.CancelScope() as scope:
             self._scope = scope
             try:
-                with suppress(TimeoutError):  # the callers of those commits get their own errors
-                    await slot.wait(deadline)
-                slot.end()
-                if self._auto_commit is not None:
-                    await self._auto_commit.hand_over(deadline - loop.time())
+                yield
             finally:
-                slot.end()
                 self._scope = None
         if scope.cancelled_caught:
             logger.info("group %r: the last commits of a revocation were cut short", self._group_id)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ...types import OffsetAndMetadata, TopicPartition
-from .position import is_of_another_topic
+from .position import PartitionPosition, is_of_another_topic
 
 
 class LeftPartitions:
@@ -14,12 +14,45 @@ class LeftPartitions:
     processed  what auto-commit may store
     consumed   what commit() without arguments stores, after unsubscribe()
     held       the partitions of which the application held records when it unsubscribed
+    positions  what their positions were when the application unsubscribed
+    by_hand    the partitions that assign() had assigned: no revocation follows, and so no ``forget``
     """
 
     def __init__(self) -> None:
         self.processed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.held: set[TopicPartition] = set()
+        self.positions: dict[TopicPartition, PartitionPosition] = {}
+        self.by_hand: set[TopicPartition] = set()
+
+    def unsubscribed(
+        self,
+        consumed: dict[TopicPartition, OffsetAndMetadata],
+        held: Collection[TopicPartition],
+        assigned: Mapping[TopicPartition, PartitionPosition],
+        *,
+        by_hand: bool,
+    ) -> None:
+        """Note what unsubscribe() has given up; ``consumed`` has what an earlier one has, too."""
+        self.consumed = consumed
+        self.held.update(held)
+        self.positions.update(assigned)
+        if by_hand:
+            self.by_hand.update(assigned)
+
+    def another_begins(self) -> set[TopicPartition]:
+        """Another subscription or assignment begins. Forget what was assigned by hand; return the partitions of that
+        of which the application held records.
+
+        What the group assigned is still the member's: its listener's on_partitions_revoked() may commit that.
+        """
+        by_hand, self.by_hand = self.by_hand, set()
+        for tp in by_hand:
+            self.consumed.pop(tp, None)
+            self.positions.pop(tp, None)
+        held = self.held & by_hand
+        self.held -= by_hand
+        return held
 
     def committed(self, tp: TopicPartition, offset: OffsetAndMetadata) -> None:
         """Note that a commit of ``offset`` succeeded."""
@@ -34,6 +67,7 @@ class LeftPartitions:
         for tp in partitions:
             self.processed.pop(tp, None)
             self.consumed.pop(tp, None)
+            self.positions.pop(tp, None)
         held = self.held.intersection(partitions)
         self.held -= held
         return held

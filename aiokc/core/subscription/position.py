@@ -210,6 +210,10 @@ class PartitionPosition:
         """What commit() without arguments stores: the offset behind what was handed out. None without a position."""
         return self._own(self.position, self.leader_epoch, self.topic_id)
 
+    def is_taken_back_by(self, offset: OffsetAndMetadata) -> bool:
+        """Whether to commit ``offset`` means to have records again that are processed."""
+        return offset.offset < self.processed_position and not is_of_another_topic(offset, self.processed_id)
+
     def _own(self, offset: int, leader_epoch: int | None, topic_id: UUID | None) -> OffsetAndMetadata | None:
         """The offset to commit. None without a position, or if that was looked up in a topic that was not assigned."""
         if not self.has_position or self.is_assigned_by_another_id_than(topic_id):

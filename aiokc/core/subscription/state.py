@@ -127,14 +127,14 @@ class Subscription:
     def unsubscribe(self) -> None:
         """Give up subscription and assignment.
 
-        The application may still commit what was handed out to it, until ``forget`` or another subscription.
+        The application may still commit what was handed out: until ``forget``, or by assign(), until another begins.
         """
-        consumed, taken = self.consumed(), set(self._taken)
-        self._left.held |= {tp for tp in self._held if self._assigned[tp].held}
+        taken, held = set(self._taken), [tp for tp in self._held if self._assigned[tp].held]
+        self._left.unsubscribed(self.consumed(), held, self._assigned, by_hand=self.mode is Mode.PARTITIONS)
         self.mode, self.topics, self.is_matched = Mode.NONE, frozenset(), False
         self.pattern = self.server_pattern = None
         self._leave_for(())
-        self._left.consumed, self._taken = consumed, taken
+        self._taken = taken
 
     def end(self) -> None:
         """Give up subscription and assignment for good. Nothing is kept for commits, because none follow."""
@@ -171,9 +171,7 @@ class Subscription:
                 "unsubscribe() first"
             )
         if self.mode is Mode.NONE:
-            self._left.consumed.clear()
-            self._taken |= self._left.held
-            self._left.held.clear()
+            self._taken |= self._left.another_begins()
         self.mode = mode
 
     # What is assigned
@@ -490,10 +488,12 @@ class Subscription:
     def consumed(self, *, but_held: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
         """What commit() without arguments stores: all that was handed out (``but_held``: without what is held).
 
-        After unsubscribe(), that is what was handed out of the partitions left by it, until the group has taken them
-        over (``forget``).
+        It includes the partitions left by unsubscribe(), until the group has taken them over (``forget``).
         """
-        if self.mode is Mode.NONE:
-            return dict(self._left.consumed)
         of = PartitionPosition.committable if but_held else PartitionPosition.consumed
-        return {tp: offset for tp, position in self._assigned.items() if (offset := of(position)) is not None}
+        now = {tp: offset for tp, position in self._assigned.items() if (offset := of(position)) is not None}
+        return {tp: offset for tp, offset in self._left.consumed.items() if tp not in self._assigned} | now
+
+    def hold(self, tp: TopicPartition) -> PartitionPosition | None:
+        """The position of ``tp``: the same until it is given up, also if unsubscribe() leaves it before. Else None."""
+        return self._assigned.get(tp) or self._left.positions.get(tp)

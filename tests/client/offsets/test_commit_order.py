@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from aiokc import ConsumerRecords, TopicPartition
+from aiokc import Consumer, ConsumerRecords, TopicPartition
 from aiokc.client.offsets.async_commits import AsyncCommits
 from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
 from aiokc.client.offsets.group_offsets import AsOfItsSlot, Offsets
@@ -56,6 +56,26 @@ async def test_offsets_decided_in_the_slot_are_overwritten_by_higher_ones_only()
         stored = await offsets.commit({T0: at(4), T1: at(7)}, timeout=10.0, slot=behind)
         assert stored == {T1: at(7)}
         assert script.committed == {T0: 5, T1: 7}
+
+
+async def test_offsets_decided_in_the_slot_never_stand_for_a_commit_that_goes_back() -> None:
+    """The application had processed these records when it called for the lower offset: it wants them again."""
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        auto, behind = offsets.commit_order.take(), offsets.commit_order.take()
+        await offsets.commit(AsOfItsSlot(lambda: {T0: at(5), T1: at(5)}), timeout=10.0, slot=auto)
+        stored = await offsets.commit({T0: at(4), T1: at(4)}, timeout=10.0, slot=behind, rewinds=[T0])
+        assert stored == {T0: at(4)}
+        assert script.committed == {T0: 4, T1: 5}
+
+
+async def test_a_commit_that_goes_back_does_not_undo_a_newer_one() -> None:
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        back = offsets.commit_order.take()
+        back.end()
+        await offsets.commit({T0: at(8)}, timeout=10.0)
+        again = offsets.commit_order.take(back.order)
+        assert await offsets.commit({T0: at(4)}, timeout=10.0, slot=again, rewinds=[T0]) == {}
+        assert script.committed == {T0: 8}
 
 
 async def test_offsets_decided_in_the_slot_never_stand_for_higher_ones_that_waited() -> None:
@@ -153,6 +173,7 @@ class _Sent:
         retry: bool,
         slot: CommitSlot | None,
         held: object,
+        rewinds: object,
     ) -> None:
         assert callable(offsets)
         assert slot is not None
@@ -270,5 +291,45 @@ def test_a_commit_of_all_that_was_returned_never_stands_for_a_newer_commit_that_
             await asyncio.gather(older, newer)
             assert rebalance.sent == [10, 20]
             assert cluster.committed("g") == {T0: 20}
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["commit", "commit_soon"])
+@pytest.mark.parametrize("offsets", [{T0: 5}, None], ids=["an offset", "all that was returned"])
+def test_a_commit_that_goes_back_is_sent_behind_an_auto_commit_that_waited_before_it(
+    offsets: dict[TopicPartition, int] | None, waits: bool
+) -> None:
+    """The application holds records, seeks back, and tells the group so, while a slow commit is under way."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 30)
+        reader = Consumer(
+            "t",
+            bootstrap_servers=cluster.bootstrap,
+            group_id="g",
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=500,
+        )
+        await reader.start()
+        await reader.getmany(max_records=10)
+        hold = Hold()
+        cluster.intercept(OffsetCommitRequest, hold, times=1)
+        reader.commit_soon({T0: 4})
+        await hold.arrived()
+        await reader.getmany(max_records=10)  # so ten are processed, and ten are held
+        await asyncio.sleep(0.7)  # virtual: auto-commit's turn comes, and it waits
+        reader.seek(T0, 5)
+        if waits:
+            commit = asyncio.ensure_future(reader.commit(offsets))
+            await asyncio.sleep(0)
+        else:
+            reader.commit_soon(offsets)
+        hold.release()
+        if waits:
+            await commit
+            assert cluster.committed("g") == {T0: 5}
+        await reader.stop()
+        assert cluster.committed("g") == {T0: 5}
 
     virtually(story, topics={"t": 1}, brokers=1)

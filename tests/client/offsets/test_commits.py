@@ -444,6 +444,42 @@ async def test_what_a_callback_raises_is_raised_by_the_call_that_runs_it_and_los
         assert outcomes.seen == [("2", None)]
 
 
+@pytest.mark.parametrize("how", ["an error", "a timeout"])
+async def test_what_a_callback_raises_at_the_end_of_a_block_does_not_replace_the_blocks_own_exception(
+    cluster: Cluster, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcomes = Outcomes()
+
+    def fail(offsets: Any, error: KafkaError | None) -> None:
+        raise LookupError("the callback's")
+
+    async def read() -> None:
+        async with consumer(cluster) as reader:
+            reader.assign([ZERO])
+            reader.commit_soon({ZERO: 1}, fail)
+            reader.commit_soon({ZERO: 2}, outcomes.named("2"))
+            if how == "an error":
+                raise ValueError("the block's")
+            async with asyncio.timeout(0):
+                await asyncio.sleep(10)
+
+    with pytest.raises(ValueError if how == "an error" else TimeoutError):
+        await read()
+    assert outcomes.seen == [("2", None)]
+    assert "the callback's" in caplog.text
+
+
+async def test_what_a_callback_raises_at_the_end_of_a_block_is_raised_where_the_block_has_no_exception(
+    cluster: Cluster,
+) -> None:
+    def fail(offsets: Any, error: KafkaError | None) -> None:
+        raise LookupError("the callback's")
+
+    with pytest.raises(LookupError):
+        async with consumer(cluster) as reader:
+            reader.commit_soon({ZERO: 1}, fail)
+
+
 @pytest.mark.parametrize("raised", [StopAsyncIteration(), StopIteration(), GeneratorExit(), asyncio.CancelledError()])
 async def test_what_would_end_an_iteration_in_silence_is_an_error_of_the_callback(
     cluster: Cluster, raised: BaseException

@@ -300,14 +300,51 @@ def test_what_was_committed_after_unsubscribe_is_not_in_taken_from_user() -> Non
     assert subscription.taken_from_user == frozenset()
 
 
-def test_another_subscription_takes_what_unsubscribe_gave_up() -> None:
+def test_what_unsubscribe_gave_up_can_be_committed_also_after_another_subscription() -> None:
+    """The member's listener hears of the revocation only when both calls are done."""
     subscription = assigned(A0)
     subscription.seek(A0, 5)
     subscription.hand_out(A0, 9, None)
+    position = subscription.hold(A0)
     subscription.unsubscribe()
     subscription.subscribe(["b"])
+    assert subscription.consumed() == {A0: OffsetAndMetadata(9)}
+    assert subscription.taken_from_user == frozenset()
+    assert subscription.hold(A0) is position
+    subscription.forget([A0])
     assert subscription.consumed() == {}
     assert subscription.taken_from_user == {A0}
+    assert subscription.hold(A0) is None
+
+
+@pytest.mark.parametrize("again", ["subscribe", "assign"])
+def test_another_subscription_takes_what_was_assigned_by_hand(again: str) -> None:
+    """No revocation follows, so nothing else would end that: each commit() would store it again."""
+    subscription = Subscription()
+    subscription.assign([A0])
+    subscription.seek(A0, 5)
+    subscription.hand_out(A0, 9, None)
+    subscription.unsubscribe()
+    assert subscription.consumed() == {A0: OffsetAndMetadata(9)}
+    if again == "assign":
+        subscription.assign([A1])
+    else:
+        subscription.subscribe(["a"])
+    assert subscription.consumed() == {}
+    assert subscription.taken_from_user == {A0}
+    assert subscription.hold(A0) is None
+
+
+def test_what_the_group_assigned_outlasts_what_was_assigned_by_hand_after_it() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 5)
+    subscription.unsubscribe()
+    subscription.assign([A1])
+    subscription.seek(A1, 7)
+    assert subscription.consumed() == {A0: OffsetAndMetadata(5), A1: OffsetAndMetadata(7)}
+    subscription.unsubscribe()
+    subscription.subscribe(["a"])
+    assert subscription.consumed() == {A0: OffsetAndMetadata(5)}
 
 
 # Patterns
