@@ -286,9 +286,9 @@ def test_the_end_by_isolation_level() -> None:
 
 async def test_a_long_answer_is_read_in_a_thread() -> None:
     async with Cluster() as cluster, client_of(cluster) as client:
-        asking = client._asking(1_000)
-        assert await asking.read(threading.get_ident, 10) == threading.get_ident()
-        assert await asking.read(threading.get_ident, 10_000) != threading.get_ident()
+        with client._asking(1_000) as asking:
+            assert await asking.read(threading.get_ident, 10) == threading.get_ident()
+            assert await asking.read(threading.get_ident, 10_000) != threading.get_ident()
 
 
 def test_the_first_call_loads_its_code_in_a_thread() -> None:
