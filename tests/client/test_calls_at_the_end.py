@@ -19,7 +19,7 @@ from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.group_admin import ListGroupsRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 
-from ..virtually import virtually
+from .virtually import virtually
 
 ZERO = TopicPartition("t", 0)
 NOWHERE = TopicPartition("nowhere", 0)
