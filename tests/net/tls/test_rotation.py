@@ -95,10 +95,11 @@ def test_a_file_that_is_gone_and_a_path_that_no_file_has_tell_too(tmp_path: Path
 
 
 def test_a_path_that_cannot_be_followed_is_an_error(tmp_path: Path) -> None:
-    folder = tmp_path / ("x" * 300)
-    assert fingerprint([folder]) == ((str(folder), (errno.ENAMETOOLONG,)),)
-    with pytest.raises(ConfigError, match=r"ssl_truststore_location=.*: File name too long"):
-        build(SecurityConfig(security_protocol="SSL", ssl_truststore_location=folder))
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    assert fingerprint([loop]) == ((str(loop), (errno.ELOOP,)),)
+    with pytest.raises(ConfigError, match=r"ssl_truststore_location=.*: Too many levels of symbolic links"):
+        build(SecurityConfig(security_protocol="SSL", ssl_truststore_location=loop))
 
 
 # What does not show
