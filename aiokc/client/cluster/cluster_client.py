@@ -103,10 +103,11 @@ class ClusterClient(Generic[Config_co]):
         return None
 
     def call(self) -> AbstractContextManager[None]:
-        """Return the context of a call that asks brokers: if the client stops meanwhile, it raises as ``check`` does.
+        """Return the context of a call that asks brokers. Raises as ``check`` does, now and in its block.
 
-        The same holds if an error ends the background.
+        The block ends so if the client stops meanwhile, or if an error ends the background.
         """
+        self.check()
         return self._calls.call()
 
     def raise_refusal(self) -> None:
