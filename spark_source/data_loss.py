@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from aiokc import KafkaError, TopicPartition
+from aiokc.errors import LogTruncated
 
 _logger = logging.getLogger(__name__)
 
@@ -53,6 +54,10 @@ class DataLoss(KafkaError):
             f"Wanted: {need}; available: {have}."
         )
         super().__init__(f"{self.what_happened} {remedy}")
+
+
+class OtherTopic(LogTruncated):
+    """What a task has read is of another topic than the one that was planned."""
 
 
 def report(loss: DataLoss, *, fail: bool) -> None:

@@ -23,7 +23,7 @@ from aiokc import Client, ClientConfig, KafkaError, RecordColumns, TopicPartitio
 from aiokc.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
 
 from .cluster.driver import log_ranges, topics
-from .data_loss import GO_ON, RECREATED, DataLoss, report, within
+from .data_loss import GO_ON, RECREATED, DataLoss, OtherTopic, report, within
 from .handoff import Handoff
 from .loop_thread import LoopThread
 from .options.security_options import SecurityTexts
@@ -52,10 +52,6 @@ _MOST_RUNTIMES: Final = 4
 
 class ReadCancelled(KafkaError):
     """A task ended before it had read all of its ranges, without an error that says why."""
-
-
-class _OtherTopic(LogTruncated):
-    """What was read is of another topic than the one that was planned."""
 
 
 class Runtime:
@@ -219,7 +215,7 @@ class _TaskRead:
                 ranges = await self._what_is_left(client, unread, error)
 
     def _check_topics(self, ranges: Mapping[TopicPartition, tuple[int, int]], batch: RecordColumns) -> None:
-        """Raise _OtherTopic, before any row is handed over, if rows are of another topic than the planned one.
+        """Raise OtherTopic, before any row is handed over, if rows are of another topic than the planned one.
 
         A client that has read the former topic hears of the new one by an error. One that is new knows only the new
         one: that of Spark's next attempt after such an error, for instance, or of a worker that has just been started.
@@ -227,7 +223,7 @@ class _TaskRead:
         """
         others = {tp: ranges[tp][0] for tp, end in batch.next_offsets.items() if self._is_other(tp, end.topic_id)}
         if others:
-            raise _OtherTopic(others, {}, "its records are of another topic than the one that was planned")
+            raise OtherTopic(others, {}, "its records are of another topic than the one that was planned")
 
     def _is_other(self, tp: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether this is another topic than the one that was planned: as far as both ids are known."""
@@ -261,7 +257,7 @@ class _TaskRead:
         for tp in sorted(recreated | truncated):
             if tp in recreated:
                 what, remedy = "its topic was deleted and created again after this was planned", RECREATED
-            elif (tp, wanted[tp][0]) in self._starts or isinstance(error, _OtherTopic):
+            elif (tp, wanted[tp][0]) in self._starts or isinstance(error, OtherTopic):
                 # Nothing of it was read, and it is the topic that was planned. The client is older: it had metadata of
                 # a former topic from another task, and has those of the new one only since that error.
                 continue
@@ -284,7 +280,7 @@ class _TaskRead:
     def _recreated(self, existing: Mapping[TopicPartition, UUID | None], error: KafkaError) -> set[TopicPartition]:
         """Return those of these partitions, given with the ids that brokers name now, that are of another topic."""
         recreated = {tp for tp, topic_id in existing.items() if self._is_other(tp, topic_id)}
-        if isinstance(error, _OtherTopic):
+        if isinstance(error, OtherTopic):
             # Rows of another topic, while a broker names the one that was planned: one of the two brokers is behind.
             # If it was the leader that gave the rows, the next read has those of the planned topic. If they are of
             # another topic again, it was the one that was asked.

@@ -49,7 +49,7 @@ from aiokc.errors import (
     fresh,
     shown,
 )
-from spark_source.data_loss import DataLoss
+from spark_source.data_loss import DataLoss, OtherTopic
 
 from .equal_errors import assert_equal_errors, depth
 
@@ -109,6 +109,7 @@ MADE: dict[type[KafkaError], Callable[[], list[KafkaError]]] = {
     ],
     GroupIsActive: lambda: [GroupIsActive("g", "Stable", [MemberDescription("m", "app", "/10.0.0.7")])],
     PlanIsOutdated: lambda: [PlanIsOutdated("g", {T0: (3, 4), T1: (None, 1)})],
+    OtherTopic: lambda: [OtherTopic({T0: 3}, {}, "another topic")],
     DataLoss: lambda: [
         DataLoss(T0, "gone", wanted=(1, None), available=None, remedy="Go on."),
         DataLoss(T0, "deleted", wanted=(1, 9), available=(3, 9), remedy="Go on."),
