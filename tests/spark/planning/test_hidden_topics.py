@@ -71,6 +71,7 @@ def test_it_may_be_hidden_again_and_again(cluster: PlayedCluster) -> None:
         assert plan.ranges(start, end) == ({A0: (began, until)} if began < until else {})
         assert end["a"] == {"0": until}
         end = stored(plan.latest(end))
+        assert not plan._gone, "what is back is not remembered any more"
 
 
 def test_it_goes_on_there_although_the_batch_waits_for_more(cluster: PlayedCluster) -> None:
