@@ -118,9 +118,9 @@ async def test_a_blocked_loop_is_spoken_for_and_nothing_has_happened_when_it_is_
     assert member.membership._machine.member == token
     assert member.changed.history == [frozenset(), member.assignment]
     assert heard.count(FindCoordinatorRequest) == lookups, "a coordinator that answers the thread is no silent one"
-    warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(warnings) == 1
-    assert "the event loop is blocked" in warnings[0]
+    # of the watchdog alone: on a starved machine the loop, once back, may warn of a heartbeat that it had no time for
+    blocked = [record.levelno for record in caplog.records if "the event loop is blocked" in record.message]
+    assert blocked == [logging.WARNING]
 
 
 async def test_the_thread_hangs_up_when_the_loop_is_back(member: GroupMember, heard: Heard) -> None:
