@@ -1,12 +1,14 @@
 /* UnpackAhead: makes a run of compressed batches as unpack_run does, in a thread that never takes the GIL, while the
  * event loop reads the records of the run before.
  *
- * The CRCs are checked here before it begins: that is a call of Python, and costs a tenth of what unpacking does. What
- * no library unpacks, or is malformed, ends the run before it; unpack_run then sees it.
+ * The thread checks the CRCs, if the CPU has an instruction for that (crc32c.h). Else they are checked here before it
+ * begins: that is a call of Python. What has a wrong CRC, is malformed, or is unpacked by no library, ends the run before
+ * it; unpack_run then sees it.
  *
  * Both buffers are kept in place by their Py_buffer until the thread is done with them. */
 
 #include "background_work.h"
+#include "crc32c.h"
 #include "unpacking.h"
 
 #if !defined(_WIN32)
@@ -20,6 +22,7 @@ typedef struct {
     Py_ssize_t whole; /* the length of the records' buffer itself */
     PyObject *buffer; /* the bytearray; NULL once it is over */
     Limits limits;
+    Checks checks; /* by the thread */
     int64_t taken;
     int64_t unpacked;
     char is_used;
@@ -27,7 +30,7 @@ typedef struct {
 
 static void unpack(BackgroundWork *work) {
     UnpackAhead *self = (UnpackAhead *)((char *)work - offsetof(UnpackAhead, work));
-    self->taken = unpack_batches(self->state, NULL, &self->records, &self->limits, 0, &self->out, &self->unpacked);
+    self->taken = unpack_batches(self->state, NULL, &self->records, &self->limits, self->checks, &self->out, &self->unpacked);
 }
 
 static void release(UnpackAhead *self) {
@@ -53,11 +56,11 @@ static int64_t sound_bytes(const State *state, const Py_buffer *records, int64_t
 }
 
 /* Return how many bytes of batches the thread is to unpack; 0: none. -1: there is an exception. */
-static int64_t bytes_to_unpack(const State *state, const Py_buffer *records, const Plan *plan, int check_crcs) {
+static int64_t bytes_to_unpack(const State *state, const Py_buffer *records, const Plan *plan, Checks checks) {
     PackedBatch first;
     if (plan->packed == 0 || !read_packed(records, 0, &first) || library_of(state, first.codec) == NULL)
         return 0;
-    return check_crcs ? sound_bytes(state, records, plan->packed) : plan->packed;
+    return checks == BY_PACKAGE ? sound_bytes(state, records, plan->packed) : plan->packed;
 }
 
 /* Give ``self`` the bytearray, with room for what is planned, and have the thread begin. 0: it can't; with an exception
@@ -85,7 +88,8 @@ static PyObject *ahead_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                      &limits.limit, &limits.at_once, &check_crcs))
         return NULL;
     Plan plan = plan_of(&records, &limits);
-    int64_t size = bytes_to_unpack(state, &records, &plan, check_crcs);
+    Checks checks = !check_crcs ? UNCHECKED : has_crc32c() ? BY_CPU : BY_PACKAGE;
+    int64_t size = bytes_to_unpack(state, &records, &plan, checks);
     UnpackAhead *self = size < 0 ? NULL : (UnpackAhead *)type->tp_alloc(type, 0);
     if (self == NULL) {
         PyBuffer_Release(&records);
@@ -93,6 +97,7 @@ static PyObject *ahead_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     self->state = state;
     self->limits = limits;
+    self->checks = checks == BY_CPU ? BY_CPU : UNCHECKED;
     self->records = records;
     self->whole = records.len;
     self->records.len = (Py_ssize_t)size;

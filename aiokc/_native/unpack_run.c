@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "crc32c.h"
 #include "unpacking.h"
 
 /* Each batch counts so many bytes more, for its CRC, and for the call that may unpack it in Python. */
@@ -161,8 +162,14 @@ static void write_header(const PackedBatch *batch, int64_t size, uint8_t *out) {
     write_number(out + ATTRIBUTES_AT, (uint64_t)(batch->whole.attributes & ~CODEC_MASK), 2);
 }
 
+static int is_checked(const State *state, const Whole *batch, Checks checks) {
+    if (checks == BY_CPU)
+        return crc32c_of(batch->bytes + CRC_START, batch->size - CRC_START) == read_number(batch->bytes + CRC_AT, 4);
+    return checks == UNCHECKED ? 1 : is_sound(state, batch);
+}
+
 int64_t unpack_batches(const State *state, PyObject *unpack, const Py_buffer *records, const Limits *limits,
-                       int check_crcs, const Py_buffer *out, int64_t *unpacked) {
+                       Checks checks, const Py_buffer *out, int64_t *unpacked) {
     int64_t at = 0, used = 0, done = 0;
     PackedBatch batch;
     while ((at == 0 || done < limits->at_once) && read_packed(records, at, &batch)) {
@@ -171,7 +178,7 @@ int64_t unpack_batches(const State *state, PyObject *unpack, const Py_buffer *re
         int64_t likely, most = most_of(&batch, &likely);
         if (most < 0 || most > room)
             break;
-        int sound = check_crcs ? is_sound(state, &batch.whole) : 1;
+        int sound = is_checked(state, &batch.whole, checks);
         int64_t size = sound > 0 ? unpack_payload(state, unpack, &batch, payload, room) : -1;
         if (sound < 0 || size == -2)
             return -1;
@@ -198,7 +205,8 @@ static PyObject *unpack_run(PyObject *module, PyObject *args) {
     Plan plan = plan_of(&records, &limits);
     if (PyByteArray_Resize(buffer, (Py_ssize_t)plan.room) == 0 &&
         PyObject_GetBuffer(buffer, &out, PyBUF_WRITABLE) == 0) {
-        size = unpack_batches(PyModule_GetState(module), unpack, &records, &limits, check_crcs, &out, &unpacked);
+        size = unpack_batches(PyModule_GetState(module), unpack, &records, &limits,
+                              check_crcs ? BY_PACKAGE : UNCHECKED, &out, &unpacked);
         PyBuffer_Release(&out);
     }
     PyBuffer_Release(&records);

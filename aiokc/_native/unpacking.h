@@ -22,6 +22,9 @@ typedef struct {
     long long at_once; /* so many bytes are read or written, and at most one batch more */
 } Limits;
 
+/* Who checks the CRCs: nobody here; the package, with the GIL; the CPU's instruction (crc32c.h). */
+typedef enum { UNCHECKED, BY_PACKAGE, BY_CPU } Checks;
+
 /* What the first batches of a packed run need, until they are enough for one call. */
 typedef struct {
     int64_t room;   /* for the most that any of them can hold, behind what those before it probably hold */
@@ -37,10 +40,10 @@ int read_packed(const Py_buffer *records, int64_t at, PackedBatch *batch);
 Plan plan_of(const Py_buffer *records, const Limits *limits);
 
 /* Unpack batches to ``out``, which has the room of the plan. Return how many bytes they had; ``unpacked`` is how many they
- * have. -1: there is an exception. Without ``check_crcs``, and without the function ``unpack``, it needs no GIL, and
- * ends before a batch that no library unpacks. */
+ * have. -1: there is an exception. Without BY_PACKAGE, and without the function ``unpack``, it needs no GIL, and ends
+ * before a batch that no library unpacks. */
 int64_t unpack_batches(const State *state, PyObject *unpack, const Py_buffer *records, const Limits *limits,
-                       int check_crcs, const Py_buffer *out, int64_t *unpacked);
+                       Checks checks, const Py_buffer *out, int64_t *unpacked);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -8,7 +8,7 @@ from .decode import RecordReader, open_batch, open_measured
 from .encoding.encode import NewRecord, encode_batch, encode_control_batch
 from .packed.packed_runs import UNPACKED_AT_ONCE, measure_packed, room_to_unpack, unpack_run
 from .packed.unpacking_ahead import UnpackingAhead
-from .runs import NOT_BEGUN, Inside, RecordSpan, append_run, detach_held, measure_run, take_run
+from .runs import NOT_BEGUN, Inside, RecordSpan, TakenOfRun, append_run, detach_held, measure_run, take_run
 from .transactions import AbortedTransactions, ControlType, control_type
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "NewRecord",
     "RecordReader",
     "RecordSpan",
+    "TakenOfRun",
     "UnpackingAhead",
     "append",
     "append_run",

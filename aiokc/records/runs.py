@@ -7,7 +7,7 @@ runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from ..native import NATIVE, extension
@@ -130,13 +130,14 @@ class _TakeRun(Protocol):
 take_run: Final[_TakeRun] = extension.take_run if NATIVE else _no_run
 
 
-def detach_held(spans: list[RecordSpan], most: int) -> int:
-    """Have each of these spans that anything but the list refers to copy its bytes, and let go of its run.
+def _nothing_held(_: list[RecordSpan], __: int, /) -> int:
+    return 0  # without the extension there are no spans
 
-    Stop behind the span with which ``most`` bytes are copied. Return how many spans were looked at, from the first on:
-    of the others any may still refer to its run.
-    """
-    return extension.detach_held(spans, most) if spans else 0
+
+#: ``detach_held(spans, most)`` has each of these spans that anything but the list refers to copy its bytes, and let go
+#: of its run. It stops behind the span with which ``most`` bytes are copied. It returns how many spans were looked at,
+#: from the first on: of the others any may still refer to its run. It is the extension's own: each poll calls it.
+detach_held: Final[Callable[[list[RecordSpan], int], int]] = extension.detach_held if NATIVE else _nothing_held
 
 
 def epoch_of(stored: int) -> int | None:

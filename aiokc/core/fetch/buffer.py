@@ -83,7 +83,7 @@ class FetchBuffer:
     @property
     def is_crowded(self) -> bool:
         """Whether ``bytes`` exceeds the budget: then no batch is to be opened that can wait."""
-        return self.bytes > self._budget
+        return self._memory.bytes + self._memory.spare_bytes > self._budget
 
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions of whose buffers ``take_filled`` does not tell all that has happened since."""
@@ -202,6 +202,10 @@ class FetchBuffer:
             self._open[buffer.tp] = None
         else:
             self._open.pop(buffer.tp, None)
+
+    def served_of_run(self, buffer: PartitionBuffer) -> None:
+        """Do as ``served`` does, where the run goes on and nothing else is decoded: what is open stays so."""
+        self._partitions.move_to_end(buffer.tp)
 
     def pass_by(self, buffer: PartitionBuffer) -> None:
         """Put the partition behind all others, whatever its buffer holds."""

@@ -16,6 +16,7 @@ from ...records import (
     UnpackingAhead,
     detach_held,
 )
+from ...types import RawRecord
 from ...wire import FrameBuffers
 from .fetched_partition import Limits
 
@@ -199,6 +200,23 @@ class FrameMemory:
             self._lent += [run.frame] * len(run.spans)
             self._lent_spans += run.spans
             run.spans = ()
+
+    def lend_of(self, run: Run, records: RecordSpan | list[RawRecord], at: int) -> None:
+        """These records, the only ones that were decoded, were taken. Do as ``trim`` and ``lend``, in one call.
+
+        ``at`` is where the run's first batch begins that was not decoded to its end.
+        """
+        frame = run.frame
+        if at:
+            run.view, run.at = run.view[at:], 0
+        if frame is None:
+            return
+        frame.left -= at
+        frame.read_at = self.came  # so that it is not replaced by copies
+        if not isinstance(records, list):
+            frame.lent += 1
+            self._lent.append(frame)
+            self._lent_spans.append(records)
 
     @property
     def is_settled(self) -> bool:

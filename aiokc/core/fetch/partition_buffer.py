@@ -13,6 +13,7 @@ from ...records import (
     BatchHeader,
     ColumnBuilder,
     RecordReader,
+    TakenOfRun,
     append,
     append_run,
     measure_run,
@@ -53,6 +54,7 @@ class PartitionBuffer:
         "_arriving",
         "_kept",
         "_limits",
+        "_memory",
         "_senders",
         "end",
         "epoch",
@@ -93,13 +95,15 @@ class PartitionBuffer:
         self._senders: tuple[tuple[int, int], ...] = ()
         self._limits = limits
         self._arriving: Iterator[Arrived] | None = None  # the batches of a response that are not appended yet
-        self._kept = BatchQueue(memory or FrameMemory())
+        self._memory = memory or FrameMemory()
+        self._kept = BatchQueue(self._memory)
 
     def drop(self) -> None:
         """Drop everything. What a thread, or a call that let other tasks run, does to it later has no effect."""
         self._arriving = None
         self._kept.drop()
-        self._kept = BatchQueue(FrameMemory())
+        self._memory = FrameMemory()
+        self._kept = BatchQueue(self._memory)
 
     def add(self, fetched: FetchedPartition) -> None:
         """Append all that arrived."""
@@ -307,11 +311,16 @@ class PartitionBuffer:
 
     def _take_of_run(self, run: Run, count: int) -> bool:
         """Decode records from the run; return False if its next batch has to be read by itself."""
+        return self._found(run, self._look_into(run, count))
+
+    def _look_into(self, run: Run, count: int) -> TakenOfRun:
         topic, partition = self.tp
         check_crcs = self._limits.check_crcs and not run.is_checked
-        taken, at, run.inside, after, epoch = take_run(
-            run.view, run.at, run.inside, topic, partition, self.next, count, check_crcs
-        )
+        return take_run(run.view, run.at, run.inside, topic, partition, self.next, count, check_crcs)
+
+    def _found(self, run: Run, found: TakenOfRun) -> bool:
+        """Note what was found in the run; return False if its next batch has to be read by itself."""
+        taken, at, run.inside, after, epoch = found
         has_moved = at > run.at
         if taken:
             has_moved = True
@@ -405,6 +414,28 @@ class PartitionBuffer:
         taken = self.ready.split(count)
         self.taken, self.taken_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         return taken, self.taken
+
+    def take_of_run(self, count: int) -> RecordSequence[bytes | None, bytes | None] | None:
+        """Decode and take exactly ``count`` records, as ``decode`` and ``take`` do, where the run has more than these.
+
+        None: nothing was taken, and what was decoded is ready.
+        """
+        unread = self._kept.unread
+        run = unread[0] if unread else None
+        if type(run) is not Run or self.ready:
+            return None
+        found = self._look_into(run, count)
+        span, at, inside, after, epoch = found
+        if len(span) != count or at == len(run.view):
+            self._found(run, found)
+            return None
+        run.inside = inside
+        self._memory.lend_of(run, span, at)
+        self.next = self.taken = after
+        self.next_epoch = self.taken_epoch = epoch if epoch >= 0 else None
+        taken: RecordSequence[bytes | None, bytes | None] = RecordSequence()
+        taken.add(span)
+        return taken
 
     def take_typed(self, count: int) -> tuple[RecordSequence[Any, Any], int]:
         """Do as ``take`` does, with deserialized records; the position stays before those that are only decoded."""

@@ -31,6 +31,7 @@ from ..._native.unpack_twin import (  # noqa: E402
     all_unpacked,
     assert_same_unpacked,
     unpacked,
+    unpacked_ahead,
     use_libraries,
     xerial,
 )
@@ -238,6 +239,22 @@ def test_a_batch_with_a_wrong_crc_is_not_unpacked() -> None:
     bad[40] ^= 1  # of its greatest timestamp: only the CRC detects it
     assert unpacked(good + bytes(bad))[0] == len(good)
     assert unpacked(good + bytes(bad), check_crcs=False)[0] == 2 * len(good)
+
+
+@pytest.mark.skipif(not hasattr(_native, "UnpackAhead"), reason="there is no such thread on Windows")
+@pytest.mark.parametrize("writer", ["lz4", "zstd"])
+@pytest.mark.parametrize("more", range(9))  # so that a batch ends at each byte of a word
+def test_the_thread_checks_crcs_by_itself(writer: str, more: int) -> None:
+    codec, compress = WRITERS[writer]
+    use_libraries(True)
+    good = repacked(encode_batch([NewRecord(random.Random(more).randbytes(100 + more))]), codec, compress)
+    for at in (40, len(good) - 1):
+        bad = bytearray(good)
+        bad[at] ^= 1
+        assert unpacked_ahead(good + good, MIB, MIB, True)[0] == 2 * len(good)
+        assert unpacked_ahead(good + bytes(bad) + good, MIB, MIB, True)[0] == len(good)
+    changed = good[:40] + bytes([good[40] ^ 1]) + good[41:]
+    assert unpacked_ahead(good + changed, MIB, MIB, False)[0] == 2 * len(good)
 
 
 def test_where_a_packed_run_ends() -> None:

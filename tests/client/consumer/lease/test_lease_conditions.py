@@ -179,13 +179,16 @@ def test_nothing_to_take_lets_the_call_wait_as_long_as_it_may() -> None:
 
 def decode_for(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Have each step of decoding take so long."""
-    decode = PartitionBuffer.decode
 
-    def slow(self: PartitionBuffer, count: int) -> None:
-        asyncio.get_running_loop()._now += seconds  # type: ignore[attr-defined]
-        decode(self, count)
+    def slow(step: Any) -> Any:
+        def timed(self: PartitionBuffer, count: int) -> Any:
+            asyncio.get_running_loop()._now += seconds  # type: ignore[attr-defined]
+            return step(self, count)
 
-    monkeypatch.setattr(PartitionBuffer, "decode", slow)
+        return timed
+
+    for name in ("decode", "take_of_run"):
+        monkeypatch.setattr(PartitionBuffer, name, slow(getattr(PartitionBuffer, name)))
 
 
 def test_the_time_of_a_call_is_time_that_the_application_waited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,10 +239,29 @@ def test_a_slice_that_was_over_before_the_call(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_slice_that_ends_while_the_call_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call lets the other tasks run before it hands anything out."""
+
+    async def story(cluster: Cluster) -> None:
+        monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.001)
+        async with reading(cluster, partitions=(0,)) as consumer:
+            found = await offsets(consumer)
+            found += [record.offset for records in (await under_a_lease(consumer)).values() for record in records]
+            others = Others()
+            decode_for(monkeypatch, 0.002)
+            found += await offsets(consumer)
+            assert not others.turns
+            found += await offsets(consumer)
+            assert others.turns > 0
+            assert found == list(range(found[0], found[0] + 40))
+            others.end()
+
+
+def test_a_slice_that_ends_while_the_call_decodes_the_last_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was decoded by then stays for the poll, which lets the other tasks run before it hands anything out."""
 
     async def story(cluster: Cluster) -> None:
         monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.001)
+        monkeypatch.setattr(PartitionBuffer, "take_of_run", lambda *_: None)
         async with reading(cluster, partitions=(0,)) as consumer:
             found = await offsets(consumer)
             found += [record.offset for records in (await under_a_lease(consumer)).values() for record in records]

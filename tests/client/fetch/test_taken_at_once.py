@@ -1,0 +1,139 @@
+"""The records of a run in turn are taken in one step, which hands out and leaves what the longer way does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiokc.client.aio.signal import Signal
+from aiokc.client.fetch.collector import FetchCollector
+from aiokc.config import ClientConfig
+from aiokc.core.counters import FetchCounters
+from aiokc.core.fetch.buffer import FetchBuffer
+from aiokc.core.fetch.fetched_partition import FetchedPartition
+from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.core.subscription.state import Subscription
+from aiokc.records import NATIVE, Codec, NewRecord, encode_batch
+from aiokc.types import ConsumerRecords, TopicPartition
+
+from ...suite.examples import examples
+
+pytestmark = pytest.mark.skipif(not NATIVE, reason="without the extension there are no runs")
+
+PARTITIONS: Final = [TopicPartition("t", number) for number in range(3)]
+BUDGET: Final = 20_000  # so that opened buffers are crowded now and then
+
+
+class Taking:
+    """A collector over a buffer of its own, whose records are taken call by call."""
+
+    def __init__(self, logs: list[list[tuple[int, Codec]]], corrupt_at: int) -> None:
+        self.subscription, self.counters = Subscription(), FetchCounters()
+        self.subscription.assign(PARTITIONS)
+        self.buffer = FetchBuffer(budget=BUDGET)
+        self.collector = FetchCollector(ClientConfig(), self.subscription, self.buffer, self.counters, Signal())
+        for tp, log in zip(PARTITIONS, logs, strict=True):
+            self.subscription.seek(tp, 0)
+            position, offset, data = self.subscription[tp], 0, b""
+            for count, codec in log:
+                values = [NewRecord(b"%d" % (offset + index) * 9) for index in range(count)]
+                data += encode_batch(values, base_offset=offset, codec=codec, leader_epoch=len(data))
+                offset += count
+            if tp.partition == 0 and len(data) > corrupt_at:
+                data = data[:corrupt_at] + bytes([data[corrupt_at] ^ 1]) + data[corrupt_at + 1 :]
+            self.buffer.add(FetchedPartition(tp, position.token, 0, memoryview(data)), position)
+
+    def call(self, most: int, ahead: int = 0) -> ConsumerRecords[Any, Any] | str:
+        """Do as a call under a lease does, or else as a poll does without waiting: that may decode some ``ahead``."""
+        self.subscription.mark_processed()
+        batch = None if ahead else self.collector.take_in_turn(most, inf)
+        if batch is not None:
+            return batch
+        while self.collector.settle():
+            pass
+        self.collector.decode_at_once(most + ahead, most, None, inf)
+        try:
+            return self.collector.take(most)
+        except Exception as error:
+            return str(error)
+
+    @property
+    def state(self) -> Any:
+        assigned = self.subscription.assigned
+        return (
+            [(tp, p.position, p.processed_position, p.leader_epoch, p.held) for tp, p in assigned.items()],
+            [(tp, part.next, part.taken, part.end, part.empty) for tp, part in self.buffer._partitions.items()],
+            list(self.buffer._open),
+            self.buffer.bytes,
+            self.buffer.is_settled,
+            self.counters.records,
+            [(frame.left, frame.lent) for frame in self.buffer._memory._frames.values()],
+        )
+
+
+@contextmanager
+def the_longer_way() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartitionBuffer, "take_of_run", lambda *_: None)
+        yield
+
+
+batches = st.lists(st.tuples(st.integers(1, 30), st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4])), max_size=6)
+
+
+@given(
+    logs=st.lists(batches, min_size=3, max_size=3),
+    calls=st.lists(st.tuples(st.integers(1, 25), st.sampled_from([0, 0, 0, 7]), st.booleans()), max_size=30),
+    corrupt_at=st.integers(60, 6_000),
+)
+@examples(200, thorough=5_000)
+def test_it_is_as_the_longer_way_has_it(
+    logs: list[list[tuple[int, Codec]]], calls: list[tuple[int, int, bool]], corrupt_at: int
+) -> None:
+    async def story() -> None:
+        short, long = Taking(logs, corrupt_at), Taking(logs, corrupt_at)
+        held: list[tuple[Any, list[Any]]] = []
+        for most, ahead, is_held in calls:
+            mine = short.call(most, ahead)
+            with the_longer_way():
+                other = long.call(most, ahead)
+            assert mine == other
+            assert short.state == long.state
+            if isinstance(mine, ConsumerRecords):
+                assert isinstance(other, ConsumerRecords)
+                assert mine.next_offsets == other.next_offsets
+                assert mine.assignment_tokens == other.assignment_tokens
+                if is_held:
+                    held += [(records, list(records)) for records in mine.values()]
+        for records, as_it_was in held:
+            assert list(records) == as_it_was
+
+    asyncio.run(story())
+
+
+def test_it_is_what_most_calls_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the comparison above would compare nothing."""
+    taken: list[int] = []
+    take = PartitionBuffer.take_of_run
+
+    def noted(self: PartitionBuffer, count: int) -> Any:
+        records = take(self, count)
+        taken.append(0 if records is None else len(records))
+        return records
+
+    monkeypatch.setattr(PartitionBuffer, "take_of_run", noted)
+
+    async def story() -> None:
+        taking = Taking([[(100, Codec.NONE)], [(100, Codec.LZ4)], [(20, Codec.NONE)]], 10_000)
+        for _ in range(20):
+            taking.call(10)
+
+    asyncio.run(story())
+    assert taken.count(10) >= 14, taken
