@@ -73,7 +73,10 @@ _ZSTD_BLOCK: tuple[str, str, str] = ("zstd_frame.c", "packed.size - at < 3)", "p
 def test_a_decoder_that_reads_too_far_is_found_out(
     tmp_path: Path, bug: tuple[str, str, str], fuzz: tuple[str, ...]
 ) -> None:
-    """The sanitizers are at work: they report a read behind the end of a payload."""
+    """The sanitizers are at work: they report a read behind the end of a payload.
+
+    The guided fuzzer compares more: it may see what was read there before a read leaves the memory of all batches.
+    """
     copy = sanitized_copy(tmp_path)
     file, check, wrong = bug
     source = copy.sources / file
@@ -83,4 +86,6 @@ def test_a_decoder_that_reads_too_far_is_found_out(
     copy.build()
     done = copy.run("-m", f"tests._native.{fuzz[0]}", *fuzz[1:])
     assert done.returncode != 0
-    assert "AddressSanitizer: heap-buffer-overflow" in done.stderr
+    assert "AddressSanitizer: heap-buffer-overflow" in done.stderr or (
+        fuzz[0] == "guided_fuzz" and "assert taken_outcome(True" in done.stderr
+    )

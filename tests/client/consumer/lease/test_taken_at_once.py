@@ -23,7 +23,7 @@ from aiokc.core.subscription.state import Subscription
 from aiokc.records import NATIVE, Codec, NewRecord, encode_batch
 from aiokc.types import ConsumerRecords, TopicPartition
 
-from ...suite.examples import examples
+from ....suite.examples import examples
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="without the extension there are no runs")
 
