@@ -87,5 +87,5 @@ def test_a_decoder_that_reads_too_far_is_found_out(
     done = copy.run("-m", f"tests._native.{fuzz[0]}", *fuzz[1:])
     assert done.returncode != 0
     assert "AddressSanitizer: heap-buffer-overflow" in done.stderr or (
-        fuzz[0] == "guided_fuzz" and "assert taken_outcome(True" in done.stderr
+        fuzz[0] == "guided_fuzz" and "AssertionError: BatchHeader(" in done.stderr
     )
