@@ -8,7 +8,7 @@ import stat
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Literal, TextIO, TypeAlias
 
-from aiokc.errors import KafkaError, RequestTimedOut
+from aiokc.errors import KafkaError
 
 from ..output.progress import Progress, progress
 from ..problems import Problem, cut
@@ -75,7 +75,7 @@ class Production:
             self._committed = "yes"
         except KafkaError as error:
             self._sending.failed("the transaction", error)
-            if not isinstance(error, RequestTimedOut):
+            if not error.may_be_committed:
                 self._committed = "no"
 
     async def _stop(self, timeout_ms: int) -> None:

@@ -18,6 +18,7 @@ from aiokc.cli.producing.production import counted
 from aiokc.error_codes import ErrorCode
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster, faults
+from aiokc.testing.faults import Fault
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.produce import ProduceRequest
 from aiokc.wire.messages.txn import AddPartitionsToTxnRequest, EndTxnRequest
@@ -253,6 +254,42 @@ def test_an_unknown_end_of_a_transaction_is_told() -> None:
         assert result.code == 1
         assert "error: the transaction: " in result.err
         assert "nobody knows whether the transaction was committed" in result.err
+
+    virtually(story)
+
+
+@pytest.mark.parametrize(
+    "unclear", [faults.lose_answer(), faults.refuse_afterwards(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+)
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    ],
+)
+def test_a_commit_that_is_refused_after_an_unclear_answer_may_be_done(unclear: Fault, refusal: ErrorCode) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(EndTxnRequest, unclear, times=1)
+        cluster.intercept(EndTxnRequest, refusal, times=1)
+        result = await sent(cluster, "--transaction", stdin=b"one")
+        assert result.code == 1
+        assert f"error: the transaction: {refusal.name}" in result.err
+        assert "nobody knows whether the transaction was committed" in result.err
+        assert "aborted" not in result.err
+        read = ("cat", "events", "-X", "isolation.level=read_committed")
+        assert (await aiokc(*read, bootstrap=cluster.bootstrap)).out == "one\n"
+
+    virtually(story)
+
+
+def test_a_commit_that_is_refused_at_once_is_none() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(EndTxnRequest, ErrorCode.PRODUCER_FENCED, times=1)
+        result = await sent(cluster, "--transaction", stdin=b"one")
+        assert result.code == 1
+        assert "the transaction was aborted" in result.err
 
     virtually(story)
 
