@@ -92,7 +92,10 @@ class Production:
         sending.tell(context)
         if not self._is_transaction or self._committed == "yes":
             of_all = "" if sending.stored == sending.sent else f"{sending.stored} of "
-            context.say(f"{of_all}{counted(sending.sent)} stored in {self._topic}")
+            became = f"stored in {self._topic}"
+            if self._producer.config.acks == 0:  # no broker answers, also where it has refused them
+                became = f"sent to {self._topic}: with acks=0 nobody knows which are stored"
+            context.say(f"{of_all}{counted(sending.sent)} {became}")
         elif self._committed == "maybe":
             context.say("nobody knows whether the transaction was committed: look with 'aiokc cat' before a retry")
         else:
