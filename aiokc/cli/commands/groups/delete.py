@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...output.columns import Column
 from ...problems import Refused, quoted
-from .choosing import active_groups, add_execute, chosen, described, is_glob, show_results
+from .choosing import active_groups, add_execute, chosen, described, exactly, is_glob, show_results
 from .command_lines import command_line
 from .undo import may_be_done, result_of, save_offsets, say_undo
 
@@ -72,7 +72,7 @@ async def run(context: Context) -> int:
             say_undo(context, group_id, saved.get(group_id))
     if not args.execute and groups:
         context.say("nothing was changed; to delete them, run:")
-        context.say(command_line(context, "groups", "delete", *groups, "--execute"))
+        context.say(command_line(context, "groups", "delete", *map(exactly, groups), "--execute"))
     return context.exit_code
 
 

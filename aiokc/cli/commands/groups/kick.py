@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...output.columns import Column
 from ...problems import Problem, UsageProblem
-from .choosing import add_execute, described, show_results
+from .choosing import add_execute, described, exactly, show_results
 from .command_lines import command_line
 from .showing import assignment_text
 
@@ -56,7 +56,7 @@ async def run(context: Context) -> int:
     if not args.member and not args.instance:
         raise UsageProblem(
             "which members? Give --member ID or --instance ID",
-            f"{command_line(context, 'groups', 'show', args.group, '--members')} lists them",
+            f"{command_line(context, 'groups', 'show', exactly(args.group), '--members')} lists them",
         )
     async with context.client() as client:
         groups = await described(client, [args.group], context.fail, named=[args.group])

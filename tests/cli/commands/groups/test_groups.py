@@ -141,6 +141,29 @@ async def test_a_group_is_deleted_only_with_execute_and_can_be_brought_back(shel
     assert (undone.code, shell.cluster.committed("old one")) == (0, before)
 
 
+async def test_the_told_line_deletes_the_group_that_was_shown_and_no_other(shell: Shell) -> None:
+    """Its name is a pattern, too, which another group matches."""
+    await commit(shell.cluster, "svc[1]", "orders", 7)
+    await commit(shell.cluster, "svc1", "orders", 8)
+    plan = await shell.run("groups", "delete", "svc[[]*")
+    assert [line.split()[0] for line in plan.out.splitlines()[1:]] == ["svc[1]"]
+    (done,) = await shell.run_line(told(plan, "to delete them, run:"))
+    assert (done.code, shell.cluster.committed("svc[1]")) == (0, {})
+    assert shell.cluster.committed("svc1")
+
+
+async def test_a_name_that_is_read_as_a_pattern_is_told_how_to_be_written(shell: Shell) -> None:
+    await commit(shell.cluster, "svc[1]", "orders", 7)
+    result = await shell.run("lag", "svc[1]")
+    assert result.code == 1
+    assert "no group has such a name: it is read as a pattern; for the group of this name write" in result.err
+    assert "'svc[[]1]'" in result.err
+    assert [row["group"] for row in await shell.rows("lag", "svc[[]1]")] == ["svc[1]"]
+    hint = await shell.run("groups", "kick", "svc[1]")
+    assert (hint.code, "aiokc groups show 'svc[[]1]' --members" in hint.err) == (2, True)
+    assert "read as a pattern" not in (await shell.run("lag", "svc[2]")).err
+
+
 async def test_no_group_is_deleted_where_one_has_members(shell: Shell) -> None:
     await commit(shell.cluster, "old", "orders", 4)
     async with member(shell):
