@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from aiokc import Client, Consumer, ErrorCode, TopicPartition
+from aiokc import Client, Consumer, ErrorCode, Producer, TopicPartition
+from aiokc.client.doctor import login
 from aiokc.doctor import Step, Verdict
 from aiokc.testing import Acl, ApiKey, Cluster, NewRecord, faults
 from aiokc.testing.brokers.exchange import Exchange
@@ -91,6 +92,24 @@ async def test_offsets_behind_the_end_of_the_log() -> None:
         assert ill(report) == ["group.beyond_end"]
 
 
+async def test_a_group_that_has_read_records_of_an_open_transaction() -> None:
+    """To readers of committed records the log ends before it, and the doctor may be one of them."""
+    async with Cluster(topics={"orders": 1}) as cluster:
+        cluster.append("orders", b"x")
+        options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap}
+        async with Producer(**options, transactional_id="tx") as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("orders", b"open")
+            await committed(cluster, billing=2)
+            for level in ("read_uncommitted", "read_committed"):
+                report = await examined(cluster.bootstrap, group="billing", isolation_level=level)
+                assert ill(report) == []
+            await committed(cluster, billing=3)
+            report = await examined(cluster.bootstrap, group="billing", isolation_level="read_committed")
+            assert ill(report) == ["group.beyond_end"]
+            await producer.abort_transaction()
+
+
 @pytest.mark.parametrize(
     ("code", "finding"),
     [
@@ -126,6 +145,21 @@ async def test_a_coordinator_that_is_not_among_the_brokers() -> None:
     async with Cluster() as cluster:
         cluster.intercept(ApiKey.FIND_COORDINATOR, elsewhere)
         assert problems(await examined(cluster.bootstrap, group="billing")) == ["group.coordinator_unreachable"]
+
+
+async def test_a_coordinator_that_was_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many brokers, the first ones are looked at; the others are reached by the client, as by every consumer."""
+    monkeypatch.setattr(login, "MOST_BROKERS", 2)
+    async with Cluster(3, topics={"orders": 1}) as cluster:
+        group = next(f"g{number}" for number in range(99) if cluster.coordinator(f"g{number}") == 3)
+        cluster.append("orders", b"x")
+        await committed(cluster, **{group: 1})
+        report = await examined(cluster.bootstrap, group=group)
+        assert ill(report) == []
+        assert only(report, "group.not_looked_at").verdict is Verdict.NOTE
+        assert "has read all" in only(report, "group.lag").text
+        cluster.intercept(ApiKey.DESCRIBE_GROUPS, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        assert problems(await examined(cluster.bootstrap, group=group)) == ["group.denied"]
 
 
 async def test_a_group_that_this_client_may_not_use() -> None:
