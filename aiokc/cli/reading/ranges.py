@@ -81,11 +81,14 @@ async def ranges_of(
     untils = ends if window.end is None else await _placed(client, window.end, first, ends)
     notes = []
     if group is not None:
-        for tp, committed in (await client.committed(group, wanted)).items():
-            if committed is not None:
-                starts[tp] = committed.offset
-            else:
-                notes.append(f"{tp}: the group {quoted(group)} has committed nothing; reading from {starts[tp]}")
+        committed = {tp: at.offset for tp, at in (await client.committed(group, wanted)).items() if at is not None}
+        notes += [
+            f"{tp}: the group {quoted(group)} has committed nothing; reading from {starts[tp]}"
+            for tp in wanted
+            if tp not in committed
+        ]
+        notes += await _above_ends(client, {tp: at for tp, at in committed.items() if at > ends[tp]})
+        starts |= committed
     spans = {}
     for tp in wanted:
         if starts[tp] < first[tp]:
@@ -93,6 +96,21 @@ async def ranges_of(
         start = min(max(starts[tp], first[tp]), ends[tp])
         spans[tp] = (start, max(start, min(untils[tp], ends[tp])))
     return Ranges(spans, ends, notes)
+
+
+async def _above_ends(client: Client, committed: Mapping[TopicPartition, int]) -> list[str]:
+    """Return a note of each log that ends below what a group has committed.
+
+    The last stable offset, by which readers of committed records know the end, says nothing of that.
+    """
+    asked = dict.fromkeys(committed, LATEST)
+    found = await client.list_offsets(asked, isolation_level="read_uncommitted") if asked else {}
+    return [
+        f"{tp}: what the group has committed, {committed[tp]}, is above the log's end, {end.offset}: the log was "
+        "truncated, or the topic recreated"
+        for tp, end in found.items()
+        if end is not None and committed[tp] > end.offset
+    ]
 
 
 async def _placed(

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: Told of each item that failed, with the reason: Context.fail, or what a live view collects.
 Fail: TypeAlias = Callable[[str, object], None]
 
+#: Told of what is less than it seems: Context.warn, or what a live view collects.
+Warn: TypeAlias = Callable[[str], None]
+
 _GLOB = frozenset("*?[")
 #: A share group and a streams group keep no offsets that a lag could be computed from, or not of this kind.
 _WITH_OFFSETS = ("", "classic", "consumer")

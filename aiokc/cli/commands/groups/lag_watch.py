@@ -18,7 +18,7 @@ from ...lag.rows import Grouping, LagRow, summed
 from ...lag.watch_screen import WatchState, eta_text, screen
 from ...output.columns import Column
 from ...output.units import duration_shown
-from .choosing import Fail
+from .choosing import Fail, Warn
 from .lag import cells_of, check, columns_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Asks(Protocol):
 
     names: Sequence[str]
 
-    def ask(self, fail: Fail, /) -> Awaitable[list[LagRow]]: ...
+    def ask(self, fail: Fail, warn: Warn, /) -> Awaitable[list[LagRow]]: ...
 
 
 async def watch(context: Context, question: Asks, *, interval_seconds: float, by: Grouping, limit: Limit | None) -> int:
@@ -69,7 +69,9 @@ class Watched:
         failures: list[str] = []
         loop = asyncio.get_running_loop()
         try:
-            partitions = await self._question.ask(lambda item, error: failures.append(f"{item}: {error}"))
+            partitions = await self._question.ask(
+                lambda item, error: failures.append(f"{item}: {error}"), failures.append
+            )
         except (KafkaError, OSError) as error:
             self.problem = self._without_answer(error)
             return False

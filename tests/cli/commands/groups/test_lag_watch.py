@@ -106,6 +106,22 @@ def test_csv_has_one_heading() -> None:
     virtually(story, brokers=1)
 
 
+def test_an_offset_above_the_end_of_a_log_that_grows_is_told_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        await commit(cluster, "billing", "t", 5_000)
+        system = piped(cluster)
+        async with watching(system, "billing", "--watch", "1s", "--json"):
+            for _ in range(4):
+                filled(cluster, "t", 7)
+                await asyncio.sleep(1)
+        ends = [json.loads(line)["end"] for line in text_of(system.stdout).splitlines()]
+        assert len(set(ends)) > 1
+        (line,) = text_of(system.stderr).splitlines()
+        assert line.startswith("warning: group 'billing', t-0: what the group has committed is above the log's end")
+
+    virtually(story, brokers=1)
+
+
 def test_a_table_in_a_pipe() -> None:
     async def story(cluster: Cluster) -> None:
         filled(cluster, "t", 7)
