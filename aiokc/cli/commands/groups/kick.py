@@ -11,6 +11,7 @@ from ...problems import Problem, UsageProblem
 from .choosing import add_execute, described, exactly, show_results
 from .command_lines import command_line
 from .showing import assignment_text
+from .undo import result_of
 
 if TYPE_CHECKING:
     from aiokc.admin import GroupDescription, MemberDescription
@@ -80,7 +81,7 @@ async def run(context: Context) -> int:
         error = results.get(member.group_instance_id or member.member_id)
         if error is not None:
             context.fail(f"member {member.member_id} of group {group.group_id!r}", error)
-        result = None if not args.execute else "removed" if error is None else str(error)
+        result = result_of(error, "removed") if args.execute else None
         rows.append(_row(group, member, result))
     show_results(context, COLUMNS, rows)
     if not args.execute and members:

@@ -9,6 +9,7 @@ import pytest
 from aiokc import ErrorCode
 from aiokc.testing import faults
 from aiokc.testing.brokers.api_keys import ApiKey
+from aiokc.testing.faults import Fault
 from tests.cli.running import Stream, aiokc, system_of
 
 from .running_groups import Shell, commit, csv_rows, member, told
@@ -112,6 +113,18 @@ async def test_a_member_is_taken_out_only_with_execute(shell: Shell) -> None:
         (done,) = await shell.run_line(told(plan, "to take them out of the group, run:"))
         assert (done.code, shell.cluster.members("billing")) == (0, [])
         assert done.out.splitlines()[1].endswith("removed")
+
+
+@pytest.mark.parametrize("fault", [faults.lose_answer(), ErrorCode.GROUP_AUTHORIZATION_FAILED])
+async def test_of_a_member_without_a_clear_answer_nobody_knows(shell: Shell, fault: Fault) -> None:
+    async with member(shell):
+        shell.cluster.intercept(ApiKey.LEAVE_GROUP, fault)
+        words = ("groups", "kick", "billing", "--instance", "pod-1", "--execute", "--timeout", "2s")
+        (row,) = await shell.rows(*words, code=1)
+        was_carried_out = shell.cluster.members("billing") == []
+        assert row["result"].startswith("unknown: " if was_carried_out else "refused: ")
+        assert was_carried_out == (not isinstance(fault, ErrorCode))
+        shell.cluster.heal()
 
 
 async def test_a_dynamic_member_is_taken_out_by_its_id(shell: Shell) -> None:
