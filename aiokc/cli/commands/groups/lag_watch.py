@@ -164,19 +164,20 @@ async def _in_lines(context: Context, watched: Watched) -> int:
     columns = _columns(watched.by, context.out.format)
     ticks = _Ticks(watched.interval_seconds)
     said: str | None = None
-    heading = True
+    is_first = heading = True
     while not watched.is_above():
         if context.out.lost is not None:  # nobody watches
             raise context.out.lost
-        if heading is False:
+        if not is_first:
             await ticks.next()
+        is_first = False
         answered = await watched.look()
         said = _say_what_is_new(context, watched, said, answered=answered)
         if answered:
             rows = [_cells(row, watched, columns, context.out.format) for row in watched.rows]
             context.out.rows(columns, rows, empty="no group has committed an offset", heading=heading)
             context.out.flush()
-        heading = False
+            heading = False
     return check(context, watched.rows, watched.limit)
 
 

@@ -17,6 +17,8 @@ from aiokc.cli.lag.display import PlainDisplay, RichDisplay, display_for
 from aiokc.cli.system import System
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.api_keys import ApiKey
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import drop
 from tests.cli.running import Result, Stream, aiokc
 from tests.cli.screens import Screens, TerminalStream
 from tests.client.virtually import virtually
@@ -102,6 +104,31 @@ def test_csv_has_one_heading() -> None:
             await asyncio.sleep(3.5)
         rows = csv_rows(text_of(system.stdout))
         assert [(row["group"], row["partitions"], row["lag"]) for row in rows] == [("billing", "2", "15")] * 4
+
+    virtually(story, brokers=1)
+
+
+def test_csv_has_its_heading_with_the_first_answer() -> None:
+    async def story(cluster: Cluster) -> None:
+        filled(cluster, "t", 7)
+        await commit(cluster, "billing", "t", 0)
+        asked = 0
+
+        def drop_all_but_the_first(exchange: Exchange) -> Any:  # by which the client starts
+            nonlocal asked
+            asked += 1
+            return drop()(exchange) if asked > 1 else None
+
+        cluster.intercept(ApiKey.METADATA, drop_all_but_the_first)
+        system = piped(cluster)
+        async with watching(system, "--watch", "1s", "--csv"):
+            await asyncio.sleep(10)
+            assert "no answer yet" in text_of(system.stderr)
+            cluster.heal()
+            await asyncio.sleep(10)
+        rows = csv_rows(text_of(system.stdout))
+        assert len(rows) > 1
+        assert {(row["group"], row["lag"]) for row in rows} == {("billing", "7")}
 
     virtually(story, brokers=1)
 
