@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiokc import ErrorCode
+from aiokc import Client, ErrorCode
 from aiokc.testing import faults
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.faults import Fault
@@ -247,6 +247,33 @@ async def test_a_deletion_that_is_cancelled_can_be_undone(shell: Shell, words: l
     with pytest.raises(asyncio.CancelledError):
         await running
     assert isinstance(system.stderr, Stream)
+    assert f"to undo this: aiokc reset-offsets billing --from-file {shell.saved[0]}" in system.stderr.text
+
+
+@DELETIONS
+async def test_a_deletion_that_is_cancelled_while_the_client_stops_is_told(
+    shell: Shell, words: list[str], api: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await commit(shell.cluster, "billing", "orders", 4, 20)
+    stop, stopping = Client.stop, asyncio.Event()
+
+    async def stop_for_ever(client: Client) -> None:
+        try:
+            stopping.set()
+            await asyncio.Event().wait()
+        finally:
+            await stop(client)
+
+    monkeypatch.setattr(Client, "stop", stop_for_ever)
+    system = system_of(environ={"AIOKC_BOOTSTRAP_SERVERS": shell.bootstrap, "XDG_STATE_HOME": str(shell.folder)})
+    running = asyncio.ensure_future(aiokc("groups", *words, "--execute", system=system))
+    await stopping.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert isinstance(system.stdout, Stream)
+    assert isinstance(system.stderr, Stream)
+    assert "deleted" in system.stdout.text
     assert f"to undo this: aiokc reset-offsets billing --from-file {shell.saved[0]}" in system.stderr.text
 
 
