@@ -40,7 +40,11 @@ def add_reset_arguments(parser: ArgumentParser) -> None:
     )
     where.add_argument("--shift", metavar="N", help="N records on from what is committed, -N back")
     where.add_argument("--back", metavar="TIME", help="the records of the last 30m, 1h, 2d or PT1H")
-    where.add_argument("--like", metavar="GROUP", help="what another group has committed")
+    where.add_argument(
+        "--like",
+        metavar="GROUP",
+        help="what another group has committed: all of it, or for TOPIC, or with --all-topics for this group's topics",
+    )
     where.add_argument(
         "--from-file",
         metavar="FILE",
