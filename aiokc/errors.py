@@ -60,11 +60,15 @@ E = TypeVar("E", bound=BaseException)
 class KafkaError(Exception):
     """Base class of everything that aiokc raises on purpose.
 
+    ``may_be_committed`` where nobody knows whether the producer's transaction was committed: a request to commit it had
+    no clear answer.
+
     A pickled, copied or deep-copied error has the same text, args and fields. A copy has the same cause, too; a pickled
     error has none, as with all exceptions in Python.
     """
 
     retriable: bool = False
+    may_be_committed: bool = False
 
     # Exceptions are pickled and copied by calling their class with ``args``. Here ``args`` is the finished text, not
     # the arguments of the class: such a call would fail, or would build the text twice.

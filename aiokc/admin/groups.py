@@ -97,7 +97,8 @@ class Lag:
     error      why ``start``, ``end`` or ``timestamp`` is not known; None where all is well
 
     Where ``committed`` is below ``start``, retention has deleted records that the group had not read. Where it is above
-    ``end``, the log was truncated, or its topic recreated.
+    ``end``, the log was truncated, or its topic recreated; or, with "read_committed", a group that reads uncommitted
+    records is behind the beginning of a transaction that is open.
     """
 
     committed: OffsetAndMetadata | None

@@ -32,7 +32,7 @@ class Limit:
         """Whether this row has partitions that the limit says nothing about."""
         if row.lag is None or row.unknown:
             return True
-        return self.milliseconds is not None and row.lag_ms is None
+        return self.milliseconds is not None and (row.lag_ms is None or row.without_age > 0)
 
 
 def parse_limit(text: str) -> Limit:

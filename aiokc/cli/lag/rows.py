@@ -21,7 +21,8 @@ class LagRow:
     ``committed``, ``end`` and ``lag`` are None where they are not known: the group has committed nothing, or the end
     could not be asked for. ``lag_ms`` is the age of the record at the committed offset, None where it is not known.
     In a sum ``partitions`` counts all partitions, ``unknown`` those without a lag, which the sum leaves out, and
-    ``lag_ms`` is the largest. ``error`` says why something is not known.
+    ``lag_ms`` is the largest; ``without_age`` counts those with a lag that have none. ``error`` says why something is
+    not known.
     """
 
     group: str
@@ -35,6 +36,7 @@ class LagRow:
     member_id: str | None = None
     partitions: int = 1
     unknown: int = 0
+    without_age: int = 0
     error: str | None = None
 
     @property
@@ -62,6 +64,7 @@ class _Sum:
             member_id=(self.first.member_id or "") if by == "member" else None,
             partitions=len(self.rows),
             unknown=len(self.rows) - len(known),
+            without_age=len(known) - len(ages),
             error=next((row.error for row in self.rows if row.error is not None), None),
         )
 

@@ -8,7 +8,7 @@ import stat
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Literal, TextIO, TypeAlias
 
-from aiokc.errors import KafkaError, RequestTimedOut
+from aiokc.errors import KafkaError
 
 from ..output.progress import Progress, progress
 from ..problems import Problem, cut
@@ -75,7 +75,7 @@ class Production:
             self._committed = "yes"
         except KafkaError as error:
             self._sending.failed("the transaction", error)
-            if not isinstance(error, RequestTimedOut):
+            if not error.may_be_committed:
                 self._committed = "no"
 
     async def _stop(self, timeout_ms: int) -> None:
@@ -92,7 +92,10 @@ class Production:
         sending.tell(context)
         if not self._is_transaction or self._committed == "yes":
             of_all = "" if sending.stored == sending.sent else f"{sending.stored} of "
-            context.say(f"{of_all}{counted(sending.sent)} stored in {self._topic}")
+            became = f"stored in {self._topic}"
+            if self._producer.config.acks == 0:  # no broker answers, also where it has refused them
+                became = f"sent to {self._topic}: with acks=0 nobody knows which are stored"
+            context.say(f"{of_all}{counted(sending.sent)} {became}")
         elif self._committed == "maybe":
             context.say("nobody knows whether the transaction was committed: look with 'aiokc cat' before a retry")
         else:

@@ -37,6 +37,8 @@ class Measured:
         self.records = self._batches = self._sampled_bytes = self._sampled_records = 0
         self.seconds = self.cpu_seconds = 0.0
         self.shares: dict[str, float] = {}
+        #: What was wrong while no record came.
+        self.trouble: Exception | None = None
         self._rates: list[float] = []
         self._started = self._cpu_started = self._looked_at = 0.0
         self._looked_records = 0
@@ -117,6 +119,8 @@ async def records(settings: Settings, value: str, measured: Measured, show: Show
             while not measured.is_over:
                 batch = await consumer.getmany(timeout_ms=int(_LOOK_S * 1000), max_records=_MOST_RECORDS)
                 measured.took(batch, {tp: end.offset for tp, end in batch.next_offsets.items()})
+                if not batch:
+                    measured.trouble = consumer.health().last_error or measured.trouble
                 measured.look(show)
         measured.end(profile)
 
@@ -130,6 +134,8 @@ async def columns(settings: Settings, value: str, measured: Measured, show: Show
             while not measured.is_over:
                 batch = await consumer.getmany_columns(timeout_ms=int(_LOOK_S * 1000))
                 measured.count(len(batch), {tp: end.offset for tp, end in batch.next_offsets.items()}, batch.nbytes)
+                if not len(batch):
+                    measured.trouble = consumer.health().last_error or measured.trouble
                 measured.look(show)
         measured.end(profile)
 

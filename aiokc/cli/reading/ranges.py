@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from aiokc import EARLIEST, LATEST, TopicPartition
+from aiokc import EARLIEST, LATEST, OffsetAndTimestamp, TopicPartition
 
 from ..problems import Problem, UsageProblem, nearest, quoted
 from .window import Place, Window
@@ -13,6 +14,11 @@ from .window import Place, Window
 if TYPE_CHECKING:
     from aiokc import Client
     from aiokc.admin import TopicDescription
+
+    from ..context import Context
+
+#: For each partition what its leader answers at each of the timestamps.
+Found: TypeAlias = dict[TopicPartition, list[OffsetAndTimestamp | None]]
 
 _LONGEST_NAME = 249
 
@@ -75,11 +81,14 @@ async def ranges_of(
     untils = ends if window.end is None else await _placed(client, window.end, first, ends)
     notes = []
     if group is not None:
-        for tp, committed in (await client.committed(group, wanted)).items():
-            if committed is not None:
-                starts[tp] = committed.offset
-            else:
-                notes.append(f"{tp}: the group {quoted(group)} has committed nothing; reading from {starts[tp]}")
+        committed = {tp: at.offset for tp, at in (await client.committed(group, wanted)).items() if at is not None}
+        notes += [
+            f"{tp}: the group {quoted(group)} has committed nothing; reading from {starts[tp]}"
+            for tp in wanted
+            if tp not in committed
+        ]
+        notes += await _above_ends(client, {tp: at for tp, at in committed.items() if at > ends[tp]})
+        starts |= committed
     spans = {}
     for tp in wanted:
         if starts[tp] < first[tp]:
@@ -87,6 +96,21 @@ async def ranges_of(
         start = min(max(starts[tp], first[tp]), ends[tp])
         spans[tp] = (start, max(start, min(untils[tp], ends[tp])))
     return Ranges(spans, ends, notes)
+
+
+async def _above_ends(client: Client, committed: Mapping[TopicPartition, int]) -> list[str]:
+    """Return a note of each log that ends below what a group has committed.
+
+    The last stable offset, by which readers of committed records know the end, says nothing of that.
+    """
+    asked = dict.fromkeys(committed, LATEST)
+    found = await client.list_offsets(asked, isolation_level="read_uncommitted") if asked else {}
+    return [
+        f"{tp}: what the group has committed, {committed[tp]}, is above the log's end, {end.offset}: the log was "
+        "truncated, or the topic recreated"
+        for tp, end in found.items()
+        if end is not None and committed[tp] > end.offset
+    ]
 
 
 async def _placed(
@@ -111,3 +135,34 @@ async def offsets_at(
     asked = dict.fromkeys(partitions, timestamp)
     found = await client.list_offsets(asked) if asked else {}
     return {tp: found[tp].offset if found[tp] is not None else (missing or {})[tp] for tp in asked}  # type: ignore[union-attr]
+
+
+async def offsets_by_leader(
+    context: Context, client: Client, leaders: Mapping[TopicPartition, int], *timestamps: int
+) -> Found:
+    """Return what each leader answers for its partitions, without those of a leader that does not: that fails.
+
+    One call for all leaders would have nothing to return where one of them hangs.
+    """
+    from aiokc.errors import KafkaError
+
+    found: Found = {}
+    errors: dict[int, KafkaError] = {}
+
+    async def ask(node_id: int, partitions: list[TopicPartition]) -> None:
+        try:
+            answers = [await client.list_offsets(dict.fromkeys(partitions, timestamp)) for timestamp in timestamps]
+        except KafkaError as error:
+            errors[node_id] = error
+        else:
+            found.update((tp, [answer[tp] for answer in answers]) for tp in partitions)
+
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for tp, node_id in leaders.items():
+        by_leader.setdefault(node_id, []).append(tp)
+    async with asyncio.TaskGroup() as tasks:
+        for node_id, partitions in by_leader.items():
+            tasks.create_task(ask(node_id, partitions))
+    for node_id, error in sorted(errors.items()):
+        context.fail(f"offsets on broker {node_id}", error)
+    return found

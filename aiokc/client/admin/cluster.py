@@ -50,8 +50,13 @@ async def describe_cluster(asking: Asking) -> ClusterDescription:
 
 async def describe_topics(asking: Asking, names: Collection[str] | None) -> dict[str, TopicDescription | KafkaError]:
     response = await _metadata(asking, names)
-    found = described_topics(response, await merged_snapshot(Cluster(), response, complete=names is None))
-    return dict(sorted(found.items())) if names is None else checked_answers(found, dict.fromkeys(names), "Metadata")
+    snapshot = await merged_snapshot(Cluster(), response, complete=names is None)
+
+    def read() -> dict[str, TopicDescription | KafkaError]:
+        found = described_topics(response, snapshot)
+        return dict(sorted(found.items())) if names is None else checked_answers(found, names, "Metadata")
+
+    return await asking.read(read, len(response.topics))
 
 
 async def _metadata(asking: Asking, names: Collection[str] | None) -> MetadataResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
@@ -61,7 +62,7 @@ async def ask_leaders(
             if not asking.has_ended():
                 return found | causes  # such as a refused login: no other attempt will do better
         else:
-            by_leader = _by_leader(cluster, left, found, causes)
+            by_leader = await asking.read(partial(_by_leader, cluster, left, found, causes), len(left))
             progressed = await _ask_all(cluster, by_leader, ask, found, causes)
         left = {tp: wanted for tp, wanted in left.items() if tp not in found}
         if left and (asking.has_ended() or not (progressed or await asking.may_try_again())):

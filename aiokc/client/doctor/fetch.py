@@ -12,6 +12,7 @@ from ...core.doctor.fetch import (
     fetch_findings,
     fetch_request,
     fetched,
+    follower_not_looked_at,
     no_connection,
     no_fetch,
     not_redirected,
@@ -23,8 +24,9 @@ from ...core.doctor.fetch import (
     target,
     unreachable_follower,
 )
-from ...core.doctor.report import Finding
+from ...core.doctor.report import Finding, milder
 from ...core.doctor.topic import TopicSeen
+from ...error_codes import ErrorCode
 from ...errors import KafkaError
 from ...net.connection import Connection
 from ...types import EARLIEST, LATEST
@@ -55,8 +57,15 @@ async def _fetch_from(
     except KafkaError as error:
         return [no_fetch(subject, error, "ListOffsets")]
     if wanted is None:
-        return [offsets_refused(subject, topic.name, errors)]
-    rack = kit.config.client_rack
+        return offsets_refused(subject, topic.name, errors or {partitions[0]: ErrorCode.UNKNOWN_SERVER_ERROR})
+    refused = [milder(found) for found in offsets_refused(subject, topic.name, errors)]
+    return refused + await _fetch_one(kit, reached, topic, node_id, leader, wanted)
+
+
+async def _fetch_one(
+    kit: Kit, reached: Reached, topic: TopicSeen, node_id: int, leader: Connection, wanted: Target
+) -> list[Finding]:
+    subject, rack = name_of(reached.seen, node_id), kit.config.client_rack
     try:
         got = await _fetch(kit, leader, topic, wanted, rack)
     except KafkaError as error:
@@ -69,7 +78,8 @@ async def _fetch_from(
 
 async def _from_follower(kit: Kit, reached: Reached, topic: TopicSeen, leader: str, sent: Fetched) -> list[Finding]:
     if not reached.has(sent.preferred):
-        return [unreachable_follower(leader, sent.preferred)]
+        unreachable = unreachable_follower if reached.seen.is_complete else follower_not_looked_at
+        return [unreachable(leader, sent.preferred)]
     subject = name_of(reached.seen, sent.preferred)
     rack = kit.config.client_rack
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from ...admin import GroupDescription, Lag
+from ...admin import LATEST, GroupDescription, Lag
 from ...core.doctor.group import (
     COMING,
     coordinator_found,
@@ -14,6 +14,8 @@ from ...core.doctor.group import (
     lag_findings,
     no_coordinator,
     no_group_answer,
+    not_looked_at,
+    past_end,
     permission_findings,
     retention_findings,
     state_finding,
@@ -45,9 +47,13 @@ async def look_at_group(kit: Kit, reached: Reached, group: str) -> list[Finding]
     if code:
         return [no_coordinator(group, code)]
     broker = name_of(reached.seen, node_id)
-    if not reached.has(node_id):
+    if reached.has(node_id):
+        found = coordinator_found(group, broker, kit.now() - started)
+    elif reached.seen.is_complete:
         return [coordinator_not_reached(group, broker)]
-    return [coordinator_found(group, broker, kit.now() - started), *await _by_a_client(kit, group)]
+    else:
+        found = not_looked_at(group, broker)
+    return [found, *await _by_a_client(kit, group)]
 
 
 async def _coordinator_at_last(kit: Kit, reached: Reached, group: str) -> tuple[int, int]:
@@ -102,8 +108,18 @@ async def _described(kit: Kit, client: Client, group: str) -> list[Finding]:
     if isinstance(lags, KafkaError):
         return [*findings, no_group_answer(group, lags, "lag")]
     now_ms = int(kit.unix_time() * 1000)
-    findings += lag_findings(described, lags, now_ms)
+    findings += lag_findings(described, lags, await _log_ends(kit, client, lags), now_ms)
     return findings + await _retention(kit, client, group, lags, now_ms)
+
+
+async def _log_ends(kit: Kit, client: Client, lags: dict[TopicPartition, Lag]) -> dict[TopicPartition, int]:
+    """Return where the logs end that the group has read to behind what there is to read, as far as that is known."""
+    past = dict.fromkeys(past_end(lags), LATEST)
+    try:
+        found = await client.list_offsets(past, isolation_level="read_uncommitted", timeout_ms=_left(kit))
+    except KafkaError:
+        return {}
+    return {tp: end.offset for tp, end in found.items() if end is not None}
 
 
 async def _retention(

@@ -41,7 +41,9 @@ class TransactionCalls:
 
         Raises the first error of the transaction's records and offsets, if any has failed: then abort it. Raises
         RequestTimedOut where nobody knows yet whether it is committed, and goes on asking. After that, and after a call
-        that was cancelled, call commit_transaction() again: it waits for the same commit, and tells its outcome.
+        that was cancelled, call commit_transaction() again: it waits for the same commit, and tells its outcome. Where
+        nobody will ever know, since a request to commit had no clear answer and its repetition was refused for good,
+        the error's ``may_be_committed`` is true.
         """
         driver, deadline = self._driver("commit_transaction()"), self._deadline(timeout_ms)
         await driver.commit(deadline)

@@ -285,7 +285,11 @@ class TransactionDriver:
         end = self._end
         if end is None or end.told or not end.committed:
             end = self._begin_to_end(Commit())
-        await self._wait(end.outcome, deadline, "the commit: nobody knows yet whether it was carried out", end)
+        try:
+            await self._wait(end.outcome, deadline, "the commit: nobody knows yet whether it was carried out", end)
+        except RequestTimedOut as error:
+            error.may_be_committed = True
+            raise
 
     async def abort(self, deadline: float) -> None:
         end = self._end

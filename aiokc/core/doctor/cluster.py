@@ -38,6 +38,11 @@ class ClusterSeen:
     seconds: float
 
     @property
+    def is_complete(self) -> bool:
+        """Whether ``brokers`` has all of them, and not the first MOST_BROKERS."""
+        return self.count == len(self.brokers)
+
+    @property
     def racks(self) -> list[str]:
         return sorted({broker_text(one.rack) for one in self.brokers.values() if one.rack})
 
@@ -134,7 +139,7 @@ def listener_findings(seen: ClusterSeen) -> list[Finding]:
                     "load balancer too",
                 )
             )
-    if seen.count > len(seen.brokers):
+    if not seen.is_complete:
         text = f"{len(seen.brokers)} of {seen.count} brokers were looked at"
         found.append(Finding(Step.LISTENERS, Verdict.NOTE, "listeners.not_all", "brokers", text))
     return found

@@ -12,7 +12,7 @@ from ...errors import KafkaError, RequestTimedOut
 from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from .cluster import ClusterSeen
-from .report import Finding, Step, Verdict, duration
+from .report import Finding, Step, Verdict, counted, duration
 from .topic import TopicSeen
 
 #: How much one Fetch asks for.
@@ -122,7 +122,7 @@ def can_name(topic_id: UUID) -> bool:
 def rack_findings(rack: str, cluster: ClusterSeen) -> list[Finding]:
     """Return the finding about a ``client_rack`` that no broker is in."""
     racks = cluster.racks
-    if not rack or rack in racks:
+    if not rack or rack in racks or not cluster.is_complete:
         return []
     text = f"client_rack={rack!r} is no broker's rack; the brokers' racks: {', '.join(racks) or 'none'}"
     advice = "name a rack as the brokers' broker.rack does, or leave client_rack out: records come from leaders"
@@ -133,7 +133,7 @@ def fetch_findings(subject: str, got: Fetched, topic: TopicSeen, *, of_follower:
     """Return the finding about the answer of one broker."""
     where = f"{topic.name}-{got.target.partition}"
     if got.code:
-        return [_refused(subject, got.code, where, topic.name, of_follower=of_follower)]
+        return [_refused(subject, got.code, f"A Fetch of {where} is", topic.name, of_follower=of_follower)]
     role = "follower" if of_follower else "leader"
     pace = int(got.size / max(got.seconds, 1e-6)) if got.size >= _TELLS_A_PACE else None
     if got.size == 0:
@@ -197,6 +197,12 @@ def unreachable_follower(subject: str, node_id: int) -> Finding:
     )
 
 
+def follower_not_looked_at(subject: str, node_id: int) -> Finding:
+    """Return the finding about a leader that sends this client to a broker that nobody has looked at."""
+    text = f"sends this client to broker {node_id}, which is not among the brokers that were looked at"
+    return Finding(Step.FETCH, Verdict.NOTE, "fetch.not_looked_at", subject, text)
+
+
 def no_fetch(subject: str, error: KafkaError, what: str) -> Finding:
     """Return the finding about a broker that did not answer. ``what``: what it was asked for."""
     if isinstance(error, RequestTimedOut) and what == "Fetch":
@@ -209,10 +215,17 @@ def no_fetch(subject: str, error: KafkaError, what: str) -> Finding:
     )
 
 
-def offsets_refused(subject: str, topic: str, errors: Mapping[int, int]) -> Finding:
-    """Return the finding about a leader that names no offsets."""
-    partition, code = next(iter(errors.items()), (0, int(ErrorCode.UNKNOWN_SERVER_ERROR)))
-    return _refused(subject, code, f"{topic}-{partition}", topic, of_follower=False)
+def offsets_refused(subject: str, topic: str, errors: Mapping[int, int]) -> list[Finding]:
+    """Return the findings about a leader that does not name the offsets of these partitions, one for each code."""
+    by_code: dict[int, list[int]] = {}
+    for partition, code in errors.items():
+        by_code.setdefault(code, []).append(partition)
+    found = []
+    for code, partitions in by_code.items():
+        more = f" and {counted(len(partitions) - 1, 'more partition')}" if len(partitions) > 1 else ""
+        what = f"The offsets of {topic}-{partitions[0]}{more} are"
+        found.append(_refused(subject, code, what, topic, of_follower=False))
+    return found
 
 
 def no_connection(subject: str) -> Finding:
@@ -221,9 +234,8 @@ def no_connection(subject: str) -> Finding:
     return Finding(Step.FETCH, Verdict.NOTE, "fetch.not_looked_at", subject, text)
 
 
-def _refused(subject: str, code: int, where: str, topic: str, *, of_follower: bool) -> Finding:
-    name = error_name(code)
-    text = f"A Fetch of {where} is refused: {name}"
+def _refused(subject: str, code: int, what: str, topic: str, *, of_follower: bool) -> Finding:
+    text = f"{what} refused: {error_name(code)}"
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return Finding(Step.FETCH, Verdict.PROBLEM, "fetch.denied", subject, text, f"grant READ for topic {topic!r}")
     if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):

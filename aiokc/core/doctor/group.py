@@ -51,6 +51,12 @@ def coordinator_not_reached(group: str, broker: str) -> Finding:
     return _group(group, Verdict.PROBLEM, "group.coordinator_unreachable", text, advice)
 
 
+def not_looked_at(group: str, broker: str) -> Finding:
+    """Return the finding about a coordinator that is none of the brokers that were looked at."""
+    text = f"{broker} coordinates the group, and is not among the brokers that were looked at"
+    return _group(group, Verdict.NOTE, "group.not_looked_at", text, "")
+
+
 def no_group_answer(group: str, error: KafkaError, what: str) -> Finding:
     """Return the finding about a coordinator that does not answer. ``what``: what it was asked for."""
     if isinstance(error, BrokerError) and error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
@@ -121,8 +127,23 @@ def permission_findings(described: GroupDescription) -> list[Finding]:
 # Lag
 
 
-def lag_findings(described: GroupDescription, lags: Mapping[TopicPartition, Lag], now_ms: int) -> list[Finding]:
-    """Return the findings about how far a group is behind."""
+def past_end(lags: Mapping[TopicPartition, Lag]) -> list[TopicPartition]:
+    """Return the partitions of which the group has committed more than there is to read."""
+    return [
+        tp
+        for tp, lag in lags.items()
+        if lag.committed is not None and lag.end is not None and lag.committed.offset > lag.end
+    ]
+
+
+def lag_findings(
+    described: GroupDescription, lags: Mapping[TopicPartition, Lag], log_ends: Mapping[TopicPartition, int], now_ms: int
+) -> list[Finding]:
+    """Return the findings about how far a group is behind.
+
+    ``log_ends``: where the logs of ``past_end()`` end, as far as known. The end that a Lag has is, for readers of
+    committed records, before the first open transaction: a group that reads uncommitted ones may be behind it.
+    """
     group = described.group_id
     known = {tp: lag for tp, lag in lags.items() if lag.lag is not None}
     total = sum(lag.lag or 0 for lag in known.values())
@@ -131,7 +152,7 @@ def lag_findings(described: GroupDescription, lags: Mapping[TopicPartition, Lag]
     found = [
         *_failed(group, lags),
         *_deleted(group, known),
-        *_beyond(group, known),
+        *_beyond(group, known, log_ends),
         *_unread(described, known, total),
     ]
     uncommitted = sum(lag.committed is None and lag.error is None for lag in lags.values())
@@ -219,12 +240,9 @@ def _deleted(group: str, lags: Mapping[TopicPartition, Lag]) -> list[Finding]:
     return [_group(group, Verdict.WARNING, "group.deleted_unread", text, advice, {"records": sum(gone.values())})]
 
 
-def _beyond(group: str, lags: Mapping[TopicPartition, Lag]) -> list[Finding]:
-    beyond = [
-        tp
-        for tp, lag in lags.items()
-        if lag.committed is not None and lag.end is not None and lag.committed.offset > lag.end
-    ]
+def _beyond(group: str, lags: Mapping[TopicPartition, Lag], log_ends: Mapping[TopicPartition, int]) -> list[Finding]:
+    committed = {tp: lag.committed.offset for tp, lag in lags.items() if lag.committed is not None}
+    beyond = [tp for tp, end in log_ends.items() if committed.get(tp, end) > end]
     if not beyond:
         return []
     text = f"The committed offsets of {_listed(beyond)} are behind the end of the log: the log was truncated, or the "

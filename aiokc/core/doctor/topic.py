@@ -110,8 +110,8 @@ def _without_leader(name: str, partitions: Sequence[MetadataResponsePartition], 
     """Return the findings about partitions that nobody can read now."""
     hidden = [one for one in partitions if one.error_code == ErrorCode.LISTENER_NOT_FOUND]
     leaderless = [one for one in partitions if one.leader_id < 0 and one not in hidden]
-    complete = cluster.count == len(cluster.brokers)
-    strange = [one for one in partitions if complete and one.leader_id >= 0 and one.leader_id not in cluster.brokers]
+    strangers = [one for one in partitions if one.leader_id >= 0 and one.leader_id not in cluster.brokers]
+    strange = strangers if cluster.is_complete else []
     found = []
     if leaderless:
         text = (

@@ -389,6 +389,8 @@ class TransactionMachine:
         before = self.state
         if self._commit_may_be_done:
             error.add_note("a request to commit had no clear answer before: nobody knows whether it was carried out")
+            if isinstance(error, KafkaError):
+                error.may_be_committed = True
         self.state, self.error = FATAL, error
         effects: list[Effect] = [*self._offsets_end(error), self._settle(error)]
         if before is State.INITIALIZING:

@@ -121,3 +121,12 @@ def test_what_a_limit_says_nothing_about() -> None:
     assert not Limit(records=1).cannot_tell(replace(ROW, lag_ms=None))
     assert Limit(milliseconds=1).cannot_tell(replace(ROW, lag_ms=None))
     assert not Limit(milliseconds=1).cannot_tell(ROW)
+
+
+def test_a_sum_of_which_a_partition_has_no_age_is_not_all_checked() -> None:
+    """Its next record has no timestamp, and may be older than all others."""
+    (total,) = summed(ROWS[:2], "group")
+    assert (total.unknown, total.without_age) == (0, 1)
+    assert Limit(milliseconds=1_000).cannot_tell(total)
+    assert not Limit(records=1_000).cannot_tell(total)
+    assert not Limit(milliseconds=1_000).cannot_tell(summed([ROW, ROW], "group")[0])

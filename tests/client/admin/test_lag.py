@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from aiokc import OffsetAndMetadata, TopicPartition
 from aiokc.admin import Lag, ToEarliest
-from aiokc.client.admin import leaders
-from aiokc.client.admin.lag import _fact
+from aiokc.client.admin import cluster as admin_cluster
+from aiokc.client.admin import lag, leaders
+from aiokc.client.admin.lag import _fact, _rounds
 from aiokc.core.admin.first_record import Look, first_record
 from aiokc.core.admin.group_answers import described_share_groups
 from aiokc.error_codes import ErrorCode
@@ -68,6 +70,64 @@ def test_lag_with_the_age_of_the_next_record(release: str) -> None:
             assert len(fetches) == 1, "groups that are at one offset share the look at it"
 
     virtually(story, as_version=release, auto_create_topics_enable=False)
+
+
+class Counted(TopicPartition):
+    """A partition that counts how often a dict looks for one."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("groups", [10, 100])
+def test_the_rounds_of_many_groups_cost_as_much_for_each(groups: int) -> None:
+    """Each of them has read another part of one topic: there are as many rounds as groups."""
+    partitions: list[TopicPartition] = [Counted("t", number) for number in range(10)]
+    wanted = [dict.fromkeys(partitions, (group, 1000)) for group in range(groups)]
+    Counted.looks = 0
+    rounds = _rounds(wanted)
+    assert Counted.looks <= 6 * groups * len(partitions)
+    assert rounds == wanted
+
+
+def test_an_offset_of_two_groups_is_looked_at_once() -> None:
+    assert _rounds([{ZERO: (1, 9), ONE: (1, 9)}, {ZERO: (2, 9), ONE: (1, 9)}, {ZERO: (1, 9), ONE: (3, 9)}]) == [
+        {ZERO: (1, 9), ONE: (1, 9)},
+        {ZERO: (2, 9), ONE: (3, 9)},
+    ]
+
+
+@pytest.mark.parametrize("count", [20, 300])
+async def test_large_answers_are_read_beside_the_loop(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step over all partitions of all groups runs in a thread: together they would hold the loop for long."""
+    steps = ["_facts_of", "_lags", "_all_unread", "_rounds", "_all_timed"]
+    beside: dict[str, bool] = {}  # some of them are called for few partitions, too
+    loops = threading.get_ident()
+
+    def noted(module: Any, name: str) -> None:
+        step = getattr(module, name)
+
+        def run(*given: Any) -> Any:
+            beside[name] = beside.get(name, False) or threading.get_ident() != loops
+            return step(*given)
+
+        monkeypatch.setattr(module, name, run)
+
+    for name in steps:
+        noted(lag, name)
+    noted(leaders, "_by_leader")
+    noted(admin_cluster, "described_topics")
+    async with Cluster(1, topics={"t": count, **{f"t{number}": 1 for number in range(count)}}) as cluster:
+        write(cluster, 0, 1_000)
+        async with client_of(cluster) as client:
+            await client.commit("g", {TopicPartition("t", number): 0 for number in range(count)})
+            found = lags((await client.group_lag(["g"], with_time=True))["g"])
+            assert (len(found), found[ZERO].timestamp) == (count, 1_000)
+            await client.describe_topics()
+    assert beside == dict.fromkeys([*steps, "_by_leader", "described_topics"], count > 200)
 
 
 def test_what_a_member_owns_without_a_commit() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from aiokc import Client, Consumer, ErrorCode, TopicPartition
+from aiokc import Client, Consumer, ErrorCode, Producer, TopicPartition
+from aiokc.client.doctor import login
 from aiokc.doctor import Step, Verdict
 from aiokc.testing import Acl, ApiKey, Cluster, NewRecord, faults
 from aiokc.testing.brokers.exchange import Exchange
@@ -91,6 +92,24 @@ async def test_offsets_behind_the_end_of_the_log() -> None:
         assert ill(report) == ["group.beyond_end"]
 
 
+async def test_a_group_that_has_read_records_of_an_open_transaction() -> None:
+    """To readers of committed records the log ends before it, and the doctor may be one of them."""
+    async with Cluster(topics={"orders": 1}) as cluster:
+        cluster.append("orders", b"x")
+        options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap}
+        async with Producer(**options, transactional_id="tx") as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("orders", b"open")
+            await committed(cluster, billing=2)
+            for level in ("read_uncommitted", "read_committed"):
+                report = await examined(cluster.bootstrap, group="billing", isolation_level=level)
+                assert ill(report) == []
+            await committed(cluster, billing=3)
+            report = await examined(cluster.bootstrap, group="billing", isolation_level="read_committed")
+            assert ill(report) == ["group.beyond_end"]
+            await producer.abort_transaction()
+
+
 @pytest.mark.parametrize(
     ("code", "finding"),
     [
@@ -126,6 +145,21 @@ async def test_a_coordinator_that_is_not_among_the_brokers() -> None:
     async with Cluster() as cluster:
         cluster.intercept(ApiKey.FIND_COORDINATOR, elsewhere)
         assert problems(await examined(cluster.bootstrap, group="billing")) == ["group.coordinator_unreachable"]
+
+
+async def test_a_coordinator_that_was_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many brokers, the first ones are looked at; the others are reached by the client, as by every consumer."""
+    monkeypatch.setattr(login, "MOST_BROKERS", 2)
+    async with Cluster(3, topics={"orders": 1}) as cluster:
+        group = next(f"g{number}" for number in range(99) if cluster.coordinator(f"g{number}") == 3)
+        cluster.append("orders", b"x")
+        await committed(cluster, **{group: 1})
+        report = await examined(cluster.bootstrap, group=group)
+        assert ill(report) == []
+        assert only(report, "group.not_looked_at").verdict is Verdict.NOTE
+        assert "has read all" in only(report, "group.lag").text
+        cluster.intercept(ApiKey.DESCRIBE_GROUPS, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        assert problems(await examined(cluster.bootstrap, group=group)) == ["group.denied"]
 
 
 async def test_a_group_that_this_client_may_not_use() -> None:
@@ -164,17 +198,17 @@ async def test_brokers_of_old(version: str) -> None:
 
 
 async def test_records_that_retention_will_delete_before_they_are_read() -> None:
-    hour = 3_600_000
+    day = 86_400_000  # in words, it may take minutes until the report is there
     async with Cluster() as cluster:
-        cluster.create_topic("orders", config={"retention.ms": str(hour)})
+        cluster.create_topic("orders", config={"retention.ms": str(100 * day)})
         now = int(time.time() * 1000)
-        cluster.append("orders", NewRecord(b"x", timestamp=now - int(hour * 0.9)))
+        cluster.append("orders", NewRecord(b"x", timestamp=now - 90 * day))
         await committed(cluster, billing=0)
         report = await examined(cluster.bootstrap, group="billing")
         found = only(report, "group.close_to_retention")
         assert found.verdict is Verdict.WARNING
-        assert "54 minutes old in orders-0, and retention.ms of 'orders' is 60 minutes" in found.text
-        assert "deleted in 6 minutes" in found.text
+        assert "90 days old in orders-0, and retention.ms of 'orders' is 100 days" in found.text
+        assert "deleted in 10 days" in found.text
 
 
 async def test_a_coordinator_that_breaks_off() -> None:

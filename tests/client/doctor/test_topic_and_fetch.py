@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from aiokc import ErrorCode
+from aiokc.client.doctor import login
 from aiokc.doctor import Step, Verdict
 from aiokc.testing import Acl, ApiKey, Cluster, faults
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import MetadataResponse
 from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
+from aiokc.wire.messages.offsets import ListOffsetsResponse
 
 from .examining import USER, cause, examined, happen, ill, only, problems
 
@@ -154,6 +156,39 @@ async def test_a_leader_that_names_no_offsets() -> None:
         assert problems(await examined(cluster.bootstrap, topic="orders")) == ["fetch.not_leader"]
 
 
+async def test_a_leader_that_names_the_offsets_of_some_partitions_only() -> None:
+    def refused(codes: dict[int, ErrorCode]) -> Any:
+        async def fault(exchange: Exchange) -> ListOffsetsResponse:
+            response = await exchange.handle()
+            assert isinstance(response, ListOffsetsResponse)
+            for one in response.topics[0].partitions:
+                if one.partition_index in codes:
+                    one.error_code, one.offset = codes[one.partition_index], -1
+            return response
+
+        return fault
+
+    async with Cluster(topics={"orders": 4}) as cluster:
+        cluster.append("orders", b"x" * 1000)
+        cluster.intercept(ApiKey.LIST_OFFSETS, refused({1: ErrorCode.KAFKA_STORAGE_ERROR}), times=2)
+        report = await examined(cluster.bootstrap, topic="orders")
+        found = only(report, "fetch.disk")
+        assert (found.verdict, found.text) == (
+            Verdict.WARNING,
+            "The offsets of orders-1 are refused: KAFKA_STORAGE_ERROR",
+        )
+        assert only(report, "fetch.answered").details["partition"] == 0
+        several = {
+            1: ErrorCode.KAFKA_STORAGE_ERROR,
+            2: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            3: ErrorCode.KAFKA_STORAGE_ERROR,
+        }
+        cluster.intercept(ApiKey.LIST_OFFSETS, refused(several))
+        report = await examined(cluster.bootstrap, topic="orders")
+        assert ill(report) == ["fetch.disk", "fetch.not_leader"]
+        assert "orders-1 and 1 more partition are refused" in only(report, "fetch.disk").text
+
+
 def test_small_answers_come_and_large_ones_do_not() -> None:
     async def story(cluster: Cluster, loop: VirtualLoop) -> None:
         cluster.intercept(FetchRequest, faults.drop())
@@ -213,6 +248,20 @@ async def test_a_leader_that_sends_the_client_to_a_broker_that_is_not_there() ->
         cluster.intercept(FetchRequest, away)
         report = await examined(cluster.bootstrap, topic="orders", client_rack="a")
         assert problems(report) == ["fetch.unreachable_follower"]
+
+
+async def test_a_follower_and_a_rack_that_were_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "MOST_BROKERS", 2)
+    async with Cluster(3, racks=["a", "b", "c"], topics={}) as cluster:
+        cluster.create_topic("orders", 3)
+        cluster.append("orders", bytes(1000))
+        report = await examined(cluster.bootstrap, topic="orders", client_rack="c")
+        assert ill(report) == []
+        found = {one.text for one in report.findings if one.code == "fetch.not_looked_at"}
+        assert found == {
+            "leads partitions of the topic, and is not among the brokers that were looked at",
+            "sends this client to broker 3, which is not among the brokers that were looked at",
+        }
 
 
 async def test_a_leader_that_keeps_a_client_though_a_replica_is_near() -> None:

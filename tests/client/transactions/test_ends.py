@@ -445,9 +445,10 @@ async def test_a_block_ends_its_own_transaction_and_no_other(stage: Stage) -> No
 async def test_a_block_whose_commit_takes_too_long_says_that_nobody_knows(stage: Stage) -> None:
     async with stage.producer(max_block_ms=5_000) as producer:
         stage.cluster.intercept(ApiKey.END_TXN, drop())
-        with pytest.raises(RequestTimedOut, match="nobody knows yet"):
+        with pytest.raises(RequestTimedOut, match="nobody knows yet") as raised:
             async with producer.transaction():
                 await producer.send("out", b"1", partition=0)
+        assert raised.value.may_be_committed
         stage.cluster.heal()
         await producer.commit_transaction(timeout_ms=60_000)
     assert await stage.read() == [b"1"]

@@ -12,6 +12,7 @@ from aiokc.admin import AclOperation, ConfigEntry, ConfigSource, GroupDescriptio
 from aiokc.core.doctor.group import (
     is_unknown,
     lag_findings,
+    past_end,
     permission_findings,
     retention_findings,
     state_finding,
@@ -97,7 +98,17 @@ def test_a_group_that_may_be_seen_and_not_joined(
     ],
 )
 def test_lag(described: GroupDescription, lags: dict[TopicPartition, Lag], expected: list[str]) -> None:
-    assert codes(lag_findings(described, lags, NOW)) == [*expected, "group.lag"]
+    ends = {tp: lags[tp].end or 0 for tp in past_end(lags)}
+    assert codes(lag_findings(described, lags, ends, NOW)) == [*expected, "group.lag"]
+
+
+@pytest.mark.parametrize(("log_end", "expected"), [(11, ["group.beyond_end"]), (12, []), (13, []), (None, [])])
+def test_only_what_the_log_itself_does_not_have_is_beyond_its_end(log_end: int | None, expected: list[str]) -> None:
+    """The end of a Lag may be the beginning of an open transaction."""
+    lags = {ONE: lag(12), TWO: lag(10)}
+    assert past_end(lags) == [ONE]
+    ends = {} if log_end is None else {ONE: log_end}
+    assert codes(lag_findings(group("Empty"), lags, ends, NOW)) == [*expected, "group.lag"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +126,7 @@ def test_lag(described: GroupDescription, lags: dict[TopicPartition, Lag], expec
     ],
 )
 def test_the_words_for_the_lag(lags: dict[TopicPartition, Lag], text: str) -> None:
-    found = lag_findings(group("Stable", member("a", ONE, TWO)), lags, NOW)[-1]
+    found = lag_findings(group("Stable", member("a", ONE, TWO)), lags, {}, NOW)[-1]
     assert (found.code, found.text) == ("group.lag", text)
     assert found.details["uncommitted"] == sum(one.committed is None and one.error is None for one in lags.values())
 

@@ -527,6 +527,8 @@ def test_a_producer_fenced_after_an_unclear_commit_says_that_nobody_knows(versio
     assert isinstance(told, Ended)
     assert told.error is not None
     assert "nobody knows" in told.error.__notes__[0]
+    assert isinstance(told.error, KafkaError)
+    assert told.error.may_be_committed
 
 
 def test_v2_a_commit_that_never_arrived_and_is_refused_when_repeated_was_no_commit() -> None:
@@ -538,6 +540,8 @@ def test_v2_a_commit_that_never_arrived_and_is_refused_when_repeated_was_no_comm
     assert isinstance(told, Ended)
     assert told.error is not None
     assert not hasattr(told.error, "__notes__"), "what became of it is known"
+    assert isinstance(told.error, KafkaError)
+    assert not told.error.may_be_committed
     producer.settle()
     producer.feed(Abort())
     assert producer.last == EndTxn(producer.machine.identity, False, True)

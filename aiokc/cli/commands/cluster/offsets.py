@@ -60,6 +60,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 async def run(context: Context) -> int:
     """Show offsets."""
+    from aiokc.errors import KafkaError
+
     asked = [_asked(text) for text in context.args.topics]
     at = context.args.at
     if at is not None and any(each.offset is not None for each in asked):
@@ -72,8 +74,8 @@ async def run(context: Context) -> int:
         for each in asked:
             try:
                 rows += await _rows(context, client, each, timestamp)
-            except Problem as problem:
-                context.fail(cut(each.topic), problem)
+            except (Problem, KafkaError) as error:
+                context.fail(cut(each.topic), error)
     context.out.rows(EDGES if at is None and asked[0].offset is None else PLACES, rows)
     return 0
 
@@ -124,34 +126,42 @@ async def _rows(context: Context, client: Client, asked: _Asked, timestamp: int 
     from ...reading.ranges import chosen_partitions, topic_named
 
     topic = await topic_named(client, asked.topic)
-    partitions = chosen_partitions(topic, asked.partitions)
-    led = [tp for tp in partitions if topic.partitions[tp.partition].leader is not None]
-    for tp in partitions:
-        if tp not in led:
+    leaders: dict[TopicPartition, int] = {}
+    for tp in chosen_partitions(topic, asked.partitions):
+        leader = topic.partitions[tp.partition].leader
+        if leader is None:
             context.fail(str(tp), "has no leader at the moment")
+        else:
+            leaders[tp] = leader
     if asked.offset is not None:
-        return [await _record_at(client, tp, asked.offset) for tp in led]
-    return await (_edges(client, led) if timestamp is None else _places(client, led, timestamp))
+        return [await _record_at(client, tp, asked.offset) for tp in leaders]
+    if timestamp is None:
+        return await _edges(context, client, leaders)
+    return await _places(context, client, leaders, timestamp)
 
 
-async def _edges(client: Client, partitions: list[TopicPartition]) -> list[tuple[Any, ...]]:
+async def _edges(context: Context, client: Client, leaders: dict[TopicPartition, int]) -> list[tuple[Any, ...]]:
     from aiokc import EARLIEST, LATEST
 
-    from ...reading.ranges import offsets_at
+    from ...reading.ranges import offsets_by_leader
 
-    first, ends = await offsets_at(client, partitions, EARLIEST), await offsets_at(client, partitions, LATEST)
-    return [(*tp, first[tp], ends[tp]) for tp in partitions]
+    found = await offsets_by_leader(context, client, leaders, EARLIEST, LATEST)
+    return [(*tp, *(one and one.offset for one in found[tp])) for tp in leaders if tp in found]
 
 
-async def _places(client: Client, partitions: list[TopicPartition], timestamp: int) -> list[tuple[Any, ...]]:
-    found = await client.list_offsets(dict.fromkeys(partitions, timestamp)) if partitions else {}
+async def _places(
+    context: Context, client: Client, leaders: dict[TopicPartition, int], timestamp: int
+) -> list[tuple[Any, ...]]:
+    from ...reading.ranges import offsets_by_leader
+
+    found = await offsets_by_leader(context, client, leaders, timestamp)
     rows: list[tuple[Any, ...]] = []
-    for tp in partitions:
-        place = found[tp]
-        if place is None:
-            rows.append((*tp, None, None, None))
-        else:
+    for tp in leaders:
+        place = found[tp][0] if tp in found else None
+        if place is not None:
             rows.append((*tp, place.offset, None if place.timestamp < 0 else place.timestamp, place.leader_epoch))
+        elif tp in found:
+            rows.append((*tp, None, None, None))
     return rows
 
 

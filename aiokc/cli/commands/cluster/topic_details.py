@@ -54,17 +54,17 @@ async def run(context: Context) -> int:
 async def _show_partitions(context: Context, client: Client, topic: TopicDescription) -> None:
     from aiokc import EARLIEST, LATEST, TopicPartition
 
+    from ...reading.ranges import offsets_by_leader
     from .topics import sizes_of_partitions
 
     parts = sorted(topic.partitions.values())
-    led = [TopicPartition(topic.name, part.partition) for part in parts if part.leader is not None]
-    starts = await client.list_offsets(dict.fromkeys(led, EARLIEST)) if led else {}
-    ends = await client.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
+    leaders = {TopicPartition(topic.name, part.partition): part.leader for part in parts if part.leader is not None}
+    found = await offsets_by_leader(context, client, leaders, EARLIEST, LATEST)
     sizes = await sizes_of_partitions(context, client) if context.args.sizes else {}
     rows = []
     for part in parts:
         tp = TopicPartition(topic.name, part.partition)
-        start, end = starts.get(tp), ends.get(tp)
+        start, end = found.get(tp, (None, None))
         row = [part.partition, part.leader, part.replicas, part.in_sync_replicas]
         row += [start.offset if start else None, end.offset if end else None]
         rows.append([*row, sizes.get(tp)] if context.args.sizes else row)

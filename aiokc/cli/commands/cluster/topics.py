@@ -51,7 +51,7 @@ async def run(context: Context) -> int:
     async with context.client() as client:
         topics = [topic for topic in (await client.list_topics()).values() if _is_wanted(topic, args)]
         topics.sort(key=lambda topic: topic.name)
-        records = await records_of(client, topics)
+        records = await _records(context, client, topics)
         sizes = await _sizes(context, client) if args.sizes else {}
         configs = await _configs(context, client, topics) if args.configs else {}
     rows = []
@@ -80,20 +80,27 @@ def _replicas(topic: TopicInfo) -> int:
     return max((len(part.replicas) for part in topic.partitions.values()), default=0)
 
 
-async def records_of(client: Client, topics: Iterable[TopicInfo]) -> dict[str, int | None]:
-    """Return for each topic how many offsets its logs hold; None where a partition has no leader to ask."""
+async def _records(context: Context, client: Client, topics: list[TopicInfo]) -> dict[str, int | None]:
+    """Return for each topic how many offsets its logs hold; None where a partition has no leader, or no answer."""
     from aiokc import EARLIEST, LATEST, TopicPartition
 
-    topics = list(topics)
+    from ...reading.ranges import offsets_by_leader
+
     led = [topic for topic in topics if all(part.leader is not None for part in topic.partitions.values())]
-    partitions = [TopicPartition(topic.name, number) for topic in led for number in topic.partitions]
-    starts = await client.list_offsets(dict.fromkeys(partitions, EARLIEST)) if partitions else {}
-    ends = await client.list_offsets(dict.fromkeys(partitions, LATEST)) if partitions else {}
+    leaders = {
+        TopicPartition(topic.name, number): part.leader
+        for topic in led
+        for number, part in topic.partitions.items()
+        if part.leader is not None
+    }
+    found = await offsets_by_leader(context, client, leaders, EARLIEST, LATEST)
     counts: dict[str, int | None] = {topic.name: None for topic in topics} | {topic.name: 0 for topic in led}
-    for tp in partitions:
-        start, end = starts[tp], ends[tp]
-        if start is not None and end is not None:
-            counts[tp.topic] = (counts[tp.topic] or 0) + end.offset - start.offset
+    for tp in leaders:
+        count, (start, end) = counts[tp.topic], found.get(tp, (None, None))
+        if count is None or start is None or end is None:
+            counts[tp.topic] = None
+        else:
+            counts[tp.topic] = count + end.offset - start.offset
     return counts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from glob import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...problems import quoted
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 #: Told of each item that failed, with the reason: Context.fail, or what a live view collects.
 Fail: TypeAlias = Callable[[str, object], None]
+
+#: Told of what is less than it seems: Context.warn, or what a live view collects.
+Warn: TypeAlias = Callable[[str], None]
 
 _GLOB = frozenset("*?[")
 #: A share group and a streams group keep no offsets that a lag could be computed from, or not of this kind.
@@ -41,6 +45,11 @@ def show_results(context: Context, columns: Sequence[Column], rows: Sequence[Seq
 def is_glob(name: str) -> bool:
     """Whether ``name`` is a pattern, and not one group."""
     return not _GLOB.isdisjoint(name)
+
+
+def exactly(group_id: str) -> str:
+    """Return what to write for just this group where a command takes patterns, too."""
+    return escape(group_id)
 
 
 async def listed(
@@ -69,11 +78,17 @@ async def chosen(client: Client, names: Sequence[str], fail: Fail) -> list[str]:
         for glob in globs:
             matching = {group.group_id for group in groups if fnmatchcase(group.group_id, glob)}
             if not matching:
-                fail(quoted(glob), "no group has such a name")
+                fail(quoted(glob), "no group has such a name" + _as_a_name(glob, groups))
             found |= matching
         if not names:
             found |= {group.group_id for group in groups if group.protocol_type in _OF_CONSUMERS}
     return sorted(found)
+
+
+def _as_a_name(glob: str, groups: Iterable[GroupListing]) -> str:
+    """Return the end of a sentence about a pattern that means no group, where it is the name of one."""
+    is_name = any(group.group_id == glob for group in groups)
+    return f": it is read as a pattern; for the group of this name write {quoted(exactly(glob))}" if is_name else ""
 
 
 async def described(

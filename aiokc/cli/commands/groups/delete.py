@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from ...output.columns import Column
 from ...problems import Refused, quoted
-from .choosing import active_groups, add_execute, chosen, described, is_glob, show_results
+from .choosing import active_groups, add_execute, chosen, described, exactly, is_glob, show_results
 from .command_lines import command_line
 from .undo import may_be_done, result_of, save_offsets, say_undo
 
 if TYPE_CHECKING:
     from aiokc import Client, TopicPartition
+    from aiokc.admin import GroupDescription
 
     from ...context import Context
 
@@ -59,6 +60,19 @@ async def run(context: Context) -> int:
         if args.execute and groups:
             saved = {group_id: save_offsets(context, group_id, offsets[group_id]) for group_id in groups}
             results = await _delete(context, client, saved)
+        _tell(context, groups, offsets, results, saved)  # before the client stops, which Ctrl-C may end
+    return context.exit_code
+
+
+def _tell(
+    context: Context,
+    groups: Mapping[str, GroupDescription],
+    offsets: Mapping[str, Mapping[TopicPartition, int]],
+    results: Mapping[str, object],
+    saved: Mapping[str, Path | None],
+) -> None:
+    """Say what was done, and how to undo it; or how to do it."""
+    args = context.args
     rows = []
     for group_id, group in groups.items():
         error = results.get(group_id)
@@ -72,8 +86,7 @@ async def run(context: Context) -> int:
             say_undo(context, group_id, saved.get(group_id))
     if not args.execute and groups:
         context.say("nothing was changed; to delete them, run:")
-        context.say(command_line(context, "groups", "delete", *groups, "--execute"))
-    return context.exit_code
+        context.say(command_line(context, "groups", "delete", *map(exactly, groups), "--execute"))
 
 
 async def _delete(context: Context, client: Client, saved: Mapping[str, Path | None]) -> Mapping[str, object]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...options.partitions import PartitionChoice, topic_choice
@@ -62,6 +64,18 @@ async def run(context: Context) -> int:
             except BaseException:  # they may have been deleted before, and a cancelled call is one of these
                 say_undo(context, args.group, saved)
                 raise
+        _tell(context, wanted, results, saved)  # before the client stops, which Ctrl-C may end
+    return context.exit_code
+
+
+def _tell(
+    context: Context,
+    wanted: Mapping[TopicPartition, int],
+    results: Mapping[TopicPartition, object],
+    saved: Path | None,
+) -> None:
+    """Say what was done, and how to undo it; or how to do it."""
+    args = context.args
     rows = []
     for tp, offset in sorted(wanted.items()):
         error = results.get(tp)
@@ -77,7 +91,6 @@ async def run(context: Context) -> int:
     elif not args.execute and wanted:
         context.say("nothing was changed; to delete these offsets, run:")
         context.say(command_line(context, "groups", "forget", args.group, *args.topics, "--execute"))
-    return context.exit_code
 
 
 def _is_subscribed(error: object) -> bool:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from ...output.columns import Column
 from ...problems import Problem, UsageProblem
-from .choosing import add_execute, described, show_results
+from .choosing import add_execute, described, exactly, show_results
 from .command_lines import command_line
 from .showing import assignment_text
+from .undo import result_of
 
 if TYPE_CHECKING:
     from aiokc.admin import GroupDescription, MemberDescription
@@ -56,7 +57,7 @@ async def run(context: Context) -> int:
     if not args.member and not args.instance:
         raise UsageProblem(
             "which members? Give --member ID or --instance ID",
-            f"{command_line(context, 'groups', 'show', args.group, '--members')} lists them",
+            f"{command_line(context, 'groups', 'show', exactly(args.group), '--members')} lists them",
         )
     async with context.client() as client:
         groups = await described(client, [args.group], context.fail, named=[args.group])
@@ -80,7 +81,7 @@ async def run(context: Context) -> int:
         error = results.get(member.group_instance_id or member.member_id)
         if error is not None:
             context.fail(f"member {member.member_id} of group {group.group_id!r}", error)
-        result = None if not args.execute else "removed" if error is None else str(error)
+        result = result_of(error, "removed") if args.execute else None
         rows.append(_row(group, member, result))
     show_results(context, COLUMNS, rows)
     if not args.execute and members:

@@ -15,7 +15,7 @@ from ...options.times import duration_ms
 from ...output.columns import Column
 from ...output.units import duration_shown
 from ...problems import UsageProblem
-from .choosing import Fail, chosen, described, is_glob
+from .choosing import Fail, Warn, chosen, described, is_glob
 
 if TYPE_CHECKING:
     from aiokc import Client, TopicPartition
@@ -86,7 +86,7 @@ async def run(context: Context) -> int:
             from .lag_watch import watch
 
             return await watch(context, question, interval_seconds=interval_ms / 1000, by=by, limit=limit)
-        rows = summed(await question.ask(context.fail), by)
+        rows = summed(await question.ask(context.fail, context.warn), by)
     columns = columns_of(by, context.out.format)
     if rows or not context.exit_code:  # else what was said of groups that are not there says it all
         context.out.rows(columns, (cells_of(row, columns) for row in rows), empty="no group has committed an offset")
@@ -122,14 +122,18 @@ class Question:
         self._context, self._client, self._isolation = context, client, isolation
         self.names = names
 
-    async def ask(self, fail: Fail) -> list[LagRow]:
-        """Return a row for each partition. Tells ``fail`` of groups that are not there, and of what is not known."""
+    async def ask(self, fail: Fail, warn: Warn) -> list[LagRow]:
+        """Return a row for each partition.
+
+        Tells ``fail`` of groups that are not there, and of what is not known, and ``warn`` of a lag that is not true.
+        """
         from aiokc.errors import KafkaError
 
         client = self._client
+        isolation = self._isolation or client.config.isolation_level
         group_ids = await chosen(client, self.names, fail)
         groups = await described(client, group_ids, fail, named=[name for name in self.names if not is_glob(name)])
-        lags = await client.group_lag(groups, isolation_level=self._isolation, with_time=True) if groups else {}
+        lags = await client.group_lag(groups, isolation_level=isolation, with_time=True) if groups else {}
         rows: list[LagRow] = []
         for group_id, answer in sorted(lags.items()):
             if isinstance(answer, KafkaError):
@@ -137,6 +141,7 @@ class Question:
             else:
                 rows += lag_rows(group_id, groups[group_id], answer, self._context.now_ms)
                 tell_of_errors(group_id, answer, fail)
+                warn_of_ends(group_id, answer, isolation, warn)
         return rows
 
 
@@ -149,6 +154,26 @@ def tell_of_errors(group_id: str, lags: Mapping[TopicPartition, Lag], fail: Fail
     for those in found.values():
         more = f" and {len(those) - 1} more" if len(those) > 1 else ""
         fail(f"group {group_id!r}, {those[0]}{more}", lags[those[0]].error)
+
+
+def warn_of_ends(group_id: str, lags: Mapping[TopicPartition, Lag], isolation: IsolationLevel, warn: Warn) -> None:
+    """Warn of partitions whose log ends below what the group has committed: their lag, 0, says that all is read.
+
+    Of readers of committed records nothing is told: a group that reads all is ahead of them while a transaction is
+    open.
+    """
+    above = [
+        tp
+        for tp, lag in sorted(lags.items())
+        if lag.committed is not None and lag.end is not None and lag.committed.offset > lag.end
+    ]
+    if above and isolation == "read_uncommitted":
+        more = f" and {len(above) - 1} more" if len(above) > 1 else ""
+        # Without the offsets, which are in the rows: --watch tells once what stays as it is.
+        warn(
+            f"group {group_id!r}, {above[0]}{more}: what the group has committed is above the log's end: the log was "
+            "truncated, or the topic recreated"
+        )
 
 
 def columns_of(by: Grouping, format: str) -> tuple[Column, ...]:

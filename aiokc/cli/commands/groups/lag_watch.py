@@ -18,7 +18,7 @@ from ...lag.rows import Grouping, LagRow, summed
 from ...lag.watch_screen import WatchState, eta_text, screen
 from ...output.columns import Column
 from ...output.units import duration_shown
-from .choosing import Fail
+from .choosing import Fail, Warn
 from .lag import cells_of, check, columns_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Asks(Protocol):
 
     names: Sequence[str]
 
-    def ask(self, fail: Fail, /) -> Awaitable[list[LagRow]]: ...
+    def ask(self, fail: Fail, warn: Warn, /) -> Awaitable[list[LagRow]]: ...
 
 
 async def watch(context: Context, question: Asks, *, interval_seconds: float, by: Grouping, limit: Limit | None) -> int:
@@ -69,7 +69,9 @@ class Watched:
         failures: list[str] = []
         loop = asyncio.get_running_loop()
         try:
-            partitions = await self._question.ask(lambda item, error: failures.append(f"{item}: {error}"))
+            partitions = await self._question.ask(
+                lambda item, error: failures.append(f"{item}: {error}"), failures.append
+            )
         except (KafkaError, OSError) as error:
             self.problem = self._without_answer(error)
             return False
@@ -162,19 +164,20 @@ async def _in_lines(context: Context, watched: Watched) -> int:
     columns = _columns(watched.by, context.out.format)
     ticks = _Ticks(watched.interval_seconds)
     said: str | None = None
-    heading = True
+    is_first = heading = True
     while not watched.is_above():
         if context.out.lost is not None:  # nobody watches
             raise context.out.lost
-        if heading is False:
+        if not is_first:
             await ticks.next()
+        is_first = False
         answered = await watched.look()
         said = _say_what_is_new(context, watched, said, answered=answered)
         if answered:
             rows = [_cells(row, watched, columns, context.out.format) for row in watched.rows]
             context.out.rows(columns, rows, empty="no group has committed an offset", heading=heading)
             context.out.flush()
-        heading = False
+            heading = False
     return check(context, watched.rows, watched.limit)
 
 

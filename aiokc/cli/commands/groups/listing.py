@@ -86,7 +86,7 @@ async def _rows(
 ) -> list[tuple[str, str, str, str, int | None, int | None]]:
     from aiokc.errors import KafkaError
 
-    from .lag import tell_of_errors
+    from .lag import tell_of_errors, warn_of_ends
 
     describable = [group.group_id for group in groups if group.type != "streams"]
     descriptions = await described(client, describable, context.fail)
@@ -99,6 +99,7 @@ async def _rows(
             context.fail(f"the lag of group {group.group_id!r}", answer)
             answer = None
         tell_of_errors(group.group_id, answer or {}, context.fail)  # of what is missing in the sum
+        warn_of_ends(group.group_id, answer or {}, client.config.isolation_level, context.warn)
         known = [] if answer is None else [lag.lag for lag in answer.values() if lag.lag is not None]
         group_now = descriptions.get(group.group_id)
         rows.append(

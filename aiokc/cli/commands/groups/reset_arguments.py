@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ...context import Context
 
 _MOST_BYTES: Final = 64 << 20
+_YEAR_2000_MS: Final = 946_684_800_000
+_DAY_MS: Final = 86_400_000
+_LIKE_SECONDS: Final = range(10**8, 10**10)  # from 1973 to 2286; as ms, the first months of 1970
 
 
 def add_reset_arguments(parser: ArgumentParser) -> None:
@@ -37,7 +40,11 @@ def add_reset_arguments(parser: ArgumentParser) -> None:
     )
     where.add_argument("--shift", metavar="N", help="N records on from what is committed, -N back")
     where.add_argument("--back", metavar="TIME", help="the records of the last 30m, 1h, 2d or PT1H")
-    where.add_argument("--like", metavar="GROUP", help="what another group has committed")
+    where.add_argument(
+        "--like",
+        metavar="GROUP",
+        help="what another group has committed: all of it, or for TOPIC, or with --all-topics for this group's topics",
+    )
     where.add_argument(
         "--from-file",
         metavar="FILE",
@@ -85,9 +92,9 @@ def _target_of_to(context: Context, text: str) -> ResetTarget:
     if text in named:
         return named[text]
     if text.isascii() and text.isdigit():
-        return ToOffset(_whole("--to", text))
+        return ToOffset(_offset(text, context.now_ms))
     if text.startswith("@"):
-        return ToTime(_whole("--to", text[1:]))
+        return ToTime(_since_epoch(text))
     if text.isalpha():
         raise UsageProblem(f"--to {quoted(text)} is unknown: write earliest, latest, committed, an offset or a time")
     when = time_ms(text, context.now_ms, "--to")
@@ -96,6 +103,27 @@ def _target_of_to(context: Context, text: str) -> ResetTarget:
     if when > context.now_ms:
         context.warn(f"{time_shown(when)} has not come yet")
     return ToTime(max(0, when))
+
+
+def _offset(text: str, now_ms: int) -> int:
+    """Return the offset of --to. As a time it would skip all that is unread: other options take a number for one."""
+    offset = _whole("--to", text)
+    if _YEAR_2000_MS <= offset < now_ms + _DAY_MS:
+        raise UsageProblem(
+            f"--to {text} is an offset, and as ms since the epoch it would be {time_shown(offset)}",
+            f"for the time write --to @{text}; --from-file takes any offset",
+        )
+    return offset
+
+
+def _since_epoch(text: str) -> int:
+    """Return the ms of @MS. Seconds would be a time in 1970: each log would be read again from its beginning."""
+    ms = _whole("--to", text[1:])
+    if ms in _LIKE_SECONDS:
+        raise UsageProblem(
+            f"--to {text} is {time_shown(ms)}: @ takes milliseconds", f"were seconds meant? Write --to @{ms}000"
+        )
+    return ms
 
 
 def _whole(option: str, text: str) -> int:

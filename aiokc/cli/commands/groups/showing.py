@@ -10,7 +10,7 @@ from ...output.columns import Column
 from .choosing import chosen, described, is_glob
 
 if TYPE_CHECKING:
-    from aiokc import TopicPartition
+    from aiokc import Client, TopicPartition
     from aiokc.admin import BrokerDescription, GroupDescription, Lag
 
     from ...context import Context
@@ -127,8 +127,10 @@ def _chosen_columns(
     return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
-async def _offset_rows(context: Context, client: Any, groups: dict[str, GroupDescription]) -> list[Sequence[Any]]:
+async def _offset_rows(context: Context, client: Client, groups: dict[str, GroupDescription]) -> list[Sequence[Any]]:
     from aiokc.errors import KafkaError
+
+    from .lag import warn_of_ends
 
     rows: list[Sequence[Any]] = []
     lags = await client.group_lag(groups, with_time=True) if groups else {}
@@ -140,6 +142,7 @@ async def _offset_rows(context: Context, client: Any, groups: dict[str, GroupDes
             if lag.error is not None:
                 context.fail(f"group {group_id!r}, {tp}", lag.error)
             rows.append(_offset_row(groups[group_id], tp, lag, context.now_ms))
+        warn_of_ends(group_id, answer, client.config.isolation_level, context.warn)
     return rows
 
 

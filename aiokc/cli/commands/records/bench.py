@@ -73,6 +73,7 @@ async def run(context: Context) -> int:
         results.append(await _measured(context, name, reader, ranges.spans))
         if results[-1].reached_end and results[-1].seconds < args.seconds:
             context.say(f"{name}: the end of the topic was reached after {results[-1].seconds:.2f} s")
+        _tell_of_trouble(context, results[-1])
     context.out.rows(COLUMNS, [_row(measured) for measured in results])
     return 0
 
@@ -87,6 +88,14 @@ async def _measured(context: Context, name: str, reader: Any, spans: Any) -> Mea
         show = None if view is None else lambda: view.show(measured.drawn(context.terminal.width))
         await reader(context.settings, context.args.value, measured, show)
     return measured
+
+
+def _tell_of_trouble(context: Context, measured: Measured) -> None:
+    """Say what kept the records away: the figures are then those of an outage."""
+    if measured.trouble is not None and measured.records:
+        context.warn(f"{measured.name}: for a while no record came: {measured.trouble}")
+    elif measured.trouble is not None:
+        context.fail(f"{measured.name}: no record came", measured.trouble)
 
 
 def _row(measured: Measured) -> tuple[Any, ...]:

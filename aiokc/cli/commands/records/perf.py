@@ -96,6 +96,8 @@ async def _measure(consumer: Any, ages: Ages, seconds: float, view: Live | None)
     while (left := end - loop.time()) > 0:
         batch = await consumer.getmany(timeout_ms=min(_LOOK_MS, left * 1000))
         ages.take(record for records in batch.values() for record in records)
+        if not batch:
+            ages.trouble = consumer.health().last_error or ages.trouble
         if view is not None and loop.time() - shown_at >= _LOOK_MS / 1000:
             shown_at = loop.time()
             view.show(ages.drawn())
@@ -112,6 +114,7 @@ class Ages:
         self._context = context
         self._histogram = Histogram()
         self.without_time = self.from_future = self.appended = 0
+        self.trouble: Exception | None = None  # what was wrong while no record arrived
         self._percentiles: tuple[float, ...] = context.args.percentiles
 
     def take(self, records: Iterable[RawRecord]) -> None:
@@ -155,6 +158,11 @@ class Ages:
     def warn(self) -> None:
         """Say what makes the ages mean something else than one might think."""
         warn = self._context.warn
+        if self.trouble is not None:
+            if not (self._histogram.count or self.without_time):
+                self._context.fail("no record arrived", self.trouble)
+                return
+            warn(f"for a while no record arrived: {self.trouble}")
         if not self._histogram.count:
             warn("no record arrived, so there is nothing to measure")
         if self.appended:

@@ -13,8 +13,10 @@ from aiokc import ErrorCode
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster, faults
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from tests.cli.output.test_live import screen_of
 from tests.cli.running import Result, aiokc
+from tests.client.virtually import virtually
 
 T0 = 1_700_000_000_000
 
@@ -149,6 +151,47 @@ async def test_sizes_without_an_offline_log_directory(words: list[str]) -> None:
         (line,) = result.err.splitlines()
         assert line.startswith("error: sizes on broker 2, /")
         assert "KAFKA_STORAGE_ERROR" in line
+
+
+def test_a_broker_that_hangs_takes_no_other_along() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("u", b"one")
+        hung = cluster.leader("t", 1)
+        assert hung != cluster.leader("u")
+        cluster.intercept(ListOffsetsRequest, faults.drop(), where=lambda exchange: exchange.broker == hung)
+        for words, expected in (
+            ("topics", ["t,2,3,", "u,1,3,1"]),
+            ("offsets t u", ["t,0,0,0", "u,0,0,1"]),
+            ("offsets t u --at latest", ["t,0,0,,0", "u,0,1,,0"]),
+        ):
+            result = await aiokc(*words.split(), "--csv", "--timeout", "5s", bootstrap=cluster.bootstrap)
+            assert (result.code, result.out.splitlines()[1:]) == (1, expected)
+            assert result.err.startswith(f"error: offsets on broker {hung}: ")
+        result = await aiokc("topics", "show", "t", "--json", "--timeout", "5s", bootstrap=cluster.bootstrap)
+        rows = [json.loads(line) for line in result.out.splitlines()]
+        assert (result.code, [(row["earliest"], row["latest"]) for row in rows]) == (1, [(0, 0), (None, None)])
+        result = await aiokc("offsets", "t:1=0", "u:0=0", "--csv", "--timeout", "5s", bootstrap=cluster.bootstrap)
+        assert (result.code, result.out.splitlines()[1][:6]) == (1, "u,0,0,")
+        assert result.err.startswith("error: t: no offsets of t-1 ")
+
+    virtually(story, topics={"t": 2, "u": 1})
+
+
+async def test_a_topic_that_is_being_deleted_takes_not_all_of_the_list_along() -> None:
+    async def gone(exchange: Exchange) -> ListOffsetsResponse:
+        response = await exchange.handle()
+        assert isinstance(response, ListOffsetsResponse)
+        for topic in response.topics:
+            for one in topic.partitions if topic.name == "gone" else ():
+                one.error_code, one.offset = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
+        return response
+
+    async with Cluster(2, topics={"gone": 1, "orders": 2}) as cluster:
+        cluster.intercept(ListOffsetsRequest, gone)
+        result = await aiokc("topics", "--csv", "--timeout", "1s", bootstrap=cluster.bootstrap)
+        assert result.code == 1
+        assert [line.split(",")[0] for line in result.out.splitlines()] == ["topic", "gone", "orders"]
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in result.err
 
 
 @pytest.mark.parametrize("words", [["topics", "show", "orders"], ["cat", "orders"], ["offsets", "orders"]])

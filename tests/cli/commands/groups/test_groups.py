@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from aiokc import ErrorCode
+from aiokc import Client, ErrorCode
 from aiokc.testing import faults
 from aiokc.testing.brokers.api_keys import ApiKey
+from aiokc.testing.faults import Fault
 from tests.cli.running import Stream, aiokc, system_of
 
 from .running_groups import Shell, commit, csv_rows, member, told
@@ -114,6 +115,18 @@ async def test_a_member_is_taken_out_only_with_execute(shell: Shell) -> None:
         assert done.out.splitlines()[1].endswith("removed")
 
 
+@pytest.mark.parametrize("fault", [faults.lose_answer(), ErrorCode.GROUP_AUTHORIZATION_FAILED])
+async def test_of_a_member_without_a_clear_answer_nobody_knows(shell: Shell, fault: Fault) -> None:
+    async with member(shell):
+        shell.cluster.intercept(ApiKey.LEAVE_GROUP, fault)
+        words = ("groups", "kick", "billing", "--instance", "pod-1", "--execute", "--timeout", "2s")
+        (row,) = await shell.rows(*words, code=1)
+        was_carried_out = shell.cluster.members("billing") == []
+        assert row["result"].startswith("unknown: " if was_carried_out else "refused: ")
+        assert was_carried_out == (not isinstance(fault, ErrorCode))
+        shell.cluster.heal()
+
+
 async def test_a_dynamic_member_is_taken_out_by_its_id(shell: Shell) -> None:
     async with member(shell, instance=None):
         (member_id,) = shell.cluster.members("billing")
@@ -139,6 +152,29 @@ async def test_a_group_is_deleted_only_with_execute_and_can_be_brought_back(shel
     assert await shell.rows("groups") == []
     (undone,) = await shell.run_line(told(done, "to undo this:"))
     assert (undone.code, shell.cluster.committed("old one")) == (0, before)
+
+
+async def test_the_told_line_deletes_the_group_that_was_shown_and_no_other(shell: Shell) -> None:
+    """Its name is a pattern, too, which another group matches."""
+    await commit(shell.cluster, "svc[1]", "orders", 7)
+    await commit(shell.cluster, "svc1", "orders", 8)
+    plan = await shell.run("groups", "delete", "svc[[]*")
+    assert [line.split()[0] for line in plan.out.splitlines()[1:]] == ["svc[1]"]
+    (done,) = await shell.run_line(told(plan, "to delete them, run:"))
+    assert (done.code, shell.cluster.committed("svc[1]")) == (0, {})
+    assert shell.cluster.committed("svc1")
+
+
+async def test_a_name_that_is_read_as_a_pattern_is_told_how_to_be_written(shell: Shell) -> None:
+    await commit(shell.cluster, "svc[1]", "orders", 7)
+    result = await shell.run("lag", "svc[1]")
+    assert result.code == 1
+    assert "no group has such a name: it is read as a pattern; for the group of this name write" in result.err
+    assert "'svc[[]1]'" in result.err
+    assert [row["group"] for row in await shell.rows("lag", "svc[[]1]")] == ["svc[1]"]
+    hint = await shell.run("groups", "kick", "svc[1]")
+    assert (hint.code, "aiokc groups show 'svc[[]1]' --members" in hint.err) == (2, True)
+    assert "read as a pattern" not in (await shell.run("lag", "svc[2]")).err
 
 
 async def test_no_group_is_deleted_where_one_has_members(shell: Shell) -> None:
@@ -211,6 +247,33 @@ async def test_a_deletion_that_is_cancelled_can_be_undone(shell: Shell, words: l
     with pytest.raises(asyncio.CancelledError):
         await running
     assert isinstance(system.stderr, Stream)
+    assert f"to undo this: aiokc reset-offsets billing --from-file {shell.saved[0]}" in system.stderr.text
+
+
+@DELETIONS
+async def test_a_deletion_that_is_cancelled_while_the_client_stops_is_told(
+    shell: Shell, words: list[str], api: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await commit(shell.cluster, "billing", "orders", 4, 20)
+    stop, stopping = Client.stop, asyncio.Event()
+
+    async def stop_for_ever(client: Client) -> None:
+        try:
+            stopping.set()
+            await asyncio.Event().wait()
+        finally:
+            await stop(client)
+
+    monkeypatch.setattr(Client, "stop", stop_for_ever)
+    system = system_of(environ={"AIOKC_BOOTSTRAP_SERVERS": shell.bootstrap, "XDG_STATE_HOME": str(shell.folder)})
+    running = asyncio.ensure_future(aiokc("groups", *words, "--execute", system=system))
+    await stopping.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert isinstance(system.stdout, Stream)
+    assert isinstance(system.stderr, Stream)
+    assert "deleted" in system.stdout.text
     assert f"to undo this: aiokc reset-offsets billing --from-file {shell.saved[0]}" in system.stderr.text
 
 

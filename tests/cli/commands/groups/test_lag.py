@@ -124,6 +124,21 @@ async def test_an_offset_of_64_bits(shell: Shell) -> None:
         assert (await shell.run("lag", columns=columns)).code == 0
 
 
+async def test_an_offset_above_the_end_of_the_log_is_told(shell: Shell) -> None:
+    """The lag is 0, as where all is read; but the log was truncated, or the topic recreated."""
+    await commit(shell.cluster, "billing", "orders", 5_000, 20, 1)
+    told = (
+        "warning: group 'billing', orders-0 and 1 more: what the group has committed is above the log's end: the log "
+        "was truncated, or the topic recreated"
+    )
+    for words in ("lag", "lag --total --fail-above 0", "groups show billing", "groups"):
+        result = await shell.run(*words.split())
+        assert result.code == 0
+        assert told in result.err.splitlines()
+    for words in ("lag billing --isolation read_committed", "groups -X isolation.level=read_committed"):
+        assert "above" not in (await shell.run(*words.split())).err
+
+
 async def test_a_partition_without_a_leader_fails_and_the_others_are_shown(shell: Shell) -> None:
     await commit(shell.cluster, "billing", "orders", 4, 4, 0)
     shell.cluster.intercept(

@@ -17,6 +17,8 @@ from aiokc.cli.lag.display import PlainDisplay, RichDisplay, display_for
 from aiokc.cli.system import System
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.api_keys import ApiKey
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import drop
 from tests.cli.running import Result, Stream, aiokc
 from tests.cli.screens import Screens, TerminalStream
 from tests.client.virtually import virtually
@@ -102,6 +104,47 @@ def test_csv_has_one_heading() -> None:
             await asyncio.sleep(3.5)
         rows = csv_rows(text_of(system.stdout))
         assert [(row["group"], row["partitions"], row["lag"]) for row in rows] == [("billing", "2", "15")] * 4
+
+    virtually(story, brokers=1)
+
+
+def test_csv_has_its_heading_with_the_first_answer() -> None:
+    async def story(cluster: Cluster) -> None:
+        filled(cluster, "t", 7)
+        await commit(cluster, "billing", "t", 0)
+        asked = 0
+
+        def is_after_the_start(exchange: Exchange) -> bool:
+            nonlocal asked
+            asked += 1
+            return asked > 1
+
+        cluster.intercept(ApiKey.METADATA, drop(), where=is_after_the_start)
+        system = piped(cluster)
+        async with watching(system, "--watch", "1s", "--csv"):
+            await asyncio.sleep(10)
+            assert "no answer yet" in text_of(system.stderr)
+            cluster.heal()
+            await asyncio.sleep(10)
+        rows = csv_rows(text_of(system.stdout))
+        assert len(rows) > 1
+        assert {(row["group"], row["lag"]) for row in rows} == {("billing", "7")}
+
+    virtually(story, brokers=1)
+
+
+def test_an_offset_above_the_end_of_a_log_that_grows_is_told_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        await commit(cluster, "billing", "t", 5_000)
+        system = piped(cluster)
+        async with watching(system, "billing", "--watch", "1s", "--json"):
+            for _ in range(4):
+                filled(cluster, "t", 7)
+                await asyncio.sleep(1)
+        ends = [json.loads(line)["end"] for line in text_of(system.stdout).splitlines()]
+        assert len(set(ends)) > 1
+        (line,) = text_of(system.stderr).splitlines()
+        assert line.startswith("warning: group 'billing', t-0: what the group has committed is above the log's end")
 
     virtually(story, brokers=1)
 

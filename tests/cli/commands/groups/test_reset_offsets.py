@@ -67,6 +67,23 @@ async def test_an_offset_of_64_bits_is_clamped(shell: Shell) -> None:
     assert await new(shell, "orders:0", f"--shift=-{most}") == [(0, "clamped")]
 
 
+async def test_a_time_is_not_taken_for_an_offset_and_seconds_not_for_ms(shell: Shell) -> None:
+    """The one would skip all that is unread, the other read each log again from its beginning."""
+    await commit(shell.cluster, "billing", "orders", 4, 20)
+    before = shell.cluster.committed("billing")
+    for words, hint in (
+        ("1762000000000", "for the time write --to @1762000000000; --from-file takes any offset"),
+        ("@1762000000", "were seconds meant? Write --to @1762000000000"),
+    ):
+        result = await shell.run("reset-offsets", "billing", "orders", "--to", words, "--execute")
+        assert (result.code, result.out) == (2, "")
+        assert hint in result.err
+        assert shell.cluster.committed("billing") == before
+    assert await new(shell, "orders:0", "--to", "@1762000000000") == [(0, None)]
+    assert await new(shell, "orders:0", "--to", "1762000000") == [(10, "clamped")]
+    assert await new(shell, "orders:0", "--to", "9999999999999") == [(10, "clamped")]  # in the year 2286
+
+
 async def test_a_partition_that_is_not_there_fails(shell: Shell) -> None:
     await commit(shell.cluster, "billing", "orders", 4)
     assert await new(shell, "orders:0,9", "--to", "1", code=1) == [(1, None), (None, "no such partition")]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aiokc.records import NewRecord
-from aiokc.testing import Cluster
+from aiokc.testing import ApiKey, Cluster, faults
 from aiokc.testing.virtual.loop import VirtualLoop
 from tests.cli.output.test_live import screen_of
 from tests.cli.running import Result, aiokc, system_of
@@ -63,8 +63,28 @@ async def test_bench_in_a_narrow_terminal() -> None:
         assert any(line.startswith("RECORDS/S") for line in shown)
 
 
-def perf(*words: str, ages: tuple[float, ...], columns: int | None = None, append_time: bool = False) -> Result:
-    """Run ``aiokc perf`` in virtual time, with a record of each of these ages (ms) in each second."""
+@pytest.mark.parametrize("words", [[], ["--columns"]])
+async def test_bench_says_what_keeps_the_records_away(words: list[str]) -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        cluster.append("events", *[b"v"] * 1_000)
+        cluster.intercept(ApiKey.FETCH, faults.disconnect())
+        result = await aiokc("bench", "events", *words, "--seconds", "1", "--json", bootstrap=cluster.bootstrap)
+        assert result.code == 1
+        assert "error: aiokc" in result.err
+        assert ": no record came: " in result.err
+        assert json.loads(result.out)["records"] == 0
+        cluster.heal()
+        result = await aiokc("bench", "events", *words, "--json", bootstrap=cluster.bootstrap)
+        assert (result.code, "no record came" in result.err) == (0, False)
+
+
+def perf(
+    *words: str, ages: tuple[float, ...], columns: int | None = None, outage: tuple[float, float] = (0, 0)
+) -> Result:
+    """Run ``aiokc perf`` in virtual time, with a record of each of these ages (ms) in each second.
+
+    No Fetch is answered from the first second of ``outage`` to the other.
+    """
     loop = VirtualLoop(Random(1))
     start = 1_793_491_200.0
 
@@ -74,7 +94,11 @@ def perf(*words: str, ages: tuple[float, ...], columns: int | None = None, appen
             system = system_of(columns=columns, environ={"AIOKC_BOOTSTRAP_SERVERS": cluster.bootstrap})
             system.now = lambda: start + loop.time()  # type: ignore[method-assign]
             running = asyncio.ensure_future(aiokc("perf", "events", *words, system=system))
+            began, is_out = loop.time(), False
             while not running.done():
+                if is_out != (outage[0] <= loop.time() - began < outage[1]):
+                    is_out = not is_out
+                    cluster.intercept(ApiKey.FETCH, faults.disconnect()) if is_out else cluster.heal()
                 await asyncio.sleep(1)
                 for age in ages:
                     when = -1 if math.isnan(age) else math.floor((start + loop.time()) * 1000 - age)
@@ -106,6 +130,19 @@ def test_perf_says_what_its_figures_do_not_mean() -> None:
     result = perf("--seconds", "3", "--json", ages=())
     assert json.loads(result.out) == {"records": 0, **dict.fromkeys(("min_ms", "p50_ms", "p95_ms", "p99_ms", "max_ms"))}
     assert "no record arrived" in result.err
+
+
+def test_perf_says_what_keeps_the_records_away() -> None:
+    result = perf("--seconds", "10", "--json", ages=(10,), outage=(0, 60))
+    assert result.code == 1
+    (line,) = result.err.splitlines()
+    assert line.startswith("error: no record arrived: broker 1 ")
+    assert json.loads(result.out)["records"] == 0
+    result = perf("--seconds", "30", "--json", ages=(10,), outage=(5, 15))
+    assert result.code == 0
+    (line,) = result.err.splitlines()
+    assert line.startswith("warning: for a while no record arrived: broker 1 ")
+    assert json.loads(result.out)["records"] >= 20
 
 
 @pytest.mark.parametrize("columns", [40, 100])

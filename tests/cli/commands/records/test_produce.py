@@ -18,6 +18,7 @@ from aiokc.cli.producing.production import counted
 from aiokc.error_codes import ErrorCode
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster, faults
+from aiokc.testing.faults import Fault
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.produce import ProduceRequest
 from aiokc.wire.messages.txn import AddPartitionsToTxnRequest, EndTxnRequest
@@ -84,7 +85,6 @@ def stored(cluster: Cluster, topic: str) -> list[RawRecord]:
         ("--json --value json", b'{"value":"text"}', {(None, b'"text"')}),
         ("--json --value int64 --key int32", b'{"value":-1,"key":"1"}', {(b"\0\0\0\1", b"\xff" * 8)}),
         ("--transaction", b"one\ntwo", {(None, b"one"), (None, b"two")}),
-        ("--acks 0", b"one", {(None, b"one")}),
         ("--acks 1 -z gzip -X linger.ms=0", b"one", {(None, b"one")}),
     ],
 )
@@ -92,7 +92,6 @@ def test_what_is_sent(words: str, stdin: bytes, expected: set[tuple[bytes | None
     async def story(cluster: Cluster) -> None:
         result = await sent(cluster, *words.split(), stdin=stdin)
         assert (result.code, result.out, result.err) == (0, "", f"{counted(len(expected))} stored in events\n")
-        await asyncio.sleep(1)  # virtual: with acks=0 nothing tells when a record is stored
         assert pairs(cluster) == expected
 
     virtually(story)
@@ -253,6 +252,59 @@ def test_an_unknown_end_of_a_transaction_is_told() -> None:
         assert result.code == 1
         assert "error: the transaction: " in result.err
         assert "nobody knows whether the transaction was committed" in result.err
+
+    virtually(story)
+
+
+@pytest.mark.parametrize(
+    "unclear", [faults.lose_answer(), faults.refuse_afterwards(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+)
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    ],
+)
+def test_a_commit_that_is_refused_after_an_unclear_answer_may_be_done(unclear: Fault, refusal: ErrorCode) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(EndTxnRequest, unclear, times=1)
+        cluster.intercept(EndTxnRequest, refusal, times=1)
+        result = await sent(cluster, "--transaction", stdin=b"one")
+        assert result.code == 1
+        assert f"error: the transaction: {refusal.name}" in result.err
+        assert "nobody knows whether the transaction was committed" in result.err
+        assert "aborted" not in result.err
+        read = ("cat", "events", "-X", "isolation.level=read_committed")
+        assert (await aiokc(*read, bootstrap=cluster.bootstrap)).out == "one\n"
+
+    virtually(story)
+
+
+def test_a_commit_that_is_refused_at_once_is_none() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(EndTxnRequest, ErrorCode.PRODUCER_FENCED, times=1)
+        result = await sent(cluster, "--transaction", stdin=b"one")
+        assert result.code == 1
+        assert "the transaction was aborted" in result.err
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("option", [("--acks", "0"), ("-X", "acks=0", "-X", "enable.idempotence=false")])
+def test_without_acks_nobody_knows_what_is_stored(option: tuple[str, ...]) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(ProduceRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        result = await sent(cluster, *option, stdin=b"one\ntwo\n")
+        told = "2 records sent to events: with acks=0 nobody knows which are stored\n"
+        assert (result.code, result.err) == (0, told)
+        await asyncio.sleep(1)  # virtual: with acks=0 nothing tells when a record is stored
+        assert stored(cluster, "events") == []
+        cluster.heal()
+        assert (await sent(cluster, *option, stdin=b"one\ntwo\n")).err == told
+        await asyncio.sleep(1)
+        assert pairs(cluster) == {(None, b"one"), (None, b"two")}
 
     virtually(story)
 

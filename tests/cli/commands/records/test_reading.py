@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Client, TopicPartition
+from aiokc import Client, Producer, TopicPartition
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster, faults
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -101,6 +101,30 @@ def test_a_group_is_read_from_and_not_joined() -> None:
         assert "events-2: the group 'g' has committed nothing; reading from 10" in result.err
         assert cluster.members("g") == []
         assert cluster.committed("g") == {TopicPartition("events", 0): 8, TopicPartition("events", 1): 10}
+
+    virtually(story)
+
+
+def test_what_a_group_has_committed_above_the_end_of_the_log() -> None:
+    async def story(cluster: Cluster) -> None:
+        first, second = TopicPartition("events", 0), TopicPartition("events", 1)
+        async with (
+            Client(bootstrap_servers=cluster.bootstrap) as client,
+            Producer(bootstrap_servers=cluster.bootstrap, transactional_id="tx") as producer,
+        ):
+            await producer.begin_transaction()
+            await producer.send_and_wait("events", b"open", partition=1)
+            await client.commit("g", {first: 5_000, second: 11})
+            for level in ("read_uncommitted", "read_committed"):
+                words = ("cat", "events", "-p", "0,1", "-g", "g", "-X", f"isolation.level={level}")
+                result = await aiokc(*words, bootstrap=cluster.bootstrap)
+                (line,) = result.err.splitlines()
+                assert (result.code, result.out) == (0, "")
+                assert line == (
+                    "events-0: what the group has committed, 5000, is above the log's end, 10: the log was truncated, "
+                    "or the topic recreated"
+                )
+            await producer.abort_transaction()
 
     virtually(story)
 
