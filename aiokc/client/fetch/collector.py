@@ -187,7 +187,7 @@ class FetchCollector:
         return any(buffer.undecoded or buffer.ready for buffer, _ in servable)
 
     def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
-        """The application waits for records of ``only`` (None: any), and there are none, until it takes records."""
+        """The application waits for records of ``only`` (None: any), and gets none, until it takes records."""
         self.waits, self._waits_for = True, only
         if self.resume_at is not None:
             self._wake.notify()

@@ -259,6 +259,31 @@ def test_other_partitions_are_read_between_two_attempts() -> None:
     play(story)
 
 
+def test_other_partitions_are_fetched_while_the_buffer_is_full_of_what_it_holds_back() -> None:
+    """No call gets as far as to wait: each raises the error, until the others' records are there."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"poison")
+        for _ in range(100):
+            cluster.append("t", b"2" * 4000)
+        async with consumer(cluster, value_deserializer=int, fetch_buffer_bytes=128 << 10) as reader:
+            reader.assign([T0, T1])
+            assert values(await reader.getmany()) == {T0: [0]}
+            refused, seen = 0, 0
+            for _ in range(20):
+                try:
+                    seen += sum(map(len, (await reader.getmany(timeout_ms=1000)).values()))
+                except DeserializationFailed:
+                    refused += 1
+                if refused == 5:
+                    cluster.append("t", *NUMBERS, partition=1)
+                await asyncio.sleep(1)
+            assert seen == len(NUMBERS)
+            assert refused == 19, "what comes of the others is handed out between two attempts"
+
+    play(story)
+
+
 def test_the_call_after_the_records_before_it_raises_it() -> None:
     """Even if other partitions have more, and the records before it came together with those of others."""
 
