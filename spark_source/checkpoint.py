@@ -37,7 +37,7 @@ def take_back(checkpoint: Path) -> list[str]:
 
 
 def _take_out(checkpoint: Path, entry: Path) -> list[str]:
-    version, *lines = entry.read_text().splitlines()
+    version, *lines = entry.read_bytes().decode().split("\n")  # UTF-8 in every locale; JSON may hold U+2028
     if version != _VERSION:
         raise UsageError(f"{entry} is of version {version!r}; this knows {_VERSION!r} only")
     done: list[str] = []

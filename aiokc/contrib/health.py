@@ -182,7 +182,12 @@ async def heartbeat_file(
     probe, file = Probe(*consumers, rules=rules), _HeartbeatFile(Path(path))
     if every_ms <= 0:
         raise ConfigError(f"every_ms={every_ms} must be positive")
-    await asyncio.to_thread(file.replace, probe.look())
+    try:
+        await asyncio.to_thread(file.replace, probe.look())
+    except asyncio.CancelledError:  # which ends the wait for the thread, and not the thread: that writes all the same
+        with CancelScope(shield=True):
+            await asyncio.to_thread(file.remove)
+        raise
     beating = asyncio.create_task(_beat(probe, file, every_ms / 1e3), name="aiokc heartbeat file")
     try:
         yield probe

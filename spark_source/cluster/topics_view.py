@@ -98,6 +98,10 @@ class TopicsView:
         """Return the id of this topic, as ``topic_ids`` does; the last known one, if it is gone."""
         return self._ids.get(topic)
 
+    def listed_id(self, topic: str) -> UUID | None:
+        """Return the id of this topic as it was listed last, recreated or not; None if it was not there."""
+        return self._topics[topic].topic_id if topic in self._topics else None
+
     def leaders(self) -> int:
         """Return how many brokers lead the query's partitions: each of them gets a request for the ends of its logs."""
         assigned = self._options.choice.partitions

@@ -204,10 +204,13 @@ class StreamPlan:
     def _ends_behind(self, due: Offsets) -> Offsets:
         """Return where the logs end now; if the ends are frozen, the frozen ones, or the end of a log that is shorter.
 
-        ``due`` are the ends that the query has read or frozen already.
+        ``due`` are the ends that the query has read or frozen already. What it has read of partitions that were only
+        hidden, and are back, counts as well: it goes on there.
         """
         self._view.look_for(due)
-        ends = self._ends = self._view.confirmed_ends(self._view.ends(), due)
+        ends, listed_id = self._view.ends(), self._view.listed_id
+        back = {tp: position for tp, (position, topic_id) in self._gone.items() if topic_id == listed_id(tp.topic)}
+        ends = self._ends = self._view.confirmed_ends(ends, back | due)
         if self._targets is not None:
             ends = self._targets = {tp: min(until, ends[tp]) for tp, until in due.items() if tp in ends}
         return ends

@@ -375,3 +375,32 @@ async def test_the_file_is_gone_although_the_block_was_cancelled_and_the_disk_is
     may_write.set()
     await written.wait()
     assert not path.exists()
+
+
+async def test_no_file_is_left_where_the_block_is_cancelled_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, loop, writing, may_write = tmp_path / "live", asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    written = asyncio.Event()
+    replace = contrib_health._HeartbeatFile.replace
+
+    def slow(file: contrib_health._HeartbeatFile, found: Verdict) -> None:
+        loop.call_soon_threadsafe(writing.set)
+        assert may_write.wait(20)
+        replace(file, found)
+        loop.call_soon_threadsafe(written.set)
+
+    monkeypatch.setattr(contrib_health._HeartbeatFile, "replace", slow)
+
+    async def block() -> None:
+        async with heartbeat_file(Consumer("t"), path=path):
+            raise AssertionError("the block has begun")
+
+    task = asyncio.create_task(block())
+    await writing.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    may_write.set()
+    await written.wait()
+    assert not path.exists()

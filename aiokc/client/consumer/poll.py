@@ -79,6 +79,15 @@ class Poll(Generic[K, V]):
         if began is not None and not isinstance(error, ConsumerClosed | UsageError):
             self._runtime.observers.batch({}, asyncio.get_running_loop().time() - began, error)
 
+    def _raises(self, began: float | None, error: Exception, only: frozenset[TopicPartition] | None) -> None:
+        """A call that has begun raises ``error`` and hands out nothing.
+
+        An error that the next calls raise, too, may come before they wait: a deserializer refuses the record again, a
+        topic is still forbidden. A buffer full of what can't be handed out must not keep the others from being fetched.
+        """
+        self._runtime.collector.user_waits(only)
+        self._failed(began, error)
+
     def _raise_first(self, only: frozenset[TopicPartition] | None) -> bool:
         """Raise the errors that come before any record, and those that had to wait since the last call had records.
 
@@ -166,7 +175,7 @@ class Poll(Generic[K, V]):
                     batch = ConsumerRecords() if passed is None else passed
                     break
         except Exception as error:
-            self._failed(began, error)
+            self._raises(began, error, only)
             raise
         finally:
             runtime.polling_ends()
@@ -199,7 +208,7 @@ class Poll(Generic[K, V]):
                 if not runtime.collector.has_undecoded(only) and not await self._may_have_more(only, deadline):
                     break
         except Exception as error:
-            self._failed(began, error)
+            self._raises(began, error, only)
             raise
         finally:
             runtime.polling_ends()

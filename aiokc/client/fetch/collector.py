@@ -68,6 +68,7 @@ class FetchCollector:
         self._take = PartitionBuffer.take
         self._held_back: dict[TopicPartition, PartitionBuffer] = {}  # with an error to raise once a call may
         self._failed_as_columns: dict[TopicPartition, PartitionBuffer] = {}
+        self._read_again: dict[TopicPartition, tuple[int, int]] = {}  # tokens and offsets where columns have failed
         self._unreadable: dict[TopicPartition, tuple[int, int]] = {}  # tokens and positions where reading has failed
         self._opening: dict[int, asyncio.Future[Opened | None]] = {}
 
@@ -187,7 +188,7 @@ class FetchCollector:
         return any(buffer.undecoded or buffer.ready for buffer, _ in servable)
 
     def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
-        """The application waits for records of ``only`` (None: any), and there are none, until it takes records."""
+        """The application waits for records of ``only`` (None: any), and gets none, until it takes records."""
         self.waits, self._waits_for = True, only
         if self.resume_at is not None:
             self._wake.notify()
@@ -320,11 +321,15 @@ class FetchCollector:
     def read_as_records(self) -> None:
         """Records are asked for: what could not be read as columns is fetched again, if its error was not raised yet.
 
-        A record may have an error as a record, too. That is found anew, then.
+        A record may have an error as a record, too. That is found anew, then. It is fetched again once for each place:
+        while other partitions have records, a call for records may return before it is there, and the next one, for
+        columns, fails at it again. Calls that alternate so would never read the record, nor tell of its error.
         """
         while self._failed_as_columns:
             tp, buffer = self._failed_as_columns.popitem()
-            if self.buffer.is_current(buffer):
+            place = buffer.token, buffer.next
+            if self.buffer.is_current(buffer) and self._read_again.get(tp) != place:
+                self._read_again[tp] = place
                 self.fetch_again(tp)
 
     def left_out(self, resume_at: int | None) -> None:

@@ -383,6 +383,10 @@ class Fetcher:
         except KafkaError as error:
             # A retry does not help (versions): the application gets the error in place of the records.
             self._fail(plan, error)
+        except asyncio.CancelledError:
+            if not answered:
+                self._abandon(plan)
+            raise
         finally:
             if not answered:
                 session.failed()
@@ -455,6 +459,16 @@ class Fetcher:
         now = asyncio.get_running_loop().time()
         self._planner.rest(plan.node_id, now, backoff.next(), now - plan.planned_at)
         self._metadata.request_update()
+
+    def _abandon(self, plan: FetchPlan) -> None:
+        """A read of ranges ends before the answer has come: by its own timeout, perhaps, because a replica is silent.
+
+        The next read must not lose as much time to that. What the broker may have waited for records does not count.
+        """
+        now = asyncio.get_running_loop().time()
+        silent = now - plan.planned_at - plan.max_wait_ms / 1e3
+        if silent > 0:
+            self._planner.rest(plan.node_id, now, 0.0, silent)
 
     def _fail(self, plan: FetchPlan, error: KafkaError) -> None:
         for target in self._planner.wanted(plan.node_id):

@@ -360,7 +360,7 @@ class GroupMembership:
                 sender=partial(self._gate.now, member, held),
                 current_id=self.topic_id,
                 is_gone=self._is_gone,
-                on_stored=self._note_stored,
+                on_stored=partial(self._note_stored, rewinds),
                 retry=retry,
                 slot=slot,
                 rewinds=rewinds,
@@ -374,8 +374,11 @@ class GroupMembership:
             self.on_commit(stored)
         self.observe_commit(stored, time() - began, None)
 
-    def _note_stored(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def _note_stored(
+        self, rewinds: Collection[TopicPartition], stored: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
         """Note what the group has stored, at once: if the rest of the commit fails, auto-commit must not undo this."""
+        self._subscription.left.taken_back(tp for tp in rewinds if tp in stored)
         self._subscription.committed(stored)
         if self._auto_commit is not None:
             self._auto_commit.stored(stored)

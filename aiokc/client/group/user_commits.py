@@ -103,12 +103,13 @@ class UserCommits:
 
     def _rewinds(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> frozenset[TopicPartition]:
         """The partitions that ``offsets`` take back: behind what is processed, so that it is done again."""
-        assigned = self.subscription.assigned
-        return frozenset(
-            tp
-            for tp, offset in offsets.items()
-            if (position := assigned.get(tp)) is not None and position.is_taken_back_by(offset)
-        )
+        return frozenset(tp for tp, offset in offsets.items() if self._takes_back(tp, offset))
+
+    def _takes_back(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
+        position = self.subscription.find(tp)
+        if position is None:
+            return self.subscription.left.is_taken_back_by(tp, offset)
+        return position.is_taken_back_by(offset)
 
     def _still_mine(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]

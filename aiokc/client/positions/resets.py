@@ -35,8 +35,8 @@ class PositionResets:
     def out_of_range(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
         """The log of broker ``node_id`` does not hold the offset asked for. Return False for another Fetch, but later.
 
-        It is False if fetched records before that offset are still to be handed out: those come first. It is also False
-        after a reset, while the new position is looked up.
+        It is False if fetched records before that offset are still to be handed out: those come first. It is True where
+        the application gets an error, and where the new position is looked up: no Fetch is sent meanwhile.
         """
         tp, offset = answer.target.tp, answer.target.offset
         if offset != position.position:

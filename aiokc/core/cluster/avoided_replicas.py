@@ -31,10 +31,12 @@ class AvoidedReplicas:
     def failed(self, node_id: int, until: float, took: float) -> None:
         """Avoid a broker until ``until``, and then for ten times the seconds that it took to fail.
 
-        One that no leader has named is not avoided: it may fail as a leader, but is in another rack than the client.
+        One that no leader has named is not avoided: it may fail as a leader, but is in another rack than the client. Of
+        two Fetches to a silent broker the younger one may fail with the older one, after less time, and ends nothing
+        sooner.
         """
         if node_id in self._named:
-            self._until[node_id] = until + _TIMES * took
+            self._until[node_id] = max(self._until.get(node_id, until), until + _TIMES * took)
 
     def is_avoided(self, node_id: int, now: float) -> bool:
         return self._until.get(node_id, now) > now

@@ -208,9 +208,14 @@ class FetchBuffer:
         self._partitions.move_to_end(buffer.tp)
 
     def pass_by(self, buffer: PartitionBuffer) -> None:
-        """Put the partition behind all others, whatever its buffer holds."""
+        """Put the partition behind all others, whatever its buffer holds.
+
+        Also behind those without an open batch, while the buffer is over its budget: nothing of it can be handed out,
+        so it would come first, and fail, at every call.
+        """
         if self.is_current(buffer):
             self._partitions.move_to_end(buffer.tp)
+            self._open.pop(buffer.tp, None)
 
     def _drop_if_done(self, buffer: PartitionBuffer, position: PartitionPosition) -> bool:
         """Drop an empty buffer that is at the position: partitions without records must cost nothing to serve."""

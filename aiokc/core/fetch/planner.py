@@ -44,8 +44,8 @@ _RESUME_FRACTION = 1 / 8
 class Demand:
     """What the application does at the moment.
 
-    ``takes``: it takes records, so that a full buffer will soon have room again. ``waits``: a call waits, and nothing
-    of the partitions in ``only`` (None: of any partition) can be handed out.
+    ``takes``: it takes records, so that a full buffer will soon have room again. ``waits``: a call waits, or has raised
+    an error, and nothing of the partitions in ``only`` (None: of any partition) could be handed out.
     """
 
     takes: bool = True
@@ -149,8 +149,9 @@ class FetchPlanner:
 
     While the buffer has room, all partitions are read ahead. While it has none, nothing is fetched, because the
     application will soon take what is buffered. The exception is an application that waits, because what is buffered is
-    paused, or is not what it asks for. Then the unbuffered partitions that it waits for are fetched all the same, so
-    that a buffer full of others can't starve them. Only then do all others leave their broker's session.
+    paused, refused by a deserializer, or not what it asks for. Then the unbuffered partitions that it waits for are
+    fetched all the same, so that a buffer full of others can't starve them. Only then do all others leave their
+    broker's session.
     """
 
     def __init__(

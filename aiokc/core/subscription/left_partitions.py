@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ...types import OffsetAndMetadata, TopicPartition
 from .position import PartitionPosition, is_of_another_topic
@@ -54,9 +54,25 @@ class LeftPartitions:
         self.held -= by_hand
         return held
 
+    def is_taken_back_by(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
+        """Whether to commit ``offset`` means to have records again that are processed, and not committed yet."""
+        processed = self.processed.get(tp)
+        return processed is not None and _is_before(offset, processed)
+
+    def taken_back(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commits for which ``is_taken_back_by`` was true have succeeded: auto-commit must not undo them."""
+        for tp in partitions:
+            self.processed.pop(tp, None)
+
     def committed(self, tp: TopicPartition, offset: OffsetAndMetadata) -> None:
-        """Note that a commit of ``offset`` succeeded."""
-        self.processed.pop(tp, None)
+        """Note that a commit of ``offset`` succeeded.
+
+        It may be less than what is processed: the application came back for more records, and left, while the commit
+        was under way. Auto-commit has the rest to store then.
+        """
+        processed = self.processed.get(tp)
+        if processed is not None and not _is_before(offset, processed):
+            del self.processed[tp]
         consumed = self.consumed.get(tp)
         if consumed == offset and not is_of_another_topic(offset, consumed.topic_id):
             del self.consumed[tp]
@@ -71,3 +87,7 @@ class LeftPartitions:
         held = self.held.intersection(partitions)
         self.held -= held
         return held
+
+
+def _is_before(offset: OffsetAndMetadata, processed: OffsetAndMetadata) -> bool:
+    return offset.offset < processed.offset and not is_of_another_topic(offset, processed.topic_id)

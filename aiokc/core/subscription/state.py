@@ -54,7 +54,7 @@ class Subscription:
         self._held: set[TopicPartition] = set()
         self._taken: set[TopicPartition] = set()
         self._former_ids: dict[TopicPartition, UUID | None] = {}  # of recreated topics with records held
-        self._left = LeftPartitions()
+        self.left = LeftPartitions()  # what may still be committed of those that the application has left
         # So that the planner need not look at all partitions to find the few that something happened to:
         self._touched: dict[TopicPartition, None] = {}
         self._waiting = PendingPositions()
@@ -130,7 +130,7 @@ class Subscription:
         The application may still commit what was handed out: until ``forget``, or by assign(), until another begins.
         """
         taken, held = set(self._taken), [tp for tp in self._held if self._assigned[tp].held]
-        self._left.unsubscribed(self.consumed(), held, self._assigned, by_hand=self.mode is Mode.PARTITIONS)
+        self.left.unsubscribed(self.consumed(), held, self._assigned, by_hand=self.mode is Mode.PARTITIONS)
         self.mode, self.topics, self.is_matched = Mode.NONE, frozenset(), False
         self.pattern = self.server_pattern = None
         self._leave_for(())
@@ -140,7 +140,7 @@ class Subscription:
         """Give up subscription and assignment for good. Nothing is kept for commits, because none follow."""
         self.mode, self.topics, self.is_matched = Mode.NONE, frozenset(), False
         self.pattern = self.server_pattern = None
-        self._assigned, self._waiting, self._touched, self._left = {}, PendingPositions(), {}, LeftPartitions()
+        self._assigned, self._waiting, self._touched, self.left = {}, PendingPositions(), {}, LeftPartitions()
         self._held, self._taken, self._former_ids = set(), set(), {}
         self.assignment_id += 1
         self.changes.count += 1
@@ -150,7 +150,7 @@ class Subscription:
         committable, before = self.committable(), frozenset(self._assigned)
         changed = self.replace(partitions)
         kept = before & self._assigned.keys()
-        self._left.processed = {tp: offset for tp, offset in committable.items() if tp not in kept}
+        self.left.processed = {tp: offset for tp, offset in committable.items() if tp not in kept}
         return changed
 
     def go_on(self, stored: Stored) -> None:
@@ -158,8 +158,8 @@ class Subscription:
 
         Where that is not ``stored`` yet, auto-commit is about to: the committed offset would bring them again.
         """
-        for tp in [tp for tp in self._left.processed if tp in self._assigned and self.mode is Mode.PARTITIONS]:
-            offset = self._left.processed.pop(tp)
+        for tp in [tp for tp in self.left.processed if tp in self._assigned and self.mode is Mode.PARTITIONS]:
+            offset = self.left.processed.pop(tp)
             if stored.get(tp) != (offset.offset, offset.topic_id):
                 self.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
 
@@ -171,7 +171,7 @@ class Subscription:
                 "unsubscribe() first"
             )
         if self.mode is Mode.NONE:
-            self._taken |= self._left.another_begins()
+            self._taken |= self.left.another_begins()
         self.mode = mode
 
     # What is assigned
@@ -423,7 +423,7 @@ class Subscription:
         """Count all that the application holds as processed, because it has come back for more."""
         self._taken.clear()
         self._former_ids.clear()
-        self._left.held.clear()
+        self.left.held.clear()
         for tp in self._held:
             self._assigned[tp].mark_processed()
         self._held.clear()
@@ -445,7 +445,7 @@ class Subscription:
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Note that a commit of ``offsets`` succeeded: what lies below them is processed, even if it was held."""
         for tp, offset in offsets.items():
-            self._left.committed(tp, offset)
+            self.left.committed(tp, offset)
             position = self._assigned.get(tp)
             if position is None or is_of_another_topic(offset, position.topic_id):
                 continue
@@ -473,7 +473,7 @@ class Subscription:
 
     def uncommitted(self, stored: Stored) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
         """Yield what ``committable`` returns: the first item tells that there is something to commit."""
-        for tp, offset in self._left.processed.items():
+        for tp, offset in self.left.processed.items():
             if tp not in self._assigned and stored.get(tp) != (offset.offset, offset.topic_id):
                 yield tp, offset
         for tp, position in self._assigned.items():
@@ -483,7 +483,7 @@ class Subscription:
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Keep nothing more to commit of these partitions, which the application left: the group has them now."""
-        self._taken |= self._left.forget(partitions)
+        self._taken |= self.left.forget(partitions)
 
     def consumed(self, *, but_held: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
         """What commit() without arguments stores: all that was handed out (``but_held``: without what is held).
@@ -492,8 +492,8 @@ class Subscription:
         """
         of = PartitionPosition.committable if but_held else PartitionPosition.consumed
         now = {tp: offset for tp, position in self._assigned.items() if (offset := of(position)) is not None}
-        return {tp: offset for tp, offset in self._left.consumed.items() if tp not in self._assigned} | now
+        return {tp: offset for tp, offset in self.left.consumed.items() if tp not in self._assigned} | now
 
     def hold(self, tp: TopicPartition) -> PartitionPosition | None:
         """The position of ``tp``: the same until it is given up, also if unsubscribe() leaves it before. Else None."""
-        return self._assigned.get(tp) or self._left.positions.get(tp)
+        return self._assigned.get(tp) or self.left.positions.get(tp)

@@ -18,6 +18,8 @@ from aiokc.errors import ConcurrentCall, ConfigError, CorruptRecord, RecordError
 from aiokc.records import COLUMNS, Codec, NewRecord, encode_batch, new_builder
 from aiokc.testing import Cluster
 
+from ..virtually import virtually
+
 pytestmark = pytest.mark.timeout(60)
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -296,6 +298,37 @@ async def test_a_corrupt_record_that_columns_met_first_is_raised_for_records_too
             assert offsets_of(await consumer.getmany_columns()) == {0: [0], 1: [0]}
             with pytest.raises(CorruptRecord, match="t-0 at offset 1"):
                 await consumer.getmany()
+
+
+@pytest.mark.parametrize("is_corrupt", [False, True])
+@pytest.mark.parametrize("first", [0, 1])
+def test_calls_for_columns_and_for_records_in_turn_tell_of_an_error(first: int, is_corrupt: bool) -> None:
+    """The other partition always has records: no call waits until the records behind the error are fetched again."""
+
+    async def story(cluster: Cluster) -> None:
+        log = cluster._partition("t", 0)
+        raised = 0
+        async with reading(cluster, ZERO, ONE, check_crcs=False) as consumer:
+            for number in range(60):
+                cluster.append("t", b"b", partition=1)
+                if number == 8 and is_corrupt:
+                    log.log.append(encode_batch([NewRecord(b"0"), NewRecord(b"1")])[:-1] + b"\x7f", log.leader_epoch)
+                elif number == 8:
+                    cluster.append("t", NewRecord(b"0", timestamp=7), NewRecord(b"1", timestamp=1 << 62))
+                try:
+                    if number % 2 == first:
+                        await consumer.getmany_columns(columns=["timestamp"], timestamp_unit="us")
+                    else:
+                        await consumer.getmany()
+                except RecordError:
+                    raised += 1
+                await asyncio.sleep(0.5)
+            if is_corrupt:
+                assert raised > 10, "each time that it was fetched again"
+            assert await consumer.position(ZERO) == (1 if is_corrupt else 2)
+            assert await consumer.position(ONE) > 55 - raised
+
+    virtually(story, brokers=1)
 
 
 async def test_commit_takes_a_batch() -> None:

@@ -11,7 +11,7 @@ import pytest
 from aiokc import Client, TopicPartition
 from aiokc.client.aio import time_slice
 from aiokc.client.fetch import range_reader
-from aiokc.errors import ConsumerClosed, LogTruncated, OffsetOutOfRange
+from aiokc.errors import ConsumerClosed, LogTruncated, OffsetOutOfRange, RequestTimedOut
 from aiokc.testing import Cluster
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.fetch import FetchRequest
@@ -143,5 +143,50 @@ def test_ranges_are_read_from_the_leader_once_a_replica_was_silent() -> None:
             assert took[0] > 29
             assert max(took[1:]) < 1
             assert silent.hits == 1
+
+    virtually(story, topics={"t": 1}, racks=racks)
+
+
+@readers
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_silent_replica_is_avoided_after_a_read_that_gave_up_earlier(reader: Reader, is_cancelled: bool) -> None:
+    """Less than a tenth of the time is lost to it, whatever time the reads have."""
+    racks = ("a", "b", "c")
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+        loop = asyncio.get_running_loop()
+        async with Client(bootstrap_servers=cluster.bootstrap, client_rack=racks[follower - 1]) as client:
+            silent = cluster.intercept(FetchRequest, drop(), where=lambda exchange: exchange.broker == follower)
+            with pytest.raises(TimeoutError if is_cancelled else RequestTimedOut):
+                async with asyncio.timeout(5 if is_cancelled else None):
+                    await anext(reader(client, {ZERO: (0, 1)}, timeout_ms=60_000 if is_cancelled else 5_000))
+            began = loop.time()
+            while loop.time() < began + 40:
+                before = loop.time()
+                assert [part async for part in reader(client, {ZERO: (0, 1)})]
+                assert loop.time() < before + 1
+                await asyncio.sleep(5)
+            assert silent.hits == 1
+
+    virtually(story, topics={"t": 1}, racks=racks)
+
+
+def test_a_replica_that_waits_for_records_is_not_avoided_after_a_read_that_ends() -> None:
+    racks = ("a", "b", "c")
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+        async with Client(bootstrap_servers=cluster.bootstrap, client_rack=racks[follower - 1]) as client:
+            served = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == follower)
+            for number in range(5):
+                with pytest.raises(RequestTimedOut):
+                    await anext(client.read({ZERO: (0, 1)}, timeout_ms=2_750))
+                assert served.hits > 3 * number
 
     virtually(story, topics={"t": 1}, racks=racks)

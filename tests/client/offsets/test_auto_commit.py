@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import RebalanceInProgress
 from aiokc.testing import Cluster
+from aiokc.testing.faults import delay
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire.messages.group import LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
@@ -149,6 +152,53 @@ def test_no_processed_record_comes_again_after_another_way_to_assign_it() -> Non
             assert cluster.committed("g") == {ZERO: 2}
 
     virtually(story, topics={"t": 1}, brokers=1)
+
+
+@pytest.mark.parametrize(("by_hand", "left_by"), [(False, "unsubscribe"), (True, "unsubscribe"), (True, "assign")])
+def test_what_is_processed_while_an_auto_commit_is_under_way_is_stored_after_it(by_hand: bool, left_by: str) -> None:
+    """The application comes back for more, and leaves, before the coordinator has stored less than that."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"v"] * 40)
+        options: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 500, "max_poll_records": 10}
+        async with listening(cluster, *(() if by_hand else ("t",)), **options) as reader:
+            if by_hand:
+                reader.assign([ZERO])
+            under_way = cluster.intercept(OffsetCommitRequest, delay(0.2), times=1)
+            for _ in range(2):  # 0 to 9 are processed
+                assert len((await reader.getmany())[ZERO]) == 10
+            await under_way.caught(1)
+            assert len((await reader.getmany())[ZERO]) == 10  # 10 to 19 are processed, 20 to 29 held
+            if left_by == "assign":
+                reader.assign([ONE])
+            else:
+                reader.unsubscribe()
+            await asyncio.sleep(1)
+            assert cluster.committed("g")[ZERO] == 20
+
+    virtually(story, topics={"t": 2}, brokers=1)
+
+
+def test_a_commit_of_less_after_the_partition_was_left_stays() -> None:
+    """The application takes the partition back, to have these records again: auto-commit does not undo that."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"v"] * 40)
+        options: dict[str, Any] = {
+            "enable_auto_commit": True,
+            "auto_commit_interval_ms": 60_000,
+            "max_poll_records": 10,
+        }
+        async with listening(cluster, **options) as reader:
+            reader.assign([ZERO])
+            for _ in range(3):
+                assert len((await reader.getmany())[ZERO]) == 10
+            reader.assign([ONE])
+            await reader.commit({ZERO: 5})
+            await asyncio.sleep(200)
+        assert cluster.committed("g")[ZERO] == 5
+
+    virtually(story, topics={"t": 2}, brokers=1)
 
 
 async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:

@@ -27,6 +27,15 @@ def test_each_replica_has_its_own_time() -> None:
     assert avoided.is_avoided(1, 115.9)
 
 
+def test_a_younger_failure_shortens_nothing() -> None:
+    avoided = AvoidedReplicas()
+    avoided.named(1, with_rack=True)
+    avoided.failed(1, 100.0, took=30.0)
+    avoided.failed(1, 100.1, took=0.5)
+    assert avoided.is_avoided(1, 399.0)
+    assert not avoided.is_avoided(1, 400.1)
+
+
 def test_a_broker_that_no_leader_has_named_is_not_avoided() -> None:
     avoided = AvoidedReplicas()
     avoided.failed(1, 101.0, took=30.0)

@@ -73,3 +73,16 @@ def test_there_is_none_where_the_budget_wants_open_batches_first() -> None:
     assert part.tp == ONE
     assert next(buffer.servable(subscription))[0].tp == ONE
     assert in_turn(buffer, subscription) is None
+
+
+def test_a_partition_that_is_passed_by_comes_last_whatever_the_budget() -> None:
+    """Its open batch gives it no precedence: a deserializer refuses its next record, and would do so at every call."""
+    buffer, subscription = buffered(budget=1, codec=Codec.GZIP)
+    part, position = next(buffer.servable(subscription))
+    part.decode(2)
+    part.take(1)
+    buffer.served(part, position)
+    assert next(buffer.servable(subscription))[0] is part
+    buffer.pass_by(part)
+    assert [part.tp for part, _ in buffer.servable(subscription)] == [ONE, ZERO]
+    assert in_turn(buffer, subscription) == ONE

@@ -56,6 +56,17 @@ def test_what_is_stored_is_looked_up() -> None:
     assert not subscription[B].has_position
 
 
+def test_a_commit_of_less_leaves_the_rest_to_auto_commit_unless_it_takes_that_back() -> None:
+    subscription = left(A, B)
+    assert subscription.left.is_taken_back_by(A, OffsetAndMetadata(4))
+    assert not subscription.left.is_taken_back_by(A, OffsetAndMetadata(5))
+    subscription.committed({A: OffsetAndMetadata(4), B: OffsetAndMetadata(4)})
+    assert subscription.committable() == {A: OffsetAndMetadata(5, "", 2), B: OffsetAndMetadata(5, "", 2)}
+    subscription.left.taken_back([A])
+    subscription.committed({B: OffsetAndMetadata(6)})
+    assert subscription.committable() == {}
+
+
 def test_what_the_group_assigns_is_looked_up() -> None:
     """Other members may have committed more."""
     subscription = left(A)

@@ -62,6 +62,32 @@ def test_it_goes_on_where_it_was(cluster: PlayedCluster, caplog: pytest.LogCaptu
     assert restarted.ranges(end, after) == {A0: (50, 60)}, "Spark repeats that batch"
 
 
+def test_a_new_leader_that_does_not_know_its_end_yet_is_asked_again(
+    cluster: PlayedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As for a partition that was never hidden: else the query would go on at that end, before what it has read."""
+    plan = planned(cluster)
+    end = after_hiding(cluster, plan)
+    caplog.clear()
+    cluster.logs[A0] = (0, 60)
+    cluster.stale = [(A0, 40)]
+
+    after = stored(plan.latest(end))
+
+    assert plan.ranges(end, after) == {A0: (50, 60)}
+    assert "data loss" not in caplog.text
+
+
+def test_another_topic_of_that_name_may_be_shorter(cluster: PlayedCluster, caplog: pytest.LogCaptureFixture) -> None:
+    plan = planned(cluster)
+    end = after_hiding(cluster, plan)
+    caplog.clear()
+    cluster.ids["a"], cluster.logs[A0] = UUID(int=2), (0, 30)
+
+    assert plan.ranges(end, stored(plan.latest(end))) == {A0: (0, 30)}
+    assert not caplog.records
+
+
 def test_it_may_be_hidden_again_and_again(cluster: PlayedCluster) -> None:
     plan, end = planned(cluster), READ
     for until in (60, 60, 70):

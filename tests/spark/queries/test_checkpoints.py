@@ -143,11 +143,26 @@ def test_other_sources_and_finished_batches_are_left_alone(tmp_path: Path) -> No
     assert not (tmp_path / "sources").exists()
 
 
+def test_what_other_sources_have_written_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is text in UTF-8 in every locale, and a line ends with a line feed only."""
+    other = '{"path": "/données/a\u2028b\x85"}'
+    anchored = json.dumps({"a": {"0": 5}, ANCHOR: {"a": {"0": 1}}})
+    first = entry(tmp_path, 0)
+    first.write_bytes("\n".join(["v1", "{}", other, anchored, ""]).encode())
+    monkeypatch.setattr("io.text_encoding", lambda encoding, level=2: encoding or "latin-1")
+
+    assert len(take_back(tmp_path)) == 2
+    assert first.read_bytes().decode() == "\n".join(["v1", "{}", other, '{"a":{"0":5}}', ""])
+
+
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not the checkpoint of a query"):
         take_back(tmp_path)
     entry(tmp_path, 0, "{}").write_text("v7\n{}")
     with pytest.raises(UsageError, match=r"offsets/0 is of version 'v7'; this knows 'v1' only"):
+        take_back(tmp_path)
+    entry(tmp_path, 0).write_bytes(b"")
+    with pytest.raises(UsageError, match="offsets/0 is of version ''"):
         take_back(tmp_path)
 
 

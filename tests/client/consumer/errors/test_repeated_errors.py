@@ -15,6 +15,8 @@ from aiokc.core.connection.in_flight import InFlightRequests
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError, KafkaError, MalformedResponse, MemberFenced, UsageError
 from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.group import JoinGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 from tests.equal_errors import assert_equal_errors, depth
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.timeout(60)
 
 Call = Callable[[], Any]
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TIMES = 2_000
 
 
@@ -178,3 +180,38 @@ def _frames(error: Exception) -> list[object]:
         frames.append(trace.tb_frame)
         trace = trace.tb_next
     return frames
+
+
+def test_a_full_buffer_keeps_no_partition_from_being_fetched_while_each_call_raises() -> None:
+    """The buffer is full of a paused partition; no call waits for the others, since all raise before."""
+
+    async def forbid(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.topics:
+            if topic.name == "u":
+                topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        for _ in range(100):
+            cluster.append("t", bytes(4000))
+        cluster.intercept(MetadataRequest, forbid)
+        options: dict[str, Any] = {"fetch_buffer_bytes": 128 << 10, "auto_offset_reset": "earliest"}
+        async with Consumer(bootstrap_servers=cluster.bootstrap, **options) as consumer:
+            consumer.assign([T0, T1, TopicPartition("u", 0)])
+            raised, taken = 0, 0
+            for _ in range(20):
+                try:
+                    batch = await consumer.getmany(timeout_ms=1000, max_records=1)
+                    taken += len(batch.get(T1, ()))
+                    if T0 in batch:
+                        consumer.pause(T0)
+                except AuthorizationFailed:
+                    raised += 1
+                await asyncio.sleep(1)
+                if raised == 5 and not cluster.records("t", 1):
+                    cluster.append("t", b"x", partition=1)
+            assert taken == 1
+            assert raised >= 17, "all calls but two"
+
+    virtually(story, brokers=1, topics={"t": 2, "u": 1})

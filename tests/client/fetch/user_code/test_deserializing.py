@@ -17,7 +17,7 @@ import pytest
 from aiokc import AsyncDeserializer, Consumer, Headers, TopicPartition
 from aiokc.client.aio import time_slice
 from aiokc.errors import ConfigError, ConsumerClosed, DeserializationFailed, UsageError
-from aiokc.records import NATIVE, NewRecord
+from aiokc.records import NATIVE, Codec, NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.virtual.loop import VirtualLoop
 
@@ -255,6 +255,53 @@ def test_other_partitions_are_read_between_two_attempts() -> None:
                 await reader.getmany(timeout_ms=100)
             reader.seek(T0, 2)
             assert values(await reader.getmany()) == {T0: [2]}
+
+    play(story)
+
+
+def test_other_partitions_are_fetched_while_the_buffer_is_full_of_what_it_holds_back() -> None:
+    """No call gets as far as to wait: each raises the error, until the others' records are there."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"poison")
+        for _ in range(100):
+            cluster.append("t", b"2" * 4000)
+        async with consumer(cluster, value_deserializer=int, fetch_buffer_bytes=128 << 10) as reader:
+            reader.assign([T0, T1])
+            assert values(await reader.getmany()) == {T0: [0]}
+            refused, seen = 0, 0
+            for _ in range(20):
+                try:
+                    seen += sum(map(len, (await reader.getmany(timeout_ms=1000)).values()))
+                except DeserializationFailed:
+                    refused += 1
+                if refused == 5:
+                    cluster.append("t", *NUMBERS, partition=1)
+                await asyncio.sleep(1)
+            assert seen == len(NUMBERS)
+            assert refused == 19, "what comes of the others is handed out between two attempts"
+
+    play(story)
+
+
+def test_other_partitions_are_read_while_its_batch_takes_all_memory() -> None:
+    """Open batches come first where the buffer is over its budget, but not one that nothing can be read of."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"poison", *[bytes(10_000)] * 20, codec=Codec.GZIP)
+        for number in NUMBERS:
+            cluster.append("t", number, partition=1)
+        options = {"value_deserializer": int, "fetch_buffer_bytes": 100_000, "max_poll_records": 3}
+        async with consumer(cluster, **options) as reader:
+            reader.assign([T0, T1])
+            assert values(await reader.getmany(T0)) == {T0: [0]}
+            seen: list[int] = []
+            for _ in range(8):
+                try:
+                    seen += values(await reader.getmany(timeout_ms=1000))[T1]
+                except DeserializationFailed:
+                    assert reader._runtime.collector.buffer.is_crowded
+            assert seen == list(range(10))
 
     play(story)
 
