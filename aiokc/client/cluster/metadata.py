@@ -12,6 +12,7 @@ from ...config import ClusterConfig
 from ...core.backoff import retry_backoff, search_pause
 from ...core.cluster.leader_hints import LeaderHints
 from ...core.cluster.snapshot import Cluster, NewLeader, merge
+from ...core.cluster.unfollowed import without_old_errors, without_old_topics
 from ...error_codes import ErrorCode, error_name
 from ...errors import AuthenticationFailed, KafkaError, RequestTimedOut
 from ...net.pool import Pool
@@ -52,7 +53,7 @@ class Metadata:
         self._pool = pool
         self._random = random
         self._create = allow_auto_topic_creation
-        self._interests = Interests(self._request_new_topics)
+        self._interests = Interests(self._interests_changed)
         self._wanted = Signal()
         self._hints = LeaderHints()
         self._update_asked = True
@@ -93,10 +94,15 @@ class Metadata:
             self._update_asked = True
             self._wanted.notify()
 
-    def _request_new_topics(self) -> None:
-        """Topics are followed that were not before: ask for them, at once unless that has just been done."""
-        self._asks_for_new = self._update_asked = True
-        self._wanted.notify()
+    def _interests_changed(self, is_news: bool) -> None:
+        """Forget errors that nothing looks at again. ``is_news``: topics are followed that were not before: ask for
+        them, at once unless that has just been done.
+        """
+        self._hints.forget_errors(self.followed)
+        self.cluster = self._hints.cluster
+        if is_news:
+            self._asks_for_new = self._update_asked = True
+            self._wanted.notify()
 
     def request_missing(self) -> None:
         """The snapshot lacks something: refresh it, unless a response that may have it is on its way, or read."""
@@ -196,7 +202,8 @@ class Metadata:
         finally:
             self._asking = False
         assert merged is not None  # there is always something to ask
-        self._hints.refreshed(merged)
+        merged = without_old_errors(merged, self.followed)  # those of topics that were given up meanwhile
+        self._hints.refreshed(without_old_topics(merged, self.followed, self._interests.topic_ids))
         self.cluster = self._hints.cluster
         for topic, code in self._cluster_errors().items():
             if known.get(topic) != code:

@@ -22,7 +22,8 @@ _NO_ID = UUID(int=0)
 class Cluster:
     """The snapshot: brokers, topics and leaders as of one Metadata response. ``version`` grows with each response.
 
-    ``errors`` holds, by topic, the error code that the newest response gave for it (UNKNOWN_TOPIC_OR_PARTITION, ...).
+    ``errors`` holds, by topic, the error code that the newest response gave for it (UNKNOWN_TOPIC_OR_PARTITION, ...);
+    only for topics that are followed, since nothing asks for the others any more.
     ``complete``: the response was about all topics, so a topic that is not in ``topics`` does not exist, or the client
     may not see it. ``former`` holds ids that topics had before: a broker whose answer names one is behind (KIP-516).
     """
@@ -154,6 +155,7 @@ def merge(
                 merged.clear()
                 yield
         untrack(merged)
+        topics.pop(name, None)  # so that they are in the order in which brokers have told of them
         topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
     for name, gone in old.topics.items():
         if name not in topics:

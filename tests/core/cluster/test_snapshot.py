@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from aiokc.core.cluster.snapshot import Cluster, NewLeader, merge, with_leaders
+from aiokc.core.cluster.unfollowed import without_old_topics
 from aiokc.error_codes import ErrorCode
 from aiokc.types import Broker, TopicPartition
 from aiokc.wire.messages.discovery import (
@@ -161,6 +163,26 @@ def test_errors_are_kept_by_topic_until_they_pass() -> None:
     second = merged(first, response(topic("a", partition(0))))
     assert second.errors == {}
     assert "a" in second.topics
+
+
+def test_of_topics_that_nobody_follows_a_thousand_stay() -> None:
+    """A producer whose topics live shortly. Those stay that brokers have told of last."""
+    cluster = Cluster()
+    for number in range(1100):
+        cluster = merged(
+            cluster, response(topic(f"t{number}", partition(0)), topic("followed", partition(0)), brokers=1)
+        )
+        cluster = merged(cluster, response(topic("by-id", partition(0), topic_id=ID)) if number == 0 else response())
+    cluster = merged(cluster, response(topic("t7", partition(0))))
+    left = without_old_topics(cluster, {"followed"}, {ID})
+    assert {"followed", "by-id", "t7"} < left.topics.keys()
+    assert len(left.topics) == 1002
+    assert "t100" not in left.topics
+    assert "t101" in left.topics
+    assert without_old_topics(left, {"followed"}, {ID}) is left
+    assert without_old_topics(cluster, None, ()) is cluster
+    complete = replace(cluster, complete=True)  # a topic that it lacks does not exist
+    assert without_old_topics(complete, {"followed"}, ()) is complete
 
 
 def test_a_topic_whose_leaders_are_being_elected_stays_known() -> None:
