@@ -164,7 +164,8 @@ class Metadata:
 
         A broker creates a topic within the time of some requests, and consumers wait for its partitions. So the first
         refreshes follow one another quickly; as long as nothing changes, the pauses grow to ``retry_backoff_max_ms``.
-        A topic id that a coordinator has assigned exists already: brokers that deny it are asked less and less often.
+        A topic id that a coordinator has assigned exists already, and so does a partition that an answer has left out:
+        brokers that deny it are asked less and less often.
         """
         before, self._lacking = self._lacking, self._cluster_errors()
         if self._lacking != before:
@@ -176,13 +177,15 @@ class Metadata:
         if _COMING.isdisjoint(self._lacking.values()):
             return min(self._config.retry_backoff_max_ms / 1e3, longest)
         pause = self._search_pauses.next()
-        if self._lacking.keys() <= set(map(str, self._interests.topic_ids)):
+        if self._lacking.keys() <= {*map(str, self._interests.topic_ids), *self.cluster.partial}:
             pause = max(pause, search_pause(self._last_refresh - self._lacking_since))
         return min(pause, longest)
 
     def _cluster_errors(self) -> dict[str, int]:
-        """The topics that are followed and have an error, by name or by id, and their error codes."""
-        found = {topic: code for topic, code in self.cluster.errors.items() if topic in (self.followed or ())}
+        """The topics that are followed and have an error, or lack a partition, by name or by id; and error codes."""
+        partial = self.cluster.partial if self.followed is None else self.followed.intersection(self.cluster.partial)
+        found = dict.fromkeys(partial, int(ErrorCode.LEADER_NOT_AVAILABLE))
+        found |= {topic: code for topic, code in self.cluster.errors.items() if topic in (self.followed or ())}
         if topic_ids := self._interests.topic_ids:
             unknown = topic_ids - {topic.topic_id for topic in self.cluster.topics.values()}
             found.update((str(topic_id), ErrorCode.UNKNOWN_TOPIC_ID) for topic_id in unknown)

@@ -240,7 +240,8 @@ def test_a_client_forgets_topics_that_are_not_asked_about_any_more() -> None:
 
 
 async def forbid(exchange: Exchange) -> MetadataResponse:
-    response: MetadataResponse = await exchange.handle()
+    response = await exchange.handle()
+    assert isinstance(response, MetadataResponse)
     for topic in response.topics:
         if topic.name == "other":
             topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []

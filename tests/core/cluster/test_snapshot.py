@@ -191,6 +191,39 @@ def test_a_topic_whose_leaders_are_being_elected_stays_known() -> None:
     assert "a" in second.topics
 
 
+def test_a_partition_that_an_answer_leaves_out_stays_for_as_long_as_the_topic_has_its_id() -> None:
+    first = merged(Cluster(), response(topic("a", partition(0), partition(1), partition(2), topic_id=ID)))
+    assert not first.partial
+    for numbers in ([0, 2], [0, 1], []):
+        partial = merged(first, response(topic("a", *map(partition, numbers), topic_id=ID)))
+        assert partial.topics["a"] is first.topics["a"]
+        assert partial.partial == {"a"}
+        assert merged(partial, response()).partial == {"a"}
+        assert not merged(partial, response(topic("a", *map(partition, range(3)), topic_id=ID))).partial
+        assert not merged(partial, response(topic("b", partition(0))), complete=True).partial
+    recreated = merged(first, response(topic("a", partition(0), topic_id=OTHER_ID)))
+    assert (len(recreated.topics["a"].partitions), recreated.partial) == (1, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "count", "is_partial"),
+    [
+        ([0, 1], 2, False),
+        ([], 0, False),
+        ([1], 2, True),
+        ([0, 2], 3, True),
+        ([5, 0], 6, True),
+        ([0, 1 << 30], 2, False),
+    ],
+)
+def test_a_topic_has_its_partitions_where_some_of_them_are_not_known(
+    numbers: list[int], count: int, is_partial: bool
+) -> None:
+    cluster = merged(Cluster(), response(topic("a", *map(partition, numbers))))  # before Kafka 2.8 topics have no ids
+    assert cluster.partition_counts(["a"]) == {"a": count}
+    assert ("a" in cluster.partial) == is_partial
+
+
 def test_merging_gives_way() -> None:
     steps = list(merge(Cluster(), response(topic("a", *map(partition, range(100)))), complete=True, every=10))
     assert len(steps) == 10
