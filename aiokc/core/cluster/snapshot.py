@@ -110,7 +110,7 @@ def why_unusable(broker: str, response: MetadataResponse) -> KafkaError | None:
         error = broker_error(code, f"{broker} answers Metadata with this error")
         error.retriable = error.retriable or code == ErrorCode.REBOOTSTRAP_REQUIRED
         return error
-    if not response.brokers:
+    if all(broker.node_id < 0 for broker in response.brokers):
         return NoBrokersAvailable(f"{broker}: its answer to Metadata names no broker (does it still start?)")
     return None
 
@@ -171,7 +171,7 @@ def merge(
         version=old.version + 1,
         cluster_id=response.cluster_id or old.cluster_id,
         controller_id=response.controller_id if response.controller_id >= 0 else None,
-        brokers={b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
+        brokers={b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers if b.node_id >= 0},
         topics=topics,
         errors=errors,
         partial=partial & topics.keys(),
@@ -204,9 +204,13 @@ def with_leaders(
     A leader counts only with a newer epoch and at a known broker. The version stays the same, because this is no
     Metadata response. A leader in a former topic of that name does not count: a recreated topic's epochs start anew,
     and would stay below that leader's epoch for ever. So would every other leader's where a broker made its epoch up:
-    one that is too far ahead does not count, nor does an address that is none.
+    one that is too far ahead does not count, nor does an address or an id that is none.
     """
-    brokers = {node_id: broker for node_id, broker in brokers.items() if broker.host and 0 < broker.port < 1 << 16}
+    brokers = {
+        node_id: broker
+        for node_id, broker in brokers.items()
+        if node_id >= 0 and broker.host and 0 < broker.port < 1 << 16
+    }
     known = {**old.brokers, **brokers}
     topics = dict(old.topics)
     moved: set[TopicPartition] = set()

@@ -275,13 +275,14 @@ def test_a_leader_that_a_broker_names_counts_for_the_topic_that_it_spoke_of(
         (NewLeader(3, 2, ID), Broker(3, "h3", 70_000), False),
         (NewLeader(3, 2, ID), Broker(3, "h3", -5), False),
         (NewLeader(4, 2, ID), Broker(3, "h3", 9093), False),
+        (NewLeader(-3, 2, ID), Broker(-3, "h3", 9093), False),
     ],
 )
 def test_what_a_broker_makes_up_does_not_count(leader: NewLeader, address: Broker, counts: bool) -> None:
     """An epoch far ahead would make the metadata's leader of that partition look old for ever."""
     old = merged(Cluster(), response(topic("a", partition(0, leader=1, epoch=1), topic_id=ID)))
     zero = TopicPartition("a", 0)
-    new, moved = with_leaders(old, {zero: leader}, {3: address})
+    new, moved = with_leaders(old, {zero: leader}, {address.node_id: address})
     assert moved == ({zero} if counts else set())
     assert (3 in new.brokers) == counts
 
