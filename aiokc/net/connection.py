@@ -61,7 +61,7 @@ class Connection:
         self._not_yet_sent = 0
         self._retiring = False
         self._session: SaslSession | None = None
-        self._in_turn: Waiter | None = None  # of a request whose time begins when it is the first in flight
+        self._in_turn: Waiter | None = None  # of the request whose time begins when it is the first in flight
         self._patience = 0.0  # seconds for that one
         self._options = options
         self._host = ""  # the name that the broker's certificate is for
@@ -148,11 +148,10 @@ class Connection:
             raise why_not_connected(error, self.name, server_hostname, options, missing) from error
 
     async def _greet(self, options: ConnectionOptions, mechanism: Mechanism | None) -> None:
-        software, version = SOFTWARE
         dialogue = handshake(
             broker=self.name,
-            software_name=software,
-            software_version=version,
+            software_name=SOFTWARE[0],
+            software_version=SOFTWARE[1],
             mechanism=mechanism,
             clock=self._loop.time,
         )
@@ -271,15 +270,14 @@ class Connection:
             raise ConnectionFailed(f"{self.name}: {api} not sent, the connection is about to be closed")
         self._check_open(api)
         self._not_yet_sent += 1
+        session = self._session
         try:
             async with asyncio.timeout_at(deadline):
                 while True:
                     await self.calm()
                     self._check_open(api)
-                    if self._session is None or self._loop.time() < self.admits_until:
-                        break
-                    if await self._session.admission():  # it has not waited, so nothing else has changed
-                        break
+                    if session is None or self._loop.time() < self.admits_until or await session.admission():
+                        break  # if it asked for admission, it has not waited, so nothing else has changed
         except TimeoutError as error:
             why = self._not_written_because()
             raise RequestTimedOut(f"{self.name}: {api} could not be sent within {timeout:.3g} s: {why}") from error
@@ -397,13 +395,13 @@ class Connection:
         return await waiter.body(exchange)
 
     def _watch_turn(self) -> None:
-        """If the request of ``ask_in_turn`` is now the first in flight, its time begins."""
+        """If the request of ``ask_in_turn`` is now the first in flight, its time begins, after a throttle (KIP-219)."""
         waiter, first = self._in_turn, next(iter(self._pipeline), None)
         if waiter is None or first is None or first.waiter is not waiter:
             return
-        self._in_turn = None
-        waiter.sent_at = self._loop.time()
-        waiter.deadline = waiter.sent_at + self._patience
+        if waiter.deadline == inf:
+            waiter.sent_at = self._loop.time()
+        waiter.deadline = max(waiter.sent_at, self.muted_until) + self._patience
         if waiter.deadline < self._alarm_at:
             self._set_alarm(waiter.deadline)
 
@@ -434,8 +432,7 @@ class Connection:
             # Something held the loop, for instance an application's handler that computes. The reply may have been in
             # the socket for long. Let the loop read first: set the timer again, for the time it was late, at most 1 s.
             return self._set_alarm(now + min(late, _LATE_READING_SECONDS))
-        elapsed = now - first.waiter.sent_at
-        error = RequestTimedOut(f"{self.name}: no answer to {first} within {elapsed:.3g} s")
+        error = RequestTimedOut(f"{self.name}: no answer to {first} within {now - first.waiter.sent_at:.3g} s")
         first.waiter.has_failed(fresh(error))
         self._end(error)
 
@@ -446,7 +443,9 @@ class Connection:
         waiter = exchange.waiter
         self.last_used = now = self._loop.time()
         self.traffic.requests.add(now - waiter.sent_at)
-        if self._in_turn is not None:
+        if self._in_turn is waiter:
+            self._in_turn = None
+        elif self._in_turn is not None:
             self._watch_turn()
         if self._retiring:
             self._close_if_spent()
@@ -456,6 +455,7 @@ class Connection:
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self.muted_until = max(self.muted_until, self._loop.time() + self.traffic.throttled(throttle_ms))
+            self._watch_turn()  # what was written before the throttle was known is read after it
 
     # Ending
 
