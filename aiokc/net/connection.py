@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, TypeVar
 
-from ..core.connection.denials import denies
 from ..core.connection.handshake import Greeting, handshake
 from ..core.connection.in_flight import InFlightRequests
 from ..core.connection.traffic import NodeTraffic
@@ -22,7 +21,7 @@ from .login.dialogue import carry_out
 from .login.endings import SessionEnded, failure_of, is_refusal, why_it_ended, why_not_connected
 from .login.reauthentication import SaslSession, Start, no_owner
 from .options import SOFTWARE, ConnectionOptions, Route
-from .reply import Awaited, Reply, Waiter, Written, decoded, decoded_at_once
+from .reply import Awaited, Reply, Waiter, Written, decoded, decoded_at_once, denies
 from .user_errors import cancellation_is_ours
 
 R = TypeVar("R", bound=Response)
@@ -197,17 +196,17 @@ class Connection:
         response = decoded_at_once(request_type, version, body, self.name)
         response = response or await decoded(request_type, version, body, self.name)
         self._throttle(response)
-        if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(deadline):
+        if self.last_used >= self.doubts_from and await self._is_doubtful(response, deadline):
             return await self.ask(request, version, deadline, at_once=at_once)
         return response
 
-    async def _may_be_too_old(self, deadline: float) -> bool:
-        """Return whether a denial may have been due to the age of the session, which is then a new one.
+    async def _is_doubtful(self, response: Response, deadline: float) -> bool:
+        """Return whether it is a denial that may have been due to the age of the session, which is then a new one.
 
         Some authorizers look at the token that the session began with, and deny near its end what it allows. So before
         a denial is believed, the request is sent once more: each request of this client may be sent twice.
         """
-        return self._session is not None and await self._session.renew(deadline)
+        return self._session is not None and await denies(response) and await self._session.renew(deadline)
 
     def usable_version(self, request_type: type[Request[Any]], max_version: int | None = None) -> int:
         """Return the highest version of an API that both sides speak. Raises UnsupportedVersion."""
@@ -378,7 +377,7 @@ class Connection:
         """
         response = await decoded(written.request_type, written.version, written.result(), self.name)
         self._throttle(response)
-        if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(written.deadline):
+        if self.last_used >= self.doubts_from and await self._is_doubtful(response, written.deadline):
             raise SessionEnded(f"{self.name}: {api_name(written.request_type)} was denied near the session's end")
         return response
 
