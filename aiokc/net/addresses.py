@@ -7,6 +7,7 @@ import inspect
 import ipaddress
 import socket
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from operator import index
 from typing import Any, Final, TypeAlias
 
@@ -18,6 +19,11 @@ Address: TypeAlias = tuple[str, int]
 
 # The calls of resolve() that are under way: asyncio itself has weak references to tasks.
 _calls: Final[set[asyncio.Task[Any]]] = set()
+# The lookups by DNS that are under way, each with the time at which it began. A new event loop, in a child process say,
+# is another key: it has no share in those of a loop that does not run any more.
+_lookups: Final[dict[tuple[asyncio.AbstractEventLoop, str], tuple[asyncio.Task[Any], float]]] = {}
+#: A resolver has given up by then, by its defaults. If not, the executor that the lookup waits in may be stuck.
+_LOOKUP_SECONDS: Final = 180.0
 
 
 def address_text(host: str, port: int) -> str:
@@ -108,12 +114,19 @@ def _address(given: Any) -> Address:
 async def _looked_up(host: str, port: int) -> list[Any]:
     """Return what DNS says. The lookup runs in the loop's default executor, which belongs to the application.
 
+    While one lookup of a name is under way, those who want it wait for that one. If DNS hangs, an attempt to connect
+    ends after 10 s, but the thread that looks up goes on, for a minute or more. A lookup for each attempt would soon
+    take all threads of the executor, and with them what the application wants to run there.
+
     If the application shuts that executor down with ``cancel_futures=True``, the lookup raises a CancelledError
     although this task was not cancelled. Until the application sets another executor, no name can be looked up.
     """
     name = address_text(host, port)
     try:
-        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        task = _lookup(host, port)
+        await asyncio.wait((task,))
+        found: list[Any] = task.result()
+        return found
     except asyncio.CancelledError as error:
         if cancellation_is_ours():
             raise
@@ -123,6 +136,28 @@ async def _looked_up(host: str, port: int) -> list[Any]:
         # UnicodeError, for a name with an empty label say, is a ValueError; RuntimeError is the executor's.
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise ConnectionFailed(f"{name}: the name cannot be resolved ({why})") from error
+
+
+def _lookup(host: str, port: int) -> asyncio.Task[Any]:
+    """Return the lookup of that name that is under way, or a new one. It ends by itself, and not with who waits."""
+    loop = asyncio.get_running_loop()
+    task, began = _lookups.get((loop, host), (None, 0.0))
+    if task is None or loop.time() - began > _LOOKUP_SECONDS:
+
+        async def run() -> Any:
+            return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+        task = loop.create_task(run(), name="aiokc: getaddrinfo()")
+        _lookups[loop, host] = task, loop.time()
+        task.add_done_callback(partial(_looked_up_once, (loop, host)))
+    return task
+
+
+def _looked_up_once(key: tuple[asyncio.AbstractEventLoop, str], task: asyncio.Task[Any]) -> None:
+    if key in _lookups and _lookups[key][0] is task:
+        del _lookups[key]
+    if not task.cancelled():
+        task.exception()  # as in _called
 
 
 def _is_numeric(host: str) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, TypeVar
 
-from ..core.connection.denials import denies
 from ..core.connection.handshake import Greeting, handshake
 from ..core.connection.in_flight import InFlightRequests
 from ..core.connection.traffic import NodeTraffic
@@ -22,7 +21,7 @@ from .login.dialogue import carry_out
 from .login.endings import SessionEnded, failure_of, is_refusal, why_it_ended, why_not_connected
 from .login.reauthentication import SaslSession, Start, no_owner
 from .options import SOFTWARE, ConnectionOptions, Route
-from .reply import Awaited, Reply, Waiter, Written, decoded, decoded_at_once
+from .reply import Awaited, Reply, Waiter, Written, decoded, decoded_at_once, denies
 from .user_errors import cancellation_is_ours
 
 R = TypeVar("R", bound=Response)
@@ -61,7 +60,7 @@ class Connection:
         self._not_yet_sent = 0
         self._retiring = False
         self._session: SaslSession | None = None
-        self._in_turn: Waiter | None = None  # of a request whose time begins when it is the first in flight
+        self._in_turn: Waiter | None = None  # of the request whose time begins when it is the first in flight
         self._patience = 0.0  # seconds for that one
         self._options = options
         self._host = ""  # the name that the broker's certificate is for
@@ -148,11 +147,10 @@ class Connection:
             raise why_not_connected(error, self.name, server_hostname, options, missing) from error
 
     async def _greet(self, options: ConnectionOptions, mechanism: Mechanism | None) -> None:
-        software, version = SOFTWARE
         dialogue = handshake(
             broker=self.name,
-            software_name=software,
-            software_version=version,
+            software_name=SOFTWARE[0],
+            software_version=SOFTWARE[1],
             mechanism=mechanism,
             clock=self._loop.time,
         )
@@ -198,17 +196,17 @@ class Connection:
         response = decoded_at_once(request_type, version, body, self.name)
         response = response or await decoded(request_type, version, body, self.name)
         self._throttle(response)
-        if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(deadline):
+        if self.last_used >= self.doubts_from and await self._is_doubtful(response, deadline):
             return await self.ask(request, version, deadline, at_once=at_once)
         return response
 
-    async def _may_be_too_old(self, deadline: float) -> bool:
-        """Return whether a denial may have been due to the age of the session, which is then a new one.
+    async def _is_doubtful(self, response: Response, deadline: float) -> bool:
+        """Return whether it is a denial that may have been due to the age of the session, which is then a new one.
 
         Some authorizers look at the token that the session began with, and deny near its end what it allows. So before
         a denial is believed, the request is sent once more: each request of this client may be sent twice.
         """
-        return self._session is not None and await self._session.renew(deadline)
+        return self._session is not None and await denies(response) and await self._session.renew(deadline)
 
     def usable_version(self, request_type: type[Request[Any]], max_version: int | None = None) -> int:
         """Return the highest version of an API that both sides speak. Raises UnsupportedVersion."""
@@ -271,15 +269,14 @@ class Connection:
             raise ConnectionFailed(f"{self.name}: {api} not sent, the connection is about to be closed")
         self._check_open(api)
         self._not_yet_sent += 1
+        session = self._session
         try:
             async with asyncio.timeout_at(deadline):
                 while True:
                     await self.calm()
                     self._check_open(api)
-                    if self._session is None or self._loop.time() < self.admits_until:
-                        break
-                    if await self._session.admission():  # it has not waited, so nothing else has changed
-                        break
+                    if session is None or self._loop.time() < self.admits_until or await session.admission():
+                        break  # if it asked for admission, it has not waited, so nothing else has changed
         except TimeoutError as error:
             why = self._not_written_because()
             raise RequestTimedOut(f"{self.name}: {api} could not be sent within {timeout:.3g} s: {why}") from error
@@ -380,7 +377,7 @@ class Connection:
         """
         response = await decoded(written.request_type, written.version, written.result(), self.name)
         self._throttle(response)
-        if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(written.deadline):
+        if self.last_used >= self.doubts_from and await self._is_doubtful(response, written.deadline):
             raise SessionEnded(f"{self.name}: {api_name(written.request_type)} was denied near the session's end")
         return response
 
@@ -397,13 +394,13 @@ class Connection:
         return await waiter.body(exchange)
 
     def _watch_turn(self) -> None:
-        """If the request of ``ask_in_turn`` is now the first in flight, its time begins."""
+        """If the request of ``ask_in_turn`` is now the first in flight, its time begins, after a throttle (KIP-219)."""
         waiter, first = self._in_turn, next(iter(self._pipeline), None)
         if waiter is None or first is None or first.waiter is not waiter:
             return
-        self._in_turn = None
-        waiter.sent_at = self._loop.time()
-        waiter.deadline = waiter.sent_at + self._patience
+        if waiter.deadline == inf:
+            waiter.sent_at = self._loop.time()
+        waiter.deadline = max(waiter.sent_at, self.muted_until) + self._patience
         if waiter.deadline < self._alarm_at:
             self._set_alarm(waiter.deadline)
 
@@ -434,8 +431,7 @@ class Connection:
             # Something held the loop, for instance an application's handler that computes. The reply may have been in
             # the socket for long. Let the loop read first: set the timer again, for the time it was late, at most 1 s.
             return self._set_alarm(now + min(late, _LATE_READING_SECONDS))
-        elapsed = now - first.waiter.sent_at
-        error = RequestTimedOut(f"{self.name}: no answer to {first} within {elapsed:.3g} s")
+        error = RequestTimedOut(f"{self.name}: no answer to {first} within {now - first.waiter.sent_at:.3g} s")
         first.waiter.has_failed(fresh(error))
         self._end(error)
 
@@ -446,7 +442,9 @@ class Connection:
         waiter = exchange.waiter
         self.last_used = now = self._loop.time()
         self.traffic.requests.add(now - waiter.sent_at)
-        if self._in_turn is not None:
+        if self._in_turn is waiter:
+            self._in_turn = None
+        elif self._in_turn is not None:
             self._watch_turn()
         if self._retiring:
             self._close_if_spent()
@@ -456,6 +454,7 @@ class Connection:
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self.muted_until = max(self.muted_until, self._loop.time() + self.traffic.throttled(throttle_ms))
+            self._watch_turn()  # what was written before the throttle was known is read after it
 
     # Ending
 

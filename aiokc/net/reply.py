@@ -10,6 +10,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
+from ..core.connection.denials import look_for_denial
 from ..core.connection.in_flight import Exchange
 from ..core.versions import api_name
 from ..errors import KafkaError, MalformedResponse
@@ -231,3 +232,14 @@ async def decoded(request_type: type[Request[R]], version: int, body: memoryview
 
 def _named(error: MalformedResponse, request_type: type[Request[R]], version: int, broker: str) -> MalformedResponse:
     return MalformedResponse(f"{broker}: {api_name(request_type)} v{version}: {error}")
+
+
+async def denies(response: Response) -> bool:
+    """Whether the response, or any part of it, has an authorization error. Of a long one other tasks run in between."""
+    steps = look_for_denial(response)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(bool, end.value)
+        await asyncio.sleep(0)

@@ -19,17 +19,13 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ..errors import MalformedResponse
 from ..native import untrack
-from .primitives import Primitive, bad_length, read_uuid, read_uvarint, truncated
+from .primitives import MOST_TAGS, Primitive, bad_length, read_uuid, read_uvarint, too_many_tags, truncated
 from .schema import Field, Message, Struct, fields_of
 
 M = TypeVar("M", bound=Message)
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Reader = Callable[[Any, int, int], tuple[Any, int]]
 SlicedReader = Callable[[Any, int, int, list[int], int], Generator[None, None, tuple[Any, int]]]
-
-# No struct of Kafka's has as many tagged fields as ten. They are read in one step: a broken broker that sends a million
-# of them would hold the event loop.
-_MOST_TAGS: Final = 1_000
 
 
 def decode(cls: type[M], buffer: Buffer, version: int) -> M:
@@ -171,7 +167,7 @@ class _Source:
             "uvarint": read_uvarint,
             "length": _long_length,
             "pass_over": _pass_over,
-            "too_many_tags": _too_many_tags,
+            "too_many_tags": too_many_tags,
             "numbers": _numbers,
             "truncated": truncated,
             "bad_length": bad_length,
@@ -355,7 +351,7 @@ class _Source:
             self._add(1, "at = pass_over(buffer, at, end) if buffer[at] else at + 1")
             return
         self._add(1, "count, at = uvarint(buffer, at) if buffer[at] else (0, at + 1)")
-        self._add(1, f"if count > {_MOST_TAGS}: too_many_tags(count)")
+        self._add(1, f"if count > {MOST_TAGS}: too_many_tags(count)")
         self._add(1, "for _ in range(count):")
         self._add(2, "tag, at = uvarint(buffer, at)")
         self._add(2, "size, at = uvarint(buffer, at)")
@@ -386,8 +382,8 @@ def _long_length(buffer: Any, at: int) -> tuple[int, int]:
 def _pass_over(buffer: Any, at: int, end: int) -> int:
     """Return where the tagged fields at ``at`` end, for a struct without tags of its own."""
     count, at = read_uvarint(buffer, at)
-    if count > _MOST_TAGS:
-        _too_many_tags(count)
+    if count > MOST_TAGS:
+        too_many_tags(count)
     for _ in range(count):
         _, at = read_uvarint(buffer, at)
         size, at = read_uvarint(buffer, at)
@@ -395,10 +391,6 @@ def _pass_over(buffer: Any, at: int, end: int) -> int:
             bad_length("a tagged field", size, end - at)
         at += size
     return at
-
-
-def _too_many_tags(count: int) -> None:
-    raise MalformedResponse(f"a struct has {count} tagged fields")
 
 
 def _numbers(

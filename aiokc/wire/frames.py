@@ -13,7 +13,7 @@ from ..native import extension
 from .compile_write import write_message
 from .frame_buffers import FrameBuffers
 from .frame_parts import FrameParts, Parts
-from .primitives import read_uvarint
+from .primitives import MOST_TAGS, read_uvarint, too_many_tags
 from .schema import Message, Request, Response
 
 _LENGTH: Final = Format(">i")
@@ -220,6 +220,8 @@ def has_flexible_response_header(message: type[Message], version: int) -> bool:
 def skip_tags(buffer: memoryview, at: int) -> int:
     """Return where the tagged fields at ``at`` end. Raises MalformedResponse, IndexError."""
     count, at = read_uvarint(buffer, at)
+    if count > MOST_TAGS:
+        too_many_tags(count)
     for _ in range(count):
         _, at = read_uvarint(buffer, at)
         size, at = read_uvarint(buffer, at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, NoReturn, TypeAlias
+from typing import Annotated, Final, NoReturn, TypeAlias
 from uuid import UUID, SafeUUID
 
 from ..errors import MalformedResponse
@@ -21,6 +21,10 @@ class Primitive:
     format: str | None
     zero: object
 
+
+# No struct of Kafka's, and no header, has as many tagged fields as ten. They are read in one step: a broken broker that
+# sends a million of them would hold the event loop.
+MOST_TAGS: Final = 1_000
 
 NO_UUID = UUID(int=0)
 _NO_UUID_BYTES = bytes(16)
@@ -41,6 +45,10 @@ Records: TypeAlias = Annotated[memoryview, Primitive("records", None, None)]
 
 def truncated() -> NoReturn:
     raise MalformedResponse("the message ends in the middle of a field")
+
+
+def too_many_tags(count: int) -> NoReturn:
+    raise MalformedResponse(f"a struct has {count} tagged fields")
 
 
 def bad_length(what: str, length: int, remaining: int) -> NoReturn:

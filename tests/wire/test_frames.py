@@ -247,6 +247,18 @@ def test_tags_of_a_response_header_are_passed_over() -> None:
     assert read_response_header(memoryview(frame), HeartbeatRequest, 4) == (7, len(frame) - 4)
 
 
+def test_a_header_of_a_million_tagged_fields_is_refused() -> None:
+    """They are read in one step of the event loop."""
+    for count, is_read in ((1_000, True), (1_001, False), (1_000_000, False)):
+        length = bytes((count & 0x7F | 0x80, count >> 7 & 0x7F | 0x80, count >> 14))
+        frame = memoryview(struct.pack(">i", 7) + length + b"\x05\x00" * count)
+        if is_read:
+            assert read_response_header(frame, HeartbeatRequest, 4) == (7, len(frame))
+        else:
+            with pytest.raises(MalformedResponse, match=f"{count} tagged fields"):
+                read_response_header(frame, HeartbeatRequest, 4)
+
+
 @pytest.mark.parametrize("version", range(ApiVersionsRequest.max_version + 1))
 def test_the_response_header_of_api_versions_never_has_tags(version: int) -> None:
     response = ApiVersionsResponse(error_code=0, api_keys=[])

@@ -12,6 +12,7 @@ from ...config import ClusterConfig
 from ...core.backoff import retry_backoff, search_pause
 from ...core.cluster.leader_hints import LeaderHints
 from ...core.cluster.snapshot import Cluster, NewLeader, merge
+from ...core.cluster.unfollowed import without_old_errors, without_old_topics
 from ...error_codes import ErrorCode, error_name
 from ...errors import AuthenticationFailed, KafkaError, RequestTimedOut
 from ...net.pool import Pool
@@ -52,7 +53,7 @@ class Metadata:
         self._pool = pool
         self._random = random
         self._create = allow_auto_topic_creation
-        self._interests = Interests(self._request_new_topics)
+        self._interests = Interests(self._interests_changed)
         self._wanted = Signal()
         self._hints = LeaderHints()
         self._update_asked = True
@@ -93,10 +94,15 @@ class Metadata:
             self._update_asked = True
             self._wanted.notify()
 
-    def _request_new_topics(self) -> None:
-        """Topics are followed that were not before: ask for them, at once unless that has just been done."""
-        self._asks_for_new = self._update_asked = True
-        self._wanted.notify()
+    def _interests_changed(self, is_news: bool) -> None:
+        """Forget errors that nothing looks at again. ``is_news``: topics are followed that were not before: ask for
+        them, at once unless that has just been done.
+        """
+        self._hints.forget_errors(self.followed)
+        self.cluster = self._hints.cluster
+        if is_news:
+            self._asks_for_new = self._update_asked = True
+            self._wanted.notify()
 
     def request_missing(self) -> None:
         """The snapshot lacks something: refresh it, unless a response that may have it is on its way, or read."""
@@ -158,7 +164,8 @@ class Metadata:
 
         A broker creates a topic within the time of some requests, and consumers wait for its partitions. So the first
         refreshes follow one another quickly; as long as nothing changes, the pauses grow to ``retry_backoff_max_ms``.
-        A topic id that a coordinator has assigned exists already: brokers that deny it are asked less and less often.
+        A topic id that a coordinator has assigned exists already, and so does a partition that an answer has left out:
+        brokers that deny it are asked less and less often.
         """
         before, self._lacking = self._lacking, self._cluster_errors()
         if self._lacking != before:
@@ -170,13 +177,15 @@ class Metadata:
         if _COMING.isdisjoint(self._lacking.values()):
             return min(self._config.retry_backoff_max_ms / 1e3, longest)
         pause = self._search_pauses.next()
-        if self._lacking.keys() <= set(map(str, self._interests.topic_ids)):
+        if self._lacking.keys() <= {*map(str, self._interests.topic_ids), *self.cluster.partial}:
             pause = max(pause, search_pause(self._last_refresh - self._lacking_since))
         return min(pause, longest)
 
     def _cluster_errors(self) -> dict[str, int]:
-        """The topics that are followed and have an error, by name or by id, and their error codes."""
-        found = {topic: code for topic, code in self.cluster.errors.items() if topic in (self.followed or ())}
+        """The topics that are followed and have an error, or lack a partition, by name or by id; and error codes."""
+        partial = self.cluster.partial if self.followed is None else self.followed.intersection(self.cluster.partial)
+        found = dict.fromkeys(partial, int(ErrorCode.LEADER_NOT_AVAILABLE))
+        found |= {topic: code for topic, code in self.cluster.errors.items() if topic in (self.followed or ())}
         if topic_ids := self._interests.topic_ids:
             unknown = topic_ids - {topic.topic_id for topic in self.cluster.topics.values()}
             found.update((str(topic_id), ErrorCode.UNKNOWN_TOPIC_ID) for topic_id in unknown)
@@ -196,7 +205,8 @@ class Metadata:
         finally:
             self._asking = False
         assert merged is not None  # there is always something to ask
-        self._hints.refreshed(merged)
+        merged = without_old_errors(merged, self.followed)  # those of topics that were given up meanwhile
+        self._hints.refreshed(without_old_topics(merged, self.followed, self._interests.topic_ids))
         self.cluster = self._hints.cluster
         for topic, code in self._cluster_errors().items():
             if known.get(topic) != code:

@@ -44,13 +44,14 @@ class TopicInterest:
 class Interests:
     """All interests in the topics of one cluster.
 
-    Calls ``news`` when an owner wants a topic that none wanted before, or that none let brokers create before.
+    Calls ``changed`` when an interest has changed. Its argument says whether an owner wants a topic that none wanted
+    before, or that none let brokers create before.
     """
 
-    def __init__(self, news: Callable[[], None]) -> None:
+    def __init__(self, changed: Callable[[bool], None]) -> None:
         self.topics: frozenset[str] | None = frozenset()
         self.topic_ids: frozenset[UUID] = frozenset()
-        self._news = news
+        self._changed = changed
         self._open: list[TopicInterest] = []
 
     @property
@@ -79,5 +80,4 @@ class Interests:
         self.topic_ids = frozenset().union(*(interest.topic_ids for interest in self._open))
         is_more = before is not None and (self.topics is None or not self.topics <= before)
         is_more = is_more or not self.topic_ids <= ids_before
-        if is_news or is_more:
-            self._news()
+        self._changed(is_news or is_more)

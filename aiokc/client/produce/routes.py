@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from ...config import ProducerConfig
-from ...core.cluster.snapshot import Cluster, known_error
+from ...core.cluster.snapshot import Cluster, known_error, partition_count
 from ...core.partitioning.key_partitions import key_partition
 from ...core.partitioning.sticky_choice import StickyChoice, TopicLoad
 from ...core.produce.accumulator import RecordAccumulator
@@ -27,7 +27,8 @@ _NO_SUCH_TOPIC: Final = (
 
 
 class TopicRoute:
-    """One topic as the newest metadata have it. ``queues`` are its partitions in order.
+    """One topic as the newest metadata have it. ``queues`` are its partitions in order, also of those that the metadata
+    lack; ``available`` are the numbers of those with a leader.
 
     ``appenders`` are the batches that send_many() appends to; those that are not open any more refuse records by
     themselves. ``quick`` appends to open batches what send_soon() is given, if that is simple: see QuickSends.
@@ -37,7 +38,11 @@ class TopicRoute:
 
     def __init__(self, topic: str, info: TopicInfo, queues: list[PartitionQueue], sticky: StickyChoice) -> None:
         self.topic, self.info, self.queues, self.sticky = topic, info, queues, sticky
-        self.available = [number for number in range(len(queues)) if info.partitions[number].leader is not None]
+        self.available = [
+            number
+            for number in range(len(queues))
+            if (known := info.partitions.get(number)) is not None and known.leader is not None
+        ]
         self.appenders = [queue.appender for queue in queues]
         self.quick: Any = None  # a TopicAppender of the extension
         self.used_at = 0.0
@@ -101,7 +106,7 @@ class Routes:
         return self._made(route.topic, replace(route.info, topic_id=None), route)
 
     def _made(self, topic: str, info: TopicInfo, old: TopicRoute | None) -> TopicRoute:
-        queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(len(info.partitions))]
+        queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(partition_count(info))]
         for queue in queues:
             if not queue:  # what is appended from now on is for this topic, and not for one that was deleted
                 self._accumulator.learn_topic_id(queue, info.topic_id)
@@ -146,7 +151,7 @@ class Routes:
             if cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 why = _NO_SUCH_TOPIC
             elif partition is not None and (info := cluster.topics.get(topic)) is not None:
-                why = f"; the topic has {len(info.partitions)} partitions"
+                why = f"; the topic has {partition_count(info)} partitions"
             raise self.missing(topic, partition, f"{error}{why}") from error
 
     def look_again(self) -> None:

@@ -227,13 +227,16 @@ class Producer(TransactionCalls, Generic[K, V]):
         self._runtime.observers.remove(observer)
 
     async def partitions_for(self, topic: str, *, timeout_ms: int | None = None) -> list[PartitionInfo]:
-        """Return the partitions of a topic, in order. Raises MetadataMissing after ``timeout_ms`` (max_block_ms)."""
+        """Return the partitions of a topic, in order, without those that no broker has told of.
+
+        Raises MetadataMissing after ``timeout_ms`` (max_block_ms).
+        """
         check_topic(topic)
         self._runtime.check_running()
         route = self._runtime.routes.known(topic)
         if route is None:
             route = await self._runtime.routes.find(topic, None, self._seconds(timeout_ms))
-        return [route.info.partitions[number] for number in range(len(route.queues))]
+        return [known for number in range(len(route.queues)) if (known := route.info.partitions.get(number))]
 
     def _seconds(self, timeout_ms: int | None) -> float:
         return checked_seconds(self.config.max_block_ms if timeout_ms is None else timeout_ms)

@@ -8,6 +8,7 @@ from typing import Final
 from ...error_codes import ErrorCode
 from ...types import Broker, TopicPartition
 from .snapshot import Cluster, NewLeader, with_leaders
+from .unfollowed import without_old_errors
 
 #: By these errors a broker says that, as far as it knows, it does not lead the partition: newer metadata tell who does.
 #: OFFSET_NOT_AVAILABLE is none of them: so answers a leader that was elected a moment ago.
@@ -46,6 +47,11 @@ class LeaderHints:
         self.said = said
         self._wrong = {tp: wrong for tp, wrong in self._wrong.items() if said.leader_epoch(tp) < wrong[0]}
         self._put_on()
+
+    def forget_errors(self, followed: Collection[str] | None) -> None:
+        """Only these topics are followed from now on (None: all)."""
+        self.said = without_old_errors(self.said, followed)
+        self.cluster = without_old_errors(self.cluster, followed)
 
     def learn(self, leaders: Mapping[TopicPartition, NewLeader], brokers: Mapping[int, Broker]) -> set[TopicPartition]:
         """A broker names these leaders, at these addresses; return the partitions that have a new leader by it."""

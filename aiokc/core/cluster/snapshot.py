@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Final, NamedTuple
@@ -22,7 +22,9 @@ _NO_ID = UUID(int=0)
 class Cluster:
     """The snapshot: brokers, topics and leaders as of one Metadata response. ``version`` grows with each response.
 
-    ``errors`` holds, by topic, the error code that the newest response gave for it (UNKNOWN_TOPIC_OR_PARTITION, ...).
+    ``errors`` holds, by topic, the error code that the newest response gave for it (UNKNOWN_TOPIC_OR_PARTITION, ...);
+    only for topics that are followed, since nothing asks for the others any more.
+    ``partial`` are topics of which it lacked a partition: brokers have answered so while controllers changed.
     ``complete``: the response was about all topics, so a topic that is not in ``topics`` does not exist, or the client
     may not see it. ``former`` holds ids that topics had before: a broker whose answer names one is behind (KIP-516).
     """
@@ -33,6 +35,7 @@ class Cluster:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
+    partial: Collection[str] = frozenset()
     complete: bool = False
     former: Mapping[str, FormerIds] = field(default_factory=dict)
 
@@ -66,7 +69,7 @@ class Cluster:
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """The number of partitions of each of ``topics`` that exists."""
-        return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
+        return {name: partition_count(self.topics[name]) for name in topics if name in self.topics}
 
     def replicas(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[int]]:
         """The ids of the brokers that have replicas, by partition, of those of ``topics`` that exist."""
@@ -107,7 +110,7 @@ def why_unusable(broker: str, response: MetadataResponse) -> KafkaError | None:
         error = broker_error(code, f"{broker} answers Metadata with this error")
         error.retriable = error.retriable or code == ErrorCode.REBOOTSTRAP_REQUIRED
         return error
-    if not response.brokers:
+    if all(broker.node_id < 0 for broker in response.brokers):
         return NoBrokersAvailable(f"{broker}: its answer to Metadata names no broker (does it still start?)")
     return None
 
@@ -122,6 +125,7 @@ def merge(
     """
     topics: dict[str, TopicInfo] = {} if complete else dict(old.topics)
     errors: dict[str, int] = {} if complete else dict(old.errors)
+    partial: set[str] = set() if complete else set(old.partial)
     ids = TopicIds(old.former)
     done = 0
     for answer in response.topics:
@@ -154,7 +158,12 @@ def merge(
                 merged.clear()
                 yield
         untrack(merged)
-        topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
+        _add_missing(partitions, known, answer)
+        topics.pop(name, None)  # so that they are in the order in which brokers have told of them
+        topic = topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
+        partial.discard(name)
+        if len(answer.partitions) < partition_count(topic):
+            partial.add(name)
     for name, gone in old.topics.items():
         if name not in topics:
             ids.gone(name, gone.topic_id)
@@ -162,9 +171,10 @@ def merge(
         version=old.version + 1,
         cluster_id=response.cluster_id or old.cluster_id,
         controller_id=response.controller_id if response.controller_id >= 0 else None,
-        brokers={b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
+        brokers={b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers if b.node_id >= 0},
         topics=topics,
         errors=errors,
+        partial=partial & topics.keys(),
         complete=complete,
         former=ids.result(),
     )
@@ -194,9 +204,13 @@ def with_leaders(
     A leader counts only with a newer epoch and at a known broker. The version stays the same, because this is no
     Metadata response. A leader in a former topic of that name does not count: a recreated topic's epochs start anew,
     and would stay below that leader's epoch for ever. So would every other leader's where a broker made its epoch up:
-    one that is too far ahead does not count, nor does an address that is none.
+    one that is too far ahead does not count, nor does an address or an id that is none.
     """
-    brokers = {node_id: broker for node_id, broker in brokers.items() if broker.host and 0 < broker.port < 1 << 16}
+    brokers = {
+        node_id: broker
+        for node_id, broker in brokers.items()
+        if node_id >= 0 and broker.host and 0 < broker.port < 1 << 16
+    }
     known = {**old.brokers, **brokers}
     topics = dict(old.topics)
     moved: set[TopicPartition] = set()
@@ -227,6 +241,27 @@ def _same_topic(known: TopicInfo | None, answer: MetadataResponseTopic) -> Topic
     if known is not None and topic_id is not None and known.topic_id not in (None, topic_id):
         return None
     return known
+
+
+def _add_missing(partitions: dict[int, PartitionInfo], known: TopicInfo | None, answer: MetadataResponseTopic) -> None:
+    """Keep known partitions that the answer lacks. As long as a topic has its id, it has no fewer partitions.
+
+    A consumer without a group would take a partition that is gone, and is there again, for a new one, and read it from
+    the beginning.
+    """
+    if known is not None and known.topic_id is not None and known.topic_id == _topic_id(answer):
+        for number in known.partitions.keys() - partitions.keys():
+            partitions[number] = known.partitions[number]
+
+
+def partition_count(topic: TopicInfo) -> int:
+    """Return how many partitions the topic has, also where some of them are not known.
+
+    A number far beyond all others is no number of a partition: a broker made it up.
+    """
+    known = len(topic.partitions)
+    highest = max(topic.partitions, default=-1)
+    return highest + 1 if highest < 2 * known + 100 else known
 
 
 def _newest_topic(old: TopicInfo | None, new: TopicInfo) -> TopicInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from ...error_codes import ErrorCode
@@ -19,12 +20,18 @@ _DENIED: Final = frozenset(
 _LISTS: Final = ("responses", "topics", "partitions", "coordinators", "groups")
 
 
-def denies(response: Response) -> bool:
-    """Whether ``response``, or any part of it, has an authorization error."""
-    return _denies(response)
+def look_for_denial(response: Response, *, every: int = 500) -> Generator[None, None, bool]:
+    """Return whether ``response``, or any part of it, has an authorization error. Yield after each ``every`` parts."""
+    for number, part in enumerate(_parts(response), start=1):
+        if getattr(part, "error_code", 0) in _DENIED:
+            return True
+        if number % every == 0:
+            yield
+    return False
 
 
-def _denies(part: object) -> bool:
-    if getattr(part, "error_code", 0) in _DENIED:
-        return True
-    return any(_denies(item) for name in _LISTS for item in getattr(part, name, None) or ())
+def _parts(part: object) -> Iterator[object]:
+    yield part
+    for name in _LISTS:
+        for item in getattr(part, name, None) or ():
+            yield from _parts(item)

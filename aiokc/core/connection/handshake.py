@@ -27,8 +27,10 @@ T = TypeVar("T")
 # The first version with the client's name, which brokers speak since 2.4. This client uses nothing of later versions,
 # and a version that the broker does not know costs each connection one more round trip.
 _FIRST_VERSION: Final = 3
-# No broker's answer is as long. A longer one is read all the same, but not cached.
+# No broker's answer is as long. A longer one is read all the same, but not cached; one of more than 64 KiB is not read:
+# that is done in one step of the event loop.
 _MOST_REMEMBERED_BYTES: Final = 16 * 1024
+_MOST_ANSWER_BYTES: Final = 64 * 1024
 
 prepare(ApiVersionsRequest, version=_FIRST_VERSION)
 
@@ -74,13 +76,13 @@ def _api_versions(broker: str, name: str, version: str) -> Generator[Question, m
     # KIP-511: the client names its software here. Below v3 both fields are left out.
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     asked = _FIRST_VERSION
-    body = yield Question(request, asked)
+    body = yield from _answer(broker, request, asked)
     if _is_refused(body):
         asked = _version_after_refusal(body)
-        body = yield Question(request, asked)
+        body = yield from _answer(broker, request, asked)
         if _is_refused(body) and asked > 0:
             asked = 0
-            body = yield Question(request, asked)
+            body = yield from _answer(broker, request, asked)
     try:
         # A broker gives the same answer on each connection, and mostly so do the other brokers of its cluster.
         code, greeting = (_read if len(body) <= _MOST_REMEMBERED_BYTES else _read.__wrapped__)(bytes(body), asked)
@@ -89,6 +91,14 @@ def _api_versions(broker: str, name: str, version: str) -> Generator[Question, m
     if code != ErrorCode.NONE:
         raise ConnectionFailed(f"{broker} refused ApiVersions v{asked}: {error_name(code)}")
     return greeting
+
+
+def _answer(broker: str, request: ApiVersionsRequest, version: int) -> Generator[Question, memoryview, memoryview]:
+    body = yield Question(request, version)
+    if len(body) > _MOST_ANSWER_BYTES:
+        length = f"{len(body)} bytes, more than the {_MOST_ANSWER_BYTES} that are read"
+        raise MalformedResponse(f"{broker} answered ApiVersions v{version} with {length}")
+    return body
 
 
 @lru_cache(maxsize=16)

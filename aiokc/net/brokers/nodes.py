@@ -61,11 +61,11 @@ class Nodes:
         return new
 
     def introduce(self, broker: Broker) -> Node | None:
-        """Return a new node for this broker; None if it has one.
+        """Return a new node for this broker; None if it has one, or an id that no broker can have.
 
         The new node takes over the connections of a bootstrap server at the same address: they lead to this broker.
         """
-        if broker.node_id in self._brokers:
+        if broker.node_id in self._brokers or broker.node_id < 0:  # those are the bootstrap servers' ids
             return None
         node = self._brokers[broker.node_id] = self._new_node(broker)
         for bootstrap in self._bootstrap.values():

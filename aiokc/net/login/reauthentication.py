@@ -230,15 +230,14 @@ class SaslSession:
                     self._logins.refused_renewal(error)
             if error.code != ErrorCode.ILLEGAL_SASL_STATE or self._asked is not SaslHandshakeRequest:
                 raise
-            logger.debug("%s: the broker does not let the connection authenticate again now", line.name)
-            line.admits_until = self._loop.time() + self._later.next()
+            self._put_off(error)  # the broker does not let the connection authenticate again now
         else:
             logger.debug("%s: authenticated again", line.name)
             self._later.reset()
             self._take_over(session, mechanism)
 
     def _put_off(self, error: AuthenticationFailed) -> None:
-        """Try again later: the credentials, or the first message, were not to be had, and the broker was not asked.
+        """Try again later: the credentials, or the first message, were not to be had, or the broker was asked too soon.
 
         Raises ``error`` where the session is over.
         """
@@ -249,11 +248,10 @@ class SaslSession:
         self._line.admits_until = min(now + self._later.next(), self._ends_at)
 
     async def _ask(self, request: AnyRequest, version: int) -> memoryview:
-        if not self._is_shut:
-            # Not before the first message is made: for Kerberos that asks a KDC, which may be silent for a minute,
-            # and the session still lasts. From now on no request is written.
-            await self._line.calm()
-            self._is_shut, self._line.admits_until = True, -inf
+        await self._line.calm()
+        # Not before the first message is made: for Kerberos that asks a KDC, which may be silent for a minute, and the
+        # session still lasts. From now on no request is written.
+        self._is_shut, self._line.admits_until = True, -inf
         self._asked = type(request)
         return await self._line.ask_in_turn(request, version)
 

@@ -15,7 +15,7 @@ from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Fault, Hold
 from aiokc.testing.virtual.loop import VirtualLoop
-from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
 from ..virtually import virtually
 
@@ -83,10 +83,15 @@ def of_a_broker_that_starts(exchange: Exchange) -> MetadataResponse:
     return MetadataResponse(brokers=[], topics=[])
 
 
+def of_brokers_below_zero(exchange: Exchange) -> MetadataResponse:
+    return MetadataResponse(brokers=[MetadataResponseBroker(node_id=-7, host="b", port=9092)], topics=[])
+
+
 TELLS_NOTHING = pytest.mark.parametrize(
     ("fault", "says"),
     [
         (of_a_broker_that_starts, "names no broker"),
+        (of_brokers_below_zero, "names no broker"),
         (ErrorCode.REBOOTSTRAP_REQUIRED, "REBOOTSTRAP_REQUIRED"),
         (ErrorCode.UNKNOWN_SERVER_ERROR, "UNKNOWN_SERVER_ERROR"),
     ],

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from aiokc import EARLIEST, LATEST, Client, Consumer, TopicPartition
+from aiokc import EARLIEST, LATEST, Client, Consumer, Producer, TopicPartition
 from aiokc.client.cluster.topic_interest import Interests, TopicInterest
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AuthorizationFailed, KafkaError
 from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
-from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
 
 from ..virtually import Asked, virtually
 
@@ -36,8 +39,8 @@ class Asking:
         self.updates = 0
         self.all = Interests(self._count)
 
-    def _count(self) -> None:
-        self.updates += 1
+    def _count(self, is_news: bool) -> None:
+        self.updates += is_news
 
     def interest(self, *topics: str, may_create: bool = False) -> TopicInterest:
         interest = TopicInterest(self.all, may_create=may_create)
@@ -229,5 +232,88 @@ def test_a_client_forgets_topics_that_are_not_asked_about_any_more() -> None:
             began = loop.time()
             await asyncio.sleep(60)
             assert names_asked(asked, began) == set()
+
+    virtually(story, topics={"t": 2, "other": 1})
+
+
+# Errors
+
+
+async def forbid(exchange: Exchange) -> MetadataResponse:
+    response = await exchange.handle()
+    assert isinstance(response, MetadataResponse)
+    for topic in response.topics:
+        if topic.name == "other":
+            topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+    return response
+
+
+def test_a_producer_that_sends_on_after_a_refusal_may_send_once_the_rights_are_granted() -> None:
+    """Its sends, which raise the refusal, do not have the topic followed: after metadata_max_idle_ms it counts as idle,
+    and no broker is asked any more.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            forbidden = cluster.intercept(MetadataRequest, forbid)
+            for _ in range(40):
+                with pytest.raises(AuthorizationFailed):
+                    await producer.send("other", b"1")
+                await asyncio.sleep(10)
+            forbidden.cancel()
+            await asyncio.sleep(3600)
+            assert (await producer.send_and_wait("other", b"2")).offset == 0
+
+    virtually(story, topics={"t": 2, "other": 1})
+
+
+@pytest.mark.parametrize("way", ["subscribe", "assign"])
+def test_a_refusal_of_long_ago_does_not_count_when_a_topic_is_read_again(way: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+
+            def begin() -> None:
+                consumer.subscribe(["other"]) if way == "subscribe" else consumer.assign([OTHER])
+
+            forbidden = cluster.intercept(MetadataRequest, forbid)
+            begin()
+            with pytest.raises(AuthorizationFailed):
+                await consumer.getmany(timeout_ms=5_000)
+            consumer.unsubscribe()
+            forbidden.cancel()
+            await asyncio.sleep(1000)
+            begin()
+            assert not await consumer.getmany(timeout_ms=1_000)
+            assert consumer.assignment() == {OTHER}
+
+    virtually(story, topics={"t": 2, "other": 1})
+
+
+def test_errors_of_topics_that_are_not_followed_any_more_are_forgotten() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            metadata = client._cluster.metadata
+            for number in range(10):
+                with pytest.raises(KafkaError):
+                    await client.list_offsets({TopicPartition(f"none-{number}", 0): LATEST}, timeout_ms=300)
+            await asyncio.sleep(1)
+            assert (metadata.followed, metadata.cluster.errors, metadata._hints.said.errors) == (frozenset(), {}, {})
+
+    virtually(story)
+
+
+def test_an_error_that_comes_when_its_topic_was_given_up_is_not_kept() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            metadata, interest = client._cluster.metadata, client._cluster.metadata.interest()
+
+            async def give_up(exchange: Exchange) -> MetadataResponse:
+                interest.close()
+                return await forbid(exchange)
+
+            cluster.intercept(MetadataRequest, give_up, times=1)
+            interest.set(["other"])
+            await metadata.changed.wait(10)
+            assert metadata.cluster.errors == {}
 
     virtually(story, topics={"t": 2, "other": 1})

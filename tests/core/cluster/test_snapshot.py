@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from aiokc.core.cluster.snapshot import Cluster, NewLeader, merge, with_leaders
+from aiokc.core.cluster.unfollowed import without_old_topics
 from aiokc.error_codes import ErrorCode
 from aiokc.types import Broker, TopicPartition
 from aiokc.wire.messages.discovery import (
@@ -163,10 +165,63 @@ def test_errors_are_kept_by_topic_until_they_pass() -> None:
     assert "a" in second.topics
 
 
+def test_of_topics_that_nobody_follows_a_thousand_stay() -> None:
+    """A producer whose topics live shortly. Those stay that brokers have told of last."""
+    cluster = Cluster()
+    for number in range(1100):
+        cluster = merged(
+            cluster, response(topic(f"t{number}", partition(0)), topic("followed", partition(0)), brokers=1)
+        )
+        cluster = merged(cluster, response(topic("by-id", partition(0), topic_id=ID)) if number == 0 else response())
+    cluster = merged(cluster, response(topic("t7", partition(0))))
+    left = without_old_topics(cluster, {"followed"}, {ID})
+    assert {"followed", "by-id", "t7"} < left.topics.keys()
+    assert len(left.topics) == 1002
+    assert "t100" not in left.topics
+    assert "t101" in left.topics
+    assert without_old_topics(left, {"followed"}, {ID}) is left
+    assert without_old_topics(cluster, None, ()) is cluster
+    complete = replace(cluster, complete=True)  # a topic that it lacks does not exist
+    assert without_old_topics(complete, {"followed"}, ()) is complete
+
+
 def test_a_topic_whose_leaders_are_being_elected_stays_known() -> None:
     first = merged(Cluster(), response(topic("a", partition(0))))
     second = merged(first, response(topic("a", error_code=ErrorCode.LEADER_NOT_AVAILABLE)))
     assert "a" in second.topics
+
+
+def test_a_partition_that_an_answer_leaves_out_stays_for_as_long_as_the_topic_has_its_id() -> None:
+    first = merged(Cluster(), response(topic("a", partition(0), partition(1), partition(2), topic_id=ID)))
+    assert not first.partial
+    for numbers in ([0, 2], [0, 1], []):
+        partial = merged(first, response(topic("a", *map(partition, numbers), topic_id=ID)))
+        assert partial.topics["a"] is first.topics["a"]
+        assert partial.partial == {"a"}
+        assert merged(partial, response()).partial == {"a"}
+        assert not merged(partial, response(topic("a", *map(partition, range(3)), topic_id=ID))).partial
+        assert not merged(partial, response(topic("b", partition(0))), complete=True).partial
+    recreated = merged(first, response(topic("a", partition(0), topic_id=OTHER_ID)))
+    assert (len(recreated.topics["a"].partitions), recreated.partial) == (1, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "count", "is_partial"),
+    [
+        ([0, 1], 2, False),
+        ([], 0, False),
+        ([1], 2, True),
+        ([0, 2], 3, True),
+        ([5, 0], 6, True),
+        ([0, 1 << 30], 2, False),
+    ],
+)
+def test_a_topic_has_its_partitions_where_some_of_them_are_not_known(
+    numbers: list[int], count: int, is_partial: bool
+) -> None:
+    cluster = merged(Cluster(), response(topic("a", *map(partition, numbers))))  # before Kafka 2.8 topics have no ids
+    assert cluster.partition_counts(["a"]) == {"a": count}
+    assert ("a" in cluster.partial) == is_partial
 
 
 def test_merging_gives_way() -> None:
@@ -220,13 +275,14 @@ def test_a_leader_that_a_broker_names_counts_for_the_topic_that_it_spoke_of(
         (NewLeader(3, 2, ID), Broker(3, "h3", 70_000), False),
         (NewLeader(3, 2, ID), Broker(3, "h3", -5), False),
         (NewLeader(4, 2, ID), Broker(3, "h3", 9093), False),
+        (NewLeader(-3, 2, ID), Broker(-3, "h3", 9093), False),
     ],
 )
 def test_what_a_broker_makes_up_does_not_count(leader: NewLeader, address: Broker, counts: bool) -> None:
     """An epoch far ahead would make the metadata's leader of that partition look old for ever."""
     old = merged(Cluster(), response(topic("a", partition(0, leader=1, epoch=1), topic_id=ID)))
     zero = TopicPartition("a", 0)
-    new, moved = with_leaders(old, {zero: leader}, {3: address})
+    new, moved = with_leaders(old, {zero: leader}, {address.node_id: address})
     assert moved == ({zero} if counts else set())
     assert (3 in new.brokers) == counts
 

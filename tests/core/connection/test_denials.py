@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aiokc.core.connection.denials import denies
+from aiokc.core.connection.denials import look_for_denial
 from aiokc.error_codes import ErrorCode as E
 from aiokc.wire import Response
 from aiokc.wire.messages.discovery import FindCoordinatorResponse, MetadataResponse, MetadataResponseTopic
@@ -44,6 +44,25 @@ RESPONSES: dict[str, Callable[[int], Response]] = {
     "commit": committed,
     "offsets": lambda code: OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", error_code=code)]),
 }
+
+
+def denies(response: Response) -> bool:
+    steps = look_for_denial(response)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bool(end.value)
+
+
+def test_to_look_through_a_long_response_gives_way() -> None:
+    """A Fetch or Metadata response of 10,000 partitions, in the second half of a token's life each of them."""
+    response = fetched(E.NONE)
+    (topic,) = response.responses
+    topic.partitions *= 500  # two partitions so many times
+    assert sum(1 for _ in look_for_denial(response, every=100)) == 10
+    topic.partitions = [*topic.partitions, fetched(E.TOPIC_AUTHORIZATION_FAILED).responses[0].partitions[1]]
+    assert denies(response)
 
 
 @pytest.mark.parametrize("kind", RESPONSES)

@@ -12,6 +12,7 @@ from aiokc.core.sasl.mechanism import Work
 from aiokc.core.sasl.plain import Plain
 from aiokc.core.sasl.session import Session
 from aiokc.core.versions import Question, VersionRange
+from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, MalformedResponse
 from aiokc.secret import Secret
 from aiokc.wire import decode_request_header, encode, encode_response
@@ -190,6 +191,17 @@ def test_an_answer_that_is_too_long_to_be_remembered_is_read_all_the_same() -> N
     dialogue = begin()
     next(dialogue)
     assert len(result(dialogue, answer(*offered)).versions) == 4_000
+
+
+@pytest.mark.parametrize("is_refusal", [False, True])
+def test_an_answer_that_is_far_too_long_is_not_read(is_refusal: bool) -> None:
+    """It would hold the event loop: it is read in one step."""
+    dialogue = begin()
+    next(dialogue)
+    code = ErrorCode.UNSUPPORTED_VERSION if is_refusal else ErrorCode.NONE
+    body = memoryview(int(code).to_bytes(2, "big") + bytes(64 * 1024))
+    with pytest.raises(MalformedResponse, match=r"ApiVersions v3 with 65538 bytes, more than the 65536 that are read"):
+        dialogue.send(body)
 
 
 def test_connections_share_the_content_of_equal_answers_and_cannot_change_it() -> None:

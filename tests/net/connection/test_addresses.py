@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from aiokc.errors import ConfigError, ConnectionFailed
+from aiokc.net import addresses
 from aiokc.net.addresses import address_text, resolved
+
+from ..scripted import ticks
 
 
 def dns(monkeypatch: pytest.MonkeyPatch, answer: list[str] | OSError) -> None:
@@ -161,6 +164,68 @@ async def test_addresses_as_getaddrinfo_returns_them() -> None:
     assert await resolved("kafka", 9092, resolve) == [("::1", 9092)]
 
 
+class HangingDns:
+    """A resolver that answers when it is told to. ``asked`` has the names."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[str] = []
+        self.answer = asyncio.Event()
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", self.getaddrinfo)
+
+    async def getaddrinfo(self, host: str, port: int, **_: Any) -> list[Any]:
+        self.asked.append(host)
+        await self.answer.wait()
+        if host == "unknown":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"of {host}", port))]
+
+
+async def given_up(host: str, port: int = 9092) -> None:
+    """An attempt to connect whose time is over while it looks up the name."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await resolved(host, port, None)
+
+
+async def test_attempts_that_are_given_up_leave_one_look_up_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a thread of the executor, for as long as DNS hangs."""
+    dns = HangingDns(monkeypatch)
+    for _ in range(5):
+        await given_up("kafka")
+        await given_up("other")
+    assert dns.asked == ["kafka", "other"]
+    next_attempts = [asyncio.create_task(resolved("kafka", port, None)) for port in (9092, 9093)]
+    await asyncio.sleep(0)
+    dns.answer.set()
+    assert await asyncio.gather(*next_attempts) == [[("of kafka", 9092)], [("of kafka", 9093)]]
+    assert await resolved("kafka", 9092, None)
+    assert dns.asked == ["kafka", "other", "kafka"]  # an answer counts for those who have waited for it
+    assert not addresses._lookups
+
+
+async def test_all_who_wait_for_a_look_up_have_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    dns = HangingDns(monkeypatch)
+    await given_up("unknown")
+    waiting = [asyncio.create_task(resolved("unknown", 9092, None)) for _ in range(2)]
+    await asyncio.sleep(0)
+    dns.answer.set()
+    for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(outcome, ConnectionFailed)
+    assert dns.asked == ["unknown"]
+
+
+async def test_a_look_up_that_never_ends_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be in the queue of an executor that is stuck, in whose place the application has set another one."""
+    dns = HangingDns(monkeypatch)
+    await given_up("kafka")
+    monkeypatch.setattr(addresses, "_LOOKUP_SECONDS", -1.0)
+    await given_up("kafka")
+    assert dns.asked == ["kafka", "kafka"]
+    dns.answer.set()
+    assert await resolved("kafka", 9092, None)
+    assert not addresses._lookups
+
+
 async def test_a_look_up_that_the_application_cancels_with_its_executor_has_failed() -> None:
     loop = asyncio.get_running_loop()
     first, second, busy = ThreadPoolExecutor(1), ThreadPoolExecutor(1), threading.Event()
@@ -168,7 +233,7 @@ async def test_a_look_up_that_the_application_cancels_with_its_executor_has_fail
     first.submit(busy.wait)
     looking = asyncio.create_task(resolved("localhost", 9092, None))
     try:
-        await asyncio.sleep(0)  # it is in the executor's queue now
+        await ticks(2)  # it is in the executor's queue now
         loop.set_default_executor(second)
         first.shutdown(wait=False, cancel_futures=True)
         with pytest.raises(ConnectionFailed, match=r"localhost:9092: the name cannot be resolved .*executor"):

@@ -204,18 +204,6 @@ async def test_a_handshake_that_is_refused_ends_the_connection(code: int) -> Non
             await ask_over(connection, "a")
 
 
-async def test_too_early_is_no_failure_the_connection_goes_on() -> None:
-    broker = SessionBroker(Verdict(), Verdict(handshake=34))
-    async with serving(broker) as server, logged_in(server, Logins()) as connection:
-        make_due(connection, over=True)
-        assert await ask_over(connection, "a") == "a"
-        now = asyncio.get_running_loop().time()
-        assert now < connection.admits_until < now + 2
-        make_due(connection, over=True)
-        assert await ask_over(connection, "b") == "b"
-    assert broker.seen == [["login", "done", "login", "a", "login", "done", "b"]]
-
-
 async def test_illegal_state_in_the_middle_is_a_failure() -> None:
     broker = SessionBroker(Verdict(), Verdict(authenticate=34))
     async with serving(broker) as server, logged_in(server, Logins()) as connection:

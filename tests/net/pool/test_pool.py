@@ -182,6 +182,17 @@ async def test_a_broker_can_be_asked_before_the_metadata_name_it_if_it_was_intro
             await ask(pool, 7)
 
 
+async def test_a_broker_with_an_id_below_zero_does_not_count() -> None:
+    """Bootstrap servers have these ids: asked for any broker, the pool would take one for the other."""
+    async with serving(named("1")) as first, running_pool(first) as pool:
+        for node_id in (-1, -7):
+            pool.introduce(first.broker(node_id))
+            pool.set_brokers({node_id: first.broker(node_id)})
+            assert await ask(pool, None) == "1"
+            with pytest.raises(ConnectionFailed, match="is not in the cluster's metadata"):
+                await ask(pool, node_id)
+
+
 async def test_any_prefers_the_connected_broker_with_the_fewest_requests_in_flight() -> None:
     release = asyncio.Event()
 

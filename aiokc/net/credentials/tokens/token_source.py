@@ -53,7 +53,8 @@ class TokenSource:
     Where a call fails, the present token serves as long as it is valid. The next call follows after a pause that grows
     from ``pauses[0]`` to ``pauses[1]`` seconds. All clients of one event loop that have the same provider share one
     source. A token without a known end, and any token where ``max_age`` is given, is asked for again before it is used
-    if it is older than ``max_age`` (by default the window's least period).
+    if it is older than ``max_age`` (by default the window's least period). Of a call that hangs, for a file on a file
+    system that hangs say, one attempt waits until its time is over; then the present token serves until the call ends.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class TokenSource:
         self._warnings = RateLimit(_WARNING_INTERVAL)
         # The call may outlive the attempt, if it runs in a thread or does not let itself be cancelled.
         self._call: asyncio.Task[OAuthToken | AuthenticationFailed] | None = None
+        self._call_hangs = False  # the present call has outlived an attempt
         self._attempt: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._changed: asyncio.Future[None] = self._loop.create_future()
@@ -108,7 +110,7 @@ class TokenSource:
         """
         while True:
             token = self.current()
-            if token is not None and not self._is_stale(token):
+            if token is not None and (not self._is_stale(token) or (self._call_hangs and not self._refused)):
                 return token
             if (pause := self._retry_at - self._loop.time()) > 0:
                 if token is not None:
@@ -163,7 +165,7 @@ class TokenSource:
         if self._loop.is_closed():
             return  # it never ended its tasks, and this one is garbage: nothing can be called any more
         if self._call is not None:
-            call, self._call = self._call, None
+            call, self._call, self._call_hangs = self._call, None, False
             call.cancel()
         self._end_attempt()
 
@@ -188,7 +190,7 @@ class TokenSource:
     def _answered(self, call: asyncio.Task[OAuthToken | AuthenticationFailed]) -> None:
         if call is not self._call:
             return
-        self._call = None
+        self._call, self._call_hangs = None, False
         if call.cancelled() or (error := call.exception()) is not None:
             outcome: OAuthToken | AuthenticationFailed = self._failed("has not returned: it was cancelled")
             if not call.cancelled():
@@ -205,6 +207,7 @@ class TokenSource:
     def _overdue(self) -> None:
         if self._call is not None and not self._asker.in_thread:
             self._call.cancel()
+        self._call_hangs = self._call is not None
         self._fail(self._failed(f"has not returned within {self._call_seconds:.3g} s"))
 
     def _succeed(self, token: OAuthToken) -> None:

@@ -12,10 +12,11 @@ from aiokc import Consumer, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed, KafkaError, MalformedResponse
 from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Fault, disconnect, drop, garble, half_frame, lose_answer
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire import Request
-from aiokc.wire.messages.discovery import FindCoordinatorRequest
+from aiokc.wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.suite.unused_faults import may_be_unused
@@ -213,5 +214,21 @@ def test_a_coordinator_that_moves_and_loads_the_group_keeps_its_members() -> Non
             assert asked.of(JoinGroupRequest) == []
             assert (await user.consumer.committed(T0))[T0] is not None
             living.cancel()
+
+    virtually(story)
+
+
+def test_a_coordinator_with_an_id_below_zero_is_looked_for_again() -> None:
+    async def of_none(exchange: Exchange) -> FindCoordinatorResponse:
+        response = await exchange.handle()
+        assert isinstance(response, FindCoordinatorResponse)
+        response.node_id = -1  # the id of the first bootstrap server
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(FindCoordinatorRequest, of_none, times=2)
+        async with asyncio.timeout(10), Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g") as consumer:
+            assert await consumer.wait_assigned() == {T0, T1}
+            await consumer.commit({T0: 7})
 
     virtually(story)

@@ -311,6 +311,32 @@ def test_with_a_greatest_age_each_use_looks_for_a_newer_one() -> None:
     run_virtually(story)
 
 
+def test_the_present_token_serves_while_a_call_hangs() -> None:
+    """As for a token in a file, on a file system that hangs: only one login waits for the file."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        asker = ScriptedAsker(HOUR, in_thread=True)
+        source = source_of(asker, max_age=1.0)
+        await source.token()
+        asker.seconds = 500
+        keeping = asyncio.create_task(source.keep_fresh())
+        for waits in (30, 0, 0, 0):
+            await asyncio.sleep(35)  # the pause after a failure is over, and another attempt is under way
+            began = loop.time()
+            assert value(await source.token()) == "token-1"
+            assert loop.time() == pytest.approx(began + waits, abs=0.1)
+        source.refused(await source.token())
+        assert value(await source.token()) == "token-1"
+        assert loop.time() > began + 1, "a token that a broker has refused is worth a wait for another one"
+        asker.seconds = 0
+        await asyncio.sleep(500)
+        assert value(await source.token()) == "token-3"
+        keeping.cancel()
+
+    run_virtually(story)
+
+
 def test_a_refused_token_is_replaced_before_the_next_authentication() -> None:
     async def story() -> None:
         asker = ScriptedAsker(HOUR)
