@@ -53,6 +53,7 @@ def config(tmp_path: Path) -> Path:
         ("fetch_max_wait_ms=7", "fetch_max_wait_ms", 7),
         ("fetch.max.wait.ms=7", "fetch_max_wait_ms", 7),
         ("fetch.wait.max.ms=7", "fetch_max_wait_ms", 7),
+        ("queued.max.messages.kbytes=65536", "fetch_buffer_bytes", 64 << 20),
         ("metadata.broker.list=h:1", "bootstrap_servers", "h:1"),
         ("security.protocol=ssl", "security_protocol", "SSL"),
         ("ssl.ca.location=/ca.pem", "ssl_truststore_location", "/ca.pem"),
@@ -74,6 +75,7 @@ def test_spellings_of_other_clients(option: str, name: str, value: object) -> No
     [
         ("linger.ms=7", "linger_ms", 7),
         ("queue.buffering.max.ms=7", "linger_ms", 7),
+        ("queue.buffering.max.kbytes=32768", "buffer_memory", 32 << 20),
         ("message.timeout.ms=700000", "delivery_timeout_ms", 700_000),
         ("compression.codec=lz4", "compression_type", "lz4"),
         ("enable.idempotence=false", "enable_idempotence", False),
@@ -207,6 +209,14 @@ def test_wrong_configuration_files(tmp_path: Path, content: str, message: str) -
     with pytest.raises(UsageProblem, match=message) as caught:
         settings_of("--config", str(path), "--profile", "staging")
     assert str(path) in str(caught.value)
+
+
+def test_a_size_in_kib_in_a_configuration_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    for size in ("2048", "'2048'"):
+        path.write_text(f"[profile.default]\n'queued.max.messages.kbytes' = {size}\nfetch_max_bytes = 2048\n")
+        found = settings_of("--config", str(path))
+        assert (found["fetch_buffer_bytes"], found["fetch_max_bytes"]) == (2 << 20, 2048)
 
 
 def test_files_that_can_not_be_read(tmp_path: Path) -> None:
