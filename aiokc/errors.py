@@ -60,11 +60,15 @@ E = TypeVar("E", bound=BaseException)
 class KafkaError(Exception):
     """Base class of everything that aiokc raises on purpose.
 
+    ``appended`` is, for an error that send_many() raises, how many of its records were appended before the one that the
+    error is about.
+
     A pickled, copied or deep-copied error has the same text, args and fields. A copy has the same cause, too; a pickled
     error has none, as with all exceptions in Python.
     """
 
     retriable: bool = False
+    appended: int = 0
 
     # Exceptions are pickled and copied by calling their class with ``args``. Here ``args`` is the finished text, not
     # the arguments of the class: such a call would fail, or would build the text twice.
@@ -214,10 +218,7 @@ class ProduceError(KafkaError):
 
     ``topic`` is "" and ``partition`` -1 where they are unknown. ``persisted`` is "no" where the record is certainly not
     in the log, and "maybe" where it was sent and the answer is missing: then it may be read, or may still appear.
-    ``appended`` is, for an error that send_many() raises, how many of its records were appended before this one.
     """
-
-    appended: int = 0
 
     def __init__(self, message: str, *, topic: str = "", partition: int = -1, persisted: Persisted = "no") -> None:
         super().__init__(message)
