@@ -202,6 +202,25 @@ async def _answers(cluster: Cluster, broker: int) -> bool:
         return False
 
 
+async def test_what_has_nowhere_to_move_to_is_refused() -> None:
+    """Else a test of a move would pass in a cluster of one broker, which is the default, and would have tested none."""
+    async with Cluster(topics={"events": 1}) as cluster:
+        with pytest.raises(ValueError, match="no other replica that is in sync and up: give the cluster more brokers"):
+            cluster.move_leader("events")
+        with pytest.raises(ValueError, match="no other broker is up that could coordinate 'group'"):
+            cluster.move_coordinator("group", loading=1.0)
+        assert cluster.move_leader("events", to=1) == 1, "the same broker in a new epoch"
+        assert cluster.move_coordinator("group", to=1) == 1
+    async with Cluster(brokers=2) as cluster:
+        cluster.create_topic("events", replication_factor=1)
+        with pytest.raises(ValueError, match="or the topic more replicas"):
+            cluster.move_leader("events")
+        assert cluster.move_leader("events", to=2) == cluster.leader("events") == 2
+        cluster.take_down(1)
+        with pytest.raises(ValueError, match="no other broker"):
+            cluster.move_coordinator("group")
+
+
 async def test_a_coordinator_can_be_moved_and_moves_when_it_dies() -> None:
     async with Cluster(brokers=3) as cluster, connected(cluster.bootstrap, 3) as client:
         assert cluster.move_coordinator("group", to=2) == cluster.coordinator("group") == 2
