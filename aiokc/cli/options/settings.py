@@ -33,7 +33,8 @@ _OTHERS: Final = frozenset(
 _OF_A_SERVICE: Final = re.compile(r"AIOKC_(\w+_)?(SERVICE_HOST|SERVICE_PORT|PORT)(_\w+)?$")
 _CLIENT: Final = frozenset(field.name for field in fields(ClientConfig))
 _TIMEOUT_MS: Final = 30_000
-_BY_COMMAND: Final = "the command's default"
+#: The origin of a default that is not the library's.
+BY_COMMAND: Final = "the command's default"
 
 
 class Setting(NamedTuple):
@@ -76,7 +77,7 @@ class Settings(NamedTuple):
         if not all(isinstance(ms, int) for ms in (limit, attempt, linger)):
             return {}  # the config refuses the one that is none
         limits = {"max_block_ms": limit, "delivery_timeout_ms": max(limit, attempt + linger)}
-        origin = origin if origin == _BY_COMMAND else "as --timeout"
+        origin = origin if origin == BY_COMMAND else "as --timeout"
         return {name: Setting(ms, origin) for name, ms in limits.items() if name not in given}
 
     def of_kind(self, kind: str) -> dict[str, Any]:
@@ -89,8 +90,8 @@ def read_settings(args: Namespace, system: System) -> Settings:
     warnings: list[str] = []
     profile = read_profile(args, system, warnings)
     values = {
-        "default_api_timeout_ms": Setting(_TIMEOUT_MS, _BY_COMMAND),
-        "client_id": Setting("aiokc-cli", _BY_COMMAND),
+        "default_api_timeout_ms": Setting(_TIMEOUT_MS, BY_COMMAND),
+        "client_id": Setting("aiokc-cli", BY_COMMAND),
     }
     if profile is not None:
         values.update(_of_profile(profile, system))
