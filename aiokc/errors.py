@@ -6,7 +6,7 @@
     │   ├── ClientClosed                    the client was stopped, or never started
     │   │   ├── ConsumerClosed              ... a Consumer or a Client
     │   │   └── ProducerClosed              ... a Producer
-    │   └── ConcurrentCall                  another task is inside getmany, getone or the iterator
+    │   └── ConcurrentCall                  another task is inside getmany, getone, the iterator or wait_assigned
     ├── ConnectionFailed (ConnectionError)  no connection could be made, or it broke; retriable
     │   └── NoBrokersAvailable              none of the addresses answered before the deadline
     ├── RequestTimedOut (TimeoutError)      no answer before the deadline; retriable
@@ -17,7 +17,7 @@
     ├── MalformedResponse                   bytes from the network that are not Kafka's protocol
     ├── RecordError                         something is wrong with the bytes stored in one partition
     │   ├── CorruptRecord                   a record batch has a wrong CRC or a broken structure
-    │   ├── RecordTooLarge                  a record batch decompresses to more than the configured limit
+    │   ├── RecordTooLarge                  a batch decompresses to more than its limit; a record over 2 GiB in columns
     │   ├── UnsupportedCodec                the codec's package is missing, or the codec is unknown
     │   └── DeserializationFailed           a deserializer raised; .record is the record as it is stored
     ├── ProduceError                        a record was not sent, or may not be; .topic, .partition, .persisted
@@ -28,7 +28,7 @@
     │   ├── MessageTooLarge                 the record is larger than the client's or the broker's limit
     │   ├── DeliveryTimedOut (TimeoutError) not acknowledged within delivery_timeout_ms
     │   ├── RecordRefused                   the broker refused the record; .code
-    │   └── TransactionAborted              the record's transaction was aborted before it was sent
+    │   └── TransactionAborted              the record's transaction was aborted before it was acknowledged
     ├── TransactionAbortable                the transaction cannot be committed; abort it
     ├── NoOffsetForPartition                no committed offset, and auto_offset_reset is "none"
     ├── AssignmentFailed                    an assignor raised, or returned something that is no valid assignment
@@ -61,7 +61,8 @@ class KafkaError(Exception):
     """Base class of everything that aiokc raises on purpose.
 
     ``may_be_committed`` where nobody knows whether the producer's transaction was committed: a request to commit it had
-    no clear answer.
+    no clear answer. ``appended``: of an error that send_many() raises, how many of its records were appended before the
+    one that it is about.
 
     A pickled, copied or deep-copied error has the same text, args and fields. A copy has the same cause, too; a pickled
     error has none, as with all exceptions in Python.
@@ -69,6 +70,7 @@ class KafkaError(Exception):
 
     retriable: bool = False
     may_be_committed: bool = False
+    appended: int = 0
 
     # Exceptions are pickled and copied by calling their class with ``args``. Here ``args`` is the finished text, not
     # the arguments of the class: such a call would fail, or would build the text twice.
@@ -185,7 +187,7 @@ class CorruptRecord(RecordError):
 
 
 class RecordTooLarge(RecordError):
-    """A batch decompresses to more than ``max_decompressed_batch_bytes``."""
+    """A batch decompresses to more than ``max_decompressed_batch_bytes``; in columns also: a record is over 2 GiB."""
 
 
 class UnsupportedCodec(RecordError):
@@ -218,10 +220,7 @@ class ProduceError(KafkaError):
 
     ``topic`` is "" and ``partition`` -1 where they are unknown. ``persisted`` is "no" where the record is certainly not
     in the log, and "maybe" where it was sent and the answer is missing: then it may be read, or may still appear.
-    ``appended`` is, for an error that send_many() raises, how many of its records were appended before this one.
     """
-
-    appended: int = 0
 
     def __init__(self, message: str, *, topic: str = "", partition: int = -1, persisted: Persisted = "no") -> None:
         super().__init__(message)

@@ -228,8 +228,9 @@ class ProducerMetrics:
 
     records                 records that were appended: those that were acknowledged, that failed, and that are buffered
     acknowledged            records that brokers have stored; with acks=0, that were written to a connection
-    failed                  records that were not stored, or may not be, by the name of the error code; EXPIRED, ABORTED
-                            and CLOSED where no broker has answered
+    failed                  records that were not stored, or may not be, by the name of the error code; where no broker
+                            has answered, EXPIRED, ABORTED, CLOSED, UNCLEAR (may be stored, and enable_renumbering is
+                            off) or BROKEN (an error of the producer's background)
     unobserved_failures     those among them whose Delivery nobody has awaited, and which have no callback
     batches, bytes          batches that were sent, and their bytes, each counted once however often it was sent
     batch_fill              the mean size of these batches as a share of batch_size; None before the first

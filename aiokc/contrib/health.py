@@ -38,6 +38,7 @@ logger = logging.getLogger("aiokc.health")
 
 _SHOWN: Final = 5  # partitions that one reason names
 _POLL_INTERVALS: Final = 2
+_NO_CLIENT_ID: Final = "aiokc"  # what brokers are told, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +54,10 @@ class Rules:
 
     @classmethod
     def of(cls, consumer: Consumer[Any, Any]) -> Rules:
-        """The rules for a consumer by default: a member that was not polled for 2 max_poll_interval_ms is dead.
+        """The rules for a member of a group by default: not polled for 2 max_poll_interval_ms, it is dead.
 
-        After the first one it has left its group, and another member has its partitions.
+        After the first one it has left its group, and another member has its partitions. Nobody takes those of a
+        consumer that chose them by assign(): it is no member, and handles its records as long as it likes.
         """
         if consumer.config.group_id is None:
             return cls()
@@ -104,18 +106,15 @@ class Probe:
     """The verdict about some consumers: the worst one. It remembers the last one, as ``verdict`` needs it."""
 
     def __init__(self, *consumers: Consumer[Any, Any], rules: Rules | None = None) -> None:
-        """``rules``: for all of the consumers; None: ``Rules.of`` each."""
+        """``rules``: for all of the consumers; None: ``Rules.of`` each that is, or has been, a member of its group."""
         if not consumers:
             raise ConfigError("a probe needs at least one consumer to look at")
-        self._looks: list[tuple[Consumer[Any, Any], Rules]] = [(one, rules or Rules.of(one)) for one in consumers]
+        self._consumers, self._rules = consumers, rules
         self._before: list[Verdict | None] = [None] * len(consumers)
 
     def look(self) -> Verdict:
         """Look at the consumers now. Each reason begins with the consumer's client_id where there are several."""
-        found = [
-            verdict(consumer.health(), before, rules)
-            for (consumer, rules), before in zip(self._looks, self._before, strict=True)
-        ]
+        found = [self._verdict(one, before) for one, before in zip(self._consumers, self._before, strict=True)]
         self._before = [*found]
         if len(found) == 1:
             return found[0]
@@ -123,11 +122,19 @@ class Probe:
             all(one.live for one in found),
             all(one.ready for one in found),
             tuple(
-                f"{consumer.config.client_id}: {reason}"
-                for (consumer, _), one in zip(self._looks, found, strict=True)
+                f"{_NO_CLIENT_ID if consumer.config.client_id is None else consumer.config.client_id}: {reason}"
+                for consumer, one in zip(self._consumers, found, strict=True)
                 for reason in one.reasons
             ),
         )
+
+    def _verdict(self, consumer: Consumer[Any, Any], before: Verdict | None) -> Verdict:
+        now, rules = consumer.health(), self._rules
+        if rules is None:
+            # A consumer with a group_id may be none of its members: assign() commits under that name and never joins.
+            has_joined = now.last_heartbeat_age_ms is not None
+            rules = Rules.of(consumer) if has_joined else Rules()
+        return verdict(now, before, rules)
 
 
 @asynccontextmanager
@@ -144,7 +151,8 @@ async def serve(
     consumer's loop is a probe of that loop: while a handler blocks it, no answer comes. ``host`` None: on all
     interfaces; ``port`` 0: one that is free (``server.port``). /metrics needs prometheus-client, else it answers 404;
     ``registry`` None: it has the series of these consumers alone. Requests are bounded: 8 KiB, 5 s, 16 at a time.
-    Raises OSError where the port is taken.
+    Raises OSError where the port is taken. Several consumers without a group need a ``client_id`` each: ConfigError
+    where /metrics could not tell two of them apart.
     """
     server = ProbeServer(Probe(*consumers, rules=rules).look, _metrics_of(consumers, registry))
     await server.start(host, port)

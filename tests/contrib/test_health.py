@@ -204,14 +204,33 @@ def test_a_poison_record_that_holds_up_its_partition_fails_the_probe() -> None:
     virtually(story)
 
 
-def test_a_handler_that_never_ends_fails_the_probe() -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_handler_that_never_ends_fails_the_probe(protocol: str) -> None:
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"v")
-        async with consumer(cluster, "t", group_id="g", max_poll_interval_ms=30_000) as reader:
+        options = {"group_protocol": protocol, "max_poll_interval_ms": 30_000}
+        async with consumer(cluster, "t", group_id="g", **options) as reader:
             probe = Probe(reader)
             await reader.getmany()
             found = await looks(probe, 80, every=10.0)
             assert [one.live for one in found] == [True] * 5 + [False] * 3
+
+    virtually(story)
+
+
+def test_a_handler_of_a_consumer_that_is_no_member_has_all_the_time() -> None:
+    """With assign() it has a group_id to commit by, and nobody takes its partitions."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"v")
+        async with consumer(cluster, group_id="g", max_poll_interval_ms=30_000) as reader:
+            reader.assign([T0])
+            probe, strict = Probe(reader), Probe(reader, rules=Rules(handler_after_ms=60_000))
+            batch = await reader.getmany()
+            assert set(await looks(probe, 80, every=10.0)) == {WELL}
+            assert not strict.look().live, "who asks for the rule gets it"
+            await reader.commit(batch)
+            assert cluster.committed("g") == {T0: 1}
 
     virtually(story)
 
@@ -251,6 +270,11 @@ def test_a_stopped_consumer_fails_the_probe_and_names_itself_among_others() -> N
             assert probe.look() == (False, False, ("one: it was stopped, or its background has ended",))
 
     virtually(story)
+
+
+def test_a_consumer_without_a_client_id_is_named_as_brokers_know_it() -> None:
+    found = Probe(Consumer("t"), Consumer("t", client_id="two")).look()
+    assert found.reasons == ("aiokc: it was not started yet", "two: it was not started yet")
 
 
 def test_a_probe_of_nothing_is_refused() -> None:

@@ -5,6 +5,7 @@ From the strongest to the weakest: a flag, -X, the environment (AIOKC_<OPTION>),
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import fields
@@ -23,10 +24,17 @@ from .times import duration_ms
 _PREFIX: Final = "AIOKC_"
 # Variables of this prefix that are no options.
 _OTHERS: Final = frozenset(
-    ("AIOKC_PROFILE", "AIOKC_CONFIG", "AIOKC_NATIVE", "AIOKC_CODEC_LIBRARIES", "AIOKC_KAFKA_HOME", "AIOKC_BOOTSTRAP")
+    (
+        *("AIOKC_PROFILE", "AIOKC_CONFIG", "AIOKC_NATIVE", "AIOKC_CODEC_LIBRARIES", "AIOKC_KAFKA_HOME"),
+        *("AIOKC_BOOTSTRAP", "AIOKC_SPARK", "AIOKC_CALLS"),
+    )
 )
+# Kubernetes gives them to every container beside a service whose name begins with "aiokc".
+_OF_A_SERVICE: Final = re.compile(r"AIOKC_(\w+_)?(SERVICE_HOST|SERVICE_PORT|PORT)(_\w+)?$")
 _CLIENT: Final = frozenset(field.name for field in fields(ClientConfig))
 _TIMEOUT_MS: Final = 30_000
+#: The origin of a default that is not the library's.
+BY_COMMAND: Final = "the command's default"
 
 
 class Setting(NamedTuple):
@@ -53,17 +61,24 @@ class Settings(NamedTuple):
         return ConsumerConfig(**{**self.of_kind("consumer"), **options})
 
     def producer_config(self, **options: Any) -> ProducerConfig:
-        """Return the ProducerConfig of these options and of those given here. Raises ConfigError.
+        """Return the ProducerConfig of these options and of those given here. Raises ConfigError."""
+        limits = {name: setting.value for name, setting in self.producer_limits().items()}
+        return ProducerConfig(**{**limits, **self.of_kind("producer"), **options})
 
-        --timeout is how long a call may wait, and how long a record may take, where no option says that.
+    def producer_limits(self) -> dict[str, Setting]:
+        """Return how long a producer's call may wait, and how long a record may take, where no option says that.
+
+        Both are --timeout, which is how long a command tries, whatever it does. A record has at least the time of one
+        attempt: ProducerConfig refuses less.
         """
-        limit = self.values["default_api_timeout_ms"].value
-        given = {"max_block_ms": limit, **self.of_kind("producer"), **options}
-        if "delivery_timeout_ms" not in given:
-            attempt = given.get("request_timeout_ms", FIELDS["request_timeout_ms"].default)
-            least = attempt + given.get("linger_ms", FIELDS["linger_ms"].default)
-            given["delivery_timeout_ms"] = max(limit, least)
-        return ProducerConfig(**given)
+        limit, origin = self.values["default_api_timeout_ms"]
+        given = self.of_kind("producer")
+        attempt, linger = (given.get(name, FIELDS[name].default) for name in ("request_timeout_ms", "linger_ms"))
+        if not all(isinstance(ms, int) for ms in (limit, attempt, linger)):
+            return {}  # the config refuses the one that is none
+        limits = {"max_block_ms": limit, "delivery_timeout_ms": max(limit, attempt + linger)}
+        origin = origin if origin == BY_COMMAND else "as --timeout"
+        return {name: Setting(ms, origin) for name, ms in limits.items() if name not in given}
 
     def of_kind(self, kind: str) -> dict[str, Any]:
         """Return the options that a kind of client has, those of the other kind left out."""
@@ -75,12 +90,12 @@ def read_settings(args: Namespace, system: System) -> Settings:
     warnings: list[str] = []
     profile = read_profile(args, system, warnings)
     values = {
-        "default_api_timeout_ms": Setting(_TIMEOUT_MS, "the command's default"),
-        "client_id": Setting("aiokc-cli", "the command's default"),
+        "default_api_timeout_ms": Setting(_TIMEOUT_MS, BY_COMMAND),
+        "client_id": Setting("aiokc-cli", BY_COMMAND),
     }
     if profile is not None:
         values.update(_of_profile(profile, system))
-    values.update(_of_environment(system))
+    values.update(_of_environment(system, warnings))
     values.update(_of_options(args, system))
     if args.bootstrap_servers is not None:
         values["bootstrap_servers"] = Setting(args.bootstrap_servers, "--bootstrap-servers")
@@ -106,11 +121,21 @@ def _of_profile(profile: Profile, system: System) -> Iterator[tuple[str, Setting
         yield _setting(name, value, f"{profile.path}, [profile.{profile.name}]", system)
 
 
-def _of_environment(system: System) -> Iterator[tuple[str, Setting]]:
-    for name, value in system.environ.items():
-        spelled = name.removeprefix(_PREFIX).lower()
-        if name.startswith(_PREFIX) and name not in _OTHERS and spelled in FIELDS:
-            yield _setting(spelled, value, f"${name}", system)
+def _of_environment(system: System, warnings: list[str]) -> Iterator[tuple[str, Setting]]:
+    """Yield the options of variables, under aiokc's own names last: they win over other clients' names of the same.
+
+    What is no option is warned of, and no error: somebody else may have set the variable for something else.
+    """
+    given = {name: name.removeprefix(_PREFIX).lower() for name in system.environ if name.startswith(_PREFIX)}
+    for name, spelled in sorted(given.items(), key=lambda item: (item[1] in FIELDS, item)):
+        if name in _OTHERS or _OF_A_SERVICE.match(name):
+            continue
+        try:
+            field_name(spelled)
+        except UsageProblem as problem:
+            warnings.append(f"${name} gives no option: {problem}")
+        else:
+            yield _setting(spelled, system.environ[name], f"${name}", system)
 
 
 def _of_options(args: Namespace, system: System) -> Iterator[tuple[str, Setting]]:

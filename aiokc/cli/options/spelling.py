@@ -40,6 +40,7 @@ _OTHER_NAMES: Final = {
     "queued_max_messages_kbytes": "fetch_buffer_bytes",
     "socket_timeout_ms": "request_timeout_ms",
     "rack_id": "client_rack",
+    "queue_buffering_max_kbytes": "buffer_memory",
     "queue_buffering_max_ms": "linger_ms",
     "message_timeout_ms": "delivery_timeout_ms",
     "message_max_bytes": "max_request_size",
@@ -47,6 +48,8 @@ _OTHER_NAMES: Final = {
     "compression_codec": "compression_type",
     "max_in_flight": "max_in_flight_requests_per_connection",
 }
+# Those that count KiB where ours counts bytes.
+_IN_KIB: Final = ("queue_buffering_max_kbytes", "queued_max_messages_kbytes")
 # Options of other clients that have no counterpart, and what to do.
 _REFUSED: Final = {
     "sasl_jaas_config": "give sasl_plain_username and sasl_plain_password (for SCRAM, too) in its place",
@@ -77,7 +80,7 @@ def field_name(name: str, kind: str = "any") -> str:
     ``kind``: of which clients; an option of the other kind is refused.
     """
     known = OF_KIND[kind]
-    spelled = name.strip().lower().replace(".", "_").replace("-", "_")
+    spelled = _spelled(name)
     found = _OTHER_NAMES.get(spelled, spelled)
     if found in _ONLY_IN_PYTHON:
         raise UsageProblem(f"option {quoted(name)} can't be written as text: it is for Python only")
@@ -91,6 +94,10 @@ def field_name(name: str, kind: str = "any") -> str:
     raise UsageProblem(f"unknown option {quoted(name)}{nearest(spelled, [*known, *others])}")
 
 
+def _spelled(name: str) -> str:
+    return name.strip().lower().replace(".", "_").replace("-", "_")
+
+
 def is_secret(field: str) -> bool:
     """Whether the option holds a password or a private key."""
     return "Secret" in str(FIELDS[field].type)
@@ -102,7 +109,12 @@ def is_file(field: str, text: str) -> bool:
 
 
 def typed(field: str, value: object, name: str) -> Any:
-    """Return ``value``, a text or what TOML makes of it, as the option's type. Raises UsageProblem."""
+    """Return ``value``, a text or what TOML makes of it, as the option's type, in its unit. Raises UsageProblem."""
+    made = _typed(field, value, name)
+    return made * 1024 if _spelled(name) in _IN_KIB and type(made) is int else made
+
+
+def _typed(field: str, value: object, name: str) -> Any:
     kind = str(FIELDS[field].type)
     if not isinstance(value, str):
         return value  # the config checks the types of all others

@@ -88,7 +88,11 @@ async def apply_reset(asking: Asking, plan: ResetPlan) -> dict[TopicPartition, K
 
 
 async def _check_state(asking: Asking, plan: ResetPlan) -> None:
-    """Raise GroupIsActive, or PlanIsOutdated where other offsets are committed than those that the plan has."""
+    """Raise GroupIsActive, or PlanIsOutdated where other offsets are committed than those that the plan has.
+
+    That includes "unchanged" partitions: the plan says where the group stands in them afterwards, and nothing is
+    written there that would make it true.
+    """
     group_id = plan.group_id
     group = (await describe_groups(asking, [group_id]))[group_id]
     if not is_not_found(group) and raised(group).is_active:
@@ -98,7 +102,7 @@ async def _check_state(asking: Asking, plan: ResetPlan) -> None:
     changed = {
         row.partition: (row.committed, now.get(row.partition))
         for row in plan.rows
-        if row.is_written and row.committed != now.get(row.partition)
+        if row.new is not None and row.committed != now.get(row.partition)
     }
     if changed:
         raise PlanIsOutdated(group_id, changed)

@@ -32,11 +32,11 @@ class RebalanceListener:
     """Is called when partitions are assigned, revoked or lost. Derive from it; methods may be ``def`` or ``async def``.
 
     Callbacks of one consumer run one after the other, in its background, beside the task that calls getmany(). They
-    may call everything of the consumer except getmany(), getone(), the iterator and stop(), which raise UsageError.
-    An exception that a callback raises is raised, as itself, from the consumer's next getmany(), getone() or step of
-    the iterator, or from stop(); the assignment is the same as without it. A StopAsyncIteration, StopIteration or
-    GeneratorExit, or a CancelledError although nothing has cancelled the callback, would silently end the code that
-    it is raised to. So it is raised as the cause of a UsageError.
+    may call everything of the consumer except getmany(), getmany_columns(), getone(), the iterator, wait_assigned() and
+    stop(), which raise UsageError. An exception that a callback raises is raised, as itself, from the next of these
+    calls; the assignment is the same as without it. A StopAsyncIteration, StopIteration or GeneratorExit, or a
+    CancelledError although nothing has cancelled the callback, would silently end the code that it is raised to. So it
+    is raised as the cause of a UsageError.
 
     A callback that is not done in time is cancelled, and ListenerTimedOut is raised in the same places. The time is
     what is left of max_poll_interval_ms, both since the application last asked for records and since the change began.

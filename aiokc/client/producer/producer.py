@@ -190,7 +190,8 @@ class Producer(TransactionCalls, Generic[K, V]):
         are ignored. Serializers take no part in that. The call waits as send()
         does, ``timeout_ms`` at most for each record, and lets other tasks run meanwhile: their records may lie between
         these. It raises what send() raises for a record, and what ``records`` raises; those before it are appended then
-        (``error.appended``), and so are those before the moment in which a call is cancelled.
+        (``appended`` of an error of aiokc's says how many, and a note in any error), and so are those before the moment
+        in which a call is cancelled.
         """
         check_topic(topic)
         is_one_value = isinstance(records, str | bytes | bytearray | memoryview)

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 from ...config import ProducerConfig
-from ...errors import ConfigError, KafkaError, ProduceError, shown
+from ...errors import ConfigError, KafkaError, shown
 from ...records.encoding.batch_builder import OpenBatch, append_records
 from ...records.encoding.columns import ColumnRecords, column_records
 from ...types import ProducerRecord
@@ -158,7 +158,7 @@ def _tell(error: Exception, delivery: BatchDelivery) -> None:
     """Say in an error how many records were appended before the one that it is about."""
     if delivery.count:
         error.add_note(f"aiokc: {delivery.count} records of this send_many() were appended before this one")
-    if isinstance(error, ProduceError):
+    if isinstance(error, KafkaError):
         error.appended = delivery.count
 
 

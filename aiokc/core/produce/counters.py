@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...error_codes import error_name
+from ...error_codes import ErrorCode, error_name
 from ..stopwatch import Stopwatch
 from .batch import ProducerBatch, Stored
 from .failure import Failure
@@ -31,7 +31,9 @@ class ProduceCounters:
         if isinstance(outcome, Stored):
             self.stored += batch.count
         elif isinstance(outcome, Failure):
-            name = error_name(outcome.code) if outcome.code else outcome.cause.name
+            # NETWORK_EXCEPTION stands for an answer that never came: no broker has said it
+            has_answer = outcome.code not in (0, ErrorCode.NETWORK_EXCEPTION)
+            name = error_name(outcome.code) if has_answer else outcome.cause.name
             self.failed[name] = self.failed.get(name, 0) + batch.count
 
     def sent(self, batch: ProducerBatch, now: float) -> None:

@@ -16,6 +16,7 @@ from ...records import ControlType, encode_control_batch
 from ..groups.coordinator import Groups
 from ..groups.settings import GroupSettings, ReleaseRules
 from ..log.fetch_sessions import FetchSessions
+from ..log.topic_configs import check_config
 from ..log.topics import Partition, Topic, Topics, check_name
 from ..log.transaction_states import Place, Transactions
 from ..refusal import Refusal
@@ -215,8 +216,14 @@ class ClusterState:
         """Add a topic, its replicas spread over the brokers; by default three, or one per broker if there are fewer.
 
         Raises ValueError for a name that no topic can have: its answers could not be sent, or no client would take it.
+        Raises Refusal for what Kafka's controller refuses: a configuration, a name like another one, too many replicas.
         """
         check_name(name)
+        self.topics.check_collision(name)
+        check_config(config or {})
+        if replication_factor is not None and not 0 < replication_factor <= len(self.nodes):
+            why = f"{replication_factor} replicas on {len(self.nodes)} brokers"
+            raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, why)
         topic = Topic(name, UUID(int=self.random.getrandbits(128), version=4), [], dict(config or {}))
         self.add_partitions(topic, partitions, replication_factor or min(3, len(self.nodes)))
         self.topics.add(topic)

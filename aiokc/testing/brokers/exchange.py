@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from ...error_codes import ErrorCode
 from ...wire import Request, Response, encode_response
 from ...wire.messages.fetch import FetchRequest
+from ...wire.messages.produce import ProduceRequest
 from .apis.fetch import topic_key
 from .apis.table import HANDLERS
 from .authorization import authorized
@@ -102,9 +103,11 @@ class Exchange:
         return encode_response(response, version=self.version, correlation_id=self._correlation_id)
 
     async def answer(self, response: Response | None) -> None:
-        """Send the answer; None sends nothing."""
+        """Send the answer; None sends nothing. A Produce with acks=0 is never answered: errors close the connection."""
         self.settled = True
-        if response is not None:
+        if response is not None and isinstance(self.request, ProduceRequest) and self.request.acks == 0:
+            self._line.close()
+        elif response is not None:
             await self._line.write(self.frame(response))
 
     async def answer_bytes(self, frame: bytes) -> None:

@@ -149,8 +149,12 @@ class Cluster(SecuredBrokers):
     ) -> None:
         """Create a topic. By default each partition has three replicas, or one per broker if there are fewer brokers.
 
-        ``config`` may hold max.message.bytes, message.timestamp.type and min.insync.replicas. It is an error if the
-        topic exists already, for example because a client's Metadata request has created it.
+        ``config`` may hold all that Kafka knows. Of that max.message.bytes, message.timestamp.type,
+        message.timestamp.before.max.ms, message.timestamp.after.max.ms, min.insync.replicas and cleanup.policy have an
+        effect: a compacted topic takes no record without a key from a producer (nothing is compacted or deleted). It is
+        an error if Kafka would refuse the topic: for its configuration, for more replicas than brokers, for a name that
+        differs from another one by periods and underscores only, or because it exists already, for example since a
+        client's Metadata request has created it.
         """
         self._state.create_topic(name, partitions, replication_factor, config)
 
@@ -184,10 +188,12 @@ class Cluster(SecuredBrokers):
 
     @on_loop
     def append(self, topic: str, *values: bytes | NewRecord | None, partition: int = 0, codec: int = 0) -> int:
-        """Append one batch of records as if a producer had sent it, and return the offset of the first record.
+        """Append one batch of records and return the offset of the first one, as a leader writes it to its log.
 
         Plain values get the current time. For keys, headers and timestamps pass ``aiokc.testing.NewRecord``; its
-        timestamp is -1 (none) unless the test sets it.
+        timestamp is -1 (none) unless the test sets it. With LogAppendTime all of them get the broker's time. Of what a
+        broker checks in a producer's batch nothing is checked: neither its size, nor a compacted topic's keys, nor
+        timestamps. To test what is refused, send it with a Producer.
         """
         now = self._state.now_ms()
         for one in values:
@@ -195,7 +201,8 @@ class Cluster(SecuredBrokers):
                 raise TypeError(f"{one!r} is no record: give the value in bytes, None, or a NewRecord")
         records = [one if isinstance(one, NewRecord) else NewRecord(one, timestamp=now) for one in values]
         target = self._partition(topic, partition)
-        offset = target.log.append(encode_batch(records, codec=codec), target.leader_epoch)
+        append_time = now if self._state.topics.named(topic).has_append_time else None
+        offset = target.log.append(encode_batch(records, codec=codec), target.leader_epoch, append_time=append_time)
         target.wake()
         return offset
 

@@ -145,13 +145,21 @@ class RunningBrokers:
     def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
         """Make another replica the leader (``to``, or the next one) and return it. The leader epoch rises by one.
 
-        cluster.move_leader("events", 0)
-        assert await my_next_record() == b"after the move"
+        ``to`` may name any broker that is up; the present leader then begins a new epoch. Raises ValueError without
+        ``to`` where no other replica is in sync and up, as in a cluster of one broker.
+
+            cluster.move_leader("events", 0)
+            assert await my_next_record() == b"after the move"
         """
         target = self._partition(topic, partition)
         others = [node for node in target.in_sync if node != target.leader and self._state.nodes[node].alive]
-        leader = to if to is not None else others[0] if others else target.leader
-        if leader is None or not self._state.nodes[leader].alive:
+        if to is None and not others:
+            raise ValueError(
+                f"{topic}-{partition} has no other replica that is in sync and up: give the cluster more brokers, or "
+                "the topic more replicas; to=... names a broker that has none"
+            )
+        leader = others[0] if to is None else to
+        if not self._state.nodes[leader].alive:
             raise ValueError(f"{topic}-{partition} cannot be led by broker {leader}, which is down")
         if leader not in target.replicas:
             target.replicas = [leader, *target.replicas[1:]]
@@ -169,13 +177,16 @@ class RunningBrokers:
         """Make another broker (``to``, or the next one) the coordinator of a group or a transactional id; return it.
 
         The group goes on from its last stable generation. Requests that wait are answered NOT_COORDINATOR. For
-        ``loading`` seconds the new coordinator answers COORDINATOR_LOAD_IN_PROGRESS.
+        ``loading`` seconds the new coordinator answers COORDINATOR_LOAD_IN_PROGRESS. ``to`` may name the present one,
+        which then loads the group anew. Raises ValueError without ``to`` where no other broker is up.
 
             cluster.move_coordinator("billing", loading=0.5)
             await consumer.commit()  # finds the new coordinator
         """
         others = [node for node in self._state.alive if node != self._state.coordinator_of(key)]
-        target = to if to is not None else others[0] if others else self._state.coordinator_of(key)
+        if to is None and not others:
+            raise ValueError(f"no other broker is up that could coordinate {key!r}: give the cluster more brokers")
+        target = others[0] if to is None else to
         self._state.move_coordinator(key, target, loading)
         return target
 

@@ -143,6 +143,13 @@ class Topics:
             raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         self.by_name[topic.name] = self.by_id[topic.topic_id] = topic
 
+    def check_collision(self, name: str) -> None:
+        """Raise Refusal where another name differs by periods and underscores only: both have one metric name."""
+        metric = name.replace(".", "_")
+        other = next((known for known in self.by_name if known != name and known.replace(".", "_") == metric), None)
+        if other is not None:
+            raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
+
     def remove(self, name: str) -> None:
         """Remove a topic, and wake the fetches that wait for its records."""
         topic = self.by_name.pop(name)

@@ -16,6 +16,7 @@ from aiokc.cli.options.settings import read_settings
 from aiokc.cli.options.spelling import _OTHER_NAMES, FIELDS
 from aiokc.cli.parser import parse
 from aiokc.cli.problems import UsageProblem
+from aiokc.errors import ConfigError
 from tests.cli.running import aiokc, system_of
 
 
@@ -53,6 +54,7 @@ def config(tmp_path: Path) -> Path:
         ("fetch_max_wait_ms=7", "fetch_max_wait_ms", 7),
         ("fetch.max.wait.ms=7", "fetch_max_wait_ms", 7),
         ("fetch.wait.max.ms=7", "fetch_max_wait_ms", 7),
+        ("queued.max.messages.kbytes=65536", "fetch_buffer_bytes", 64 << 20),
         ("metadata.broker.list=h:1", "bootstrap_servers", "h:1"),
         ("security.protocol=ssl", "security_protocol", "SSL"),
         ("ssl.ca.location=/ca.pem", "ssl_truststore_location", "/ca.pem"),
@@ -74,6 +76,7 @@ def test_spellings_of_other_clients(option: str, name: str, value: object) -> No
     [
         ("linger.ms=7", "linger_ms", 7),
         ("queue.buffering.max.ms=7", "linger_ms", 7),
+        ("queue.buffering.max.kbytes=32768", "buffer_memory", 32 << 20),
         ("message.timeout.ms=700000", "delivery_timeout_ms", 700_000),
         ("compression.codec=lz4", "compression_type", "lz4"),
         ("enable.idempotence=false", "enable_idempotence", False),
@@ -102,6 +105,31 @@ def test_timeout_is_that_of_a_producer_too(words: str, block: int, delivery: int
     _, args = parse(["produce", "events", *words.split()])
     config = read_settings(args, system_of()).producer_config()
     assert (config.max_block_ms, config.delivery_timeout_ms) == (block, delivery)
+
+
+@pytest.mark.parametrize(
+    ("words", "origin", "block", "delivery"),
+    [
+        ("", "the command's default", 30_000, 30_005),
+        ("--timeout 60s", "as --timeout", 60_000, 60_000),
+        ("-X max.block.ms=7 -X delivery.timeout.ms=50000", "-X", 7, 50_000),
+    ],
+)
+async def test_config_show_has_a_producer_s_timeouts(words: str, origin: str, block: int, delivery: int) -> None:
+    for shown in ([], ["--all"]):
+        result = await aiokc("config", "show", "--json", *shown, *words.split())
+        rows = {row["option"]: row for row in map(json.loads, result.out.splitlines())}
+        for name, value in (("max_block_ms", block), ("delivery_timeout_ms", delivery)):
+            assert rows[name]["value"] == str(value)
+            assert rows[name]["origin"].startswith(origin)
+
+
+@pytest.mark.parametrize("name", ["linger_ms", "request_timeout_ms"])
+def test_a_timeout_of_the_wrong_type_is_refused(config: Path, name: str) -> None:
+    config.write_text(f"[profile.default]\n{name} = [1]\n")
+    _, args = parse(["produce", "events", "--config", str(config)])
+    with pytest.raises(ConfigError, match=f"{name} must be int, not list"):
+        read_settings(args, system_of()).producer_config()
 
 
 def test_a_profile_may_have_options_of_both_kinds(config: Path) -> None:
@@ -170,6 +198,44 @@ def test_a_flag_beats_an_option_beats_the_environment_beats_the_profile(config: 
     assert settings_of("--timeout", "5s", environ=home)["default_api_timeout_ms"] == 5_000
 
 
+def test_variables_may_have_the_names_of_other_clients() -> None:
+    variables = {"AIOKC_SASL_PASSWORD": "secret", "AIOKC_BROKERS": "h:1", "AIOKC_FETCH_WAIT_MAX_MS": "7"}
+    found = settings_of(environ=variables)
+    assert found["sasl_plain_password"] == Secret("secret")
+    assert (found["bootstrap_servers"], found["fetch_max_wait_ms"]) == ("h:1", 7)
+
+
+def test_of_two_variables_for_one_option_that_of_our_own_name_wins() -> None:
+    both = [("AIOKC_BROKERS", "other:1"), ("AIOKC_BOOTSTRAP_SERVERS", "own:1")]
+    for variables in (both, both[::-1]):
+        assert settings_of(environ=dict(variables))["bootstrap_servers"] == "own:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("AIOKC_BOOTSTRAP_SERVER", "did you mean bootstrap_servers?"),
+        ("AIOKC_RETRIES", "delivery_timeout_ms is what ends retrying"),
+        ("AIOKC_RESOLVE", "for Python only"),
+        ("AIOKC_ZZZ", "unknown option 'zzz'"),
+    ],
+)
+async def test_a_variable_that_is_no_option_is_warned_of(name: str, message: str) -> None:
+    result = await aiokc("config", "show", environ={name: "hunter2"})
+    assert result.code == 0
+    assert result.err.startswith(f"warning: ${name} gives no option: ")
+    assert message in result.err
+    assert "hunter2" not in result.err
+
+
+async def test_variables_that_mean_something_else_are_not_warned_of() -> None:
+    names = ["AIOKC_NATIVE", "AIOKC_CODEC_LIBRARIES", "AIOKC_KAFKA_HOME", "AIOKC_BOOTSTRAP"]
+    names += ["AIOKC_SPARK", "AIOKC_CALLS", "AIOKC_SERVICE_HOST", "AIOKC_SERVICE_PORT", "AIOKC_SERVICE_PORT_HTTP"]
+    names += ["AIOKC_PORT", "AIOKC_PORT_80_TCP", "AIOKC_PORT_80_TCP_ADDR", "AIOKC_WEB_SERVICE_HOST", "AIOKC_WEB_PORT"]
+    result = await aiokc("config", "show", environ=dict.fromkeys(names, "1"))
+    assert (result.code, result.err) == (0, "")
+
+
 def test_the_working_directory_is_never_searched(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cloned repository must not choose who gets a password."""
     for name in (".config/aiokc/config.toml", "config.toml", "aiokc.toml", ".aiokc.toml"):
@@ -207,6 +273,14 @@ def test_wrong_configuration_files(tmp_path: Path, content: str, message: str) -
     with pytest.raises(UsageProblem, match=message) as caught:
         settings_of("--config", str(path), "--profile", "staging")
     assert str(path) in str(caught.value)
+
+
+def test_a_size_in_kib_in_a_configuration_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    for size in ("2048", "'2048'"):
+        path.write_text(f"[profile.default]\n'queued.max.messages.kbytes' = {size}\nfetch_max_bytes = 2048\n")
+        found = settings_of("--config", str(path))
+        assert (found["fetch_buffer_bytes"], found["fetch_max_bytes"]) == (2 << 20, 2048)
 
 
 def test_files_that_can_not_be_read(tmp_path: Path) -> None:

@@ -195,6 +195,34 @@ def test_an_outdated_plan_is_refused() -> None:
     virtually(story)
 
 
+def test_a_commit_where_the_plan_changes_nothing_outdates_it_too() -> None:
+    async def story(cluster: Cluster) -> None:
+        fill(cluster)
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 8, ONE: 3})
+            plan = await client.plan_reset("g", ToOffsets({ZERO: 3, ONE: 3}))
+            assert told(plan)[ONE] == (3, 3, "unchanged")
+            await client.commit("g", {ONE: 9})
+            with pytest.raises(PlanIsOutdated, match="t-1 from 3 to 9"):
+                await client.apply_reset(plan)
+            assert cluster.committed("g") == {ZERO: 8, ONE: 9}
+
+    virtually(story)
+
+
+def test_a_commit_to_a_partition_for_which_the_plan_has_no_offset_does_not() -> None:
+    async def story(cluster: Cluster) -> None:
+        fill(cluster)
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 8})
+            plan = await client.plan_reset("g", Shift(-1), partitions=[ZERO, ONE])
+            assert told(plan)[ONE] == (None, None, "nothing committed")
+            await client.commit("g", {ONE: 9})
+            assert await client.apply_reset(plan) == {ZERO: None}
+
+    virtually(story)
+
+
 @pytest.mark.parametrize("fault", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, lose_answer()])
 def test_what_passes_is_tried_again(fault: Any) -> None:
     async def story(cluster: Cluster) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from aiokc import Producer, ProducerHealth, ProducerMetrics, TopicPartition
-from aiokc.errors import ProduceError
+from aiokc.errors import DeliveryTimedOut, ProduceError
 from aiokc.testing import ApiKey, Cluster, ErrorCode
-from aiokc.testing.faults import drop
+from aiokc.testing.faults import disconnect, drop
 from tests.client.virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
@@ -96,6 +96,22 @@ def test_a_producer_in_trouble() -> None:
         assert metrics.retries > 2
         assert metrics.unobserved_failures == 0
         await producer.stop()
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_a_record_whose_answers_were_lost_has_failed_by_its_time() -> None:
+    """No broker has said anything of it: it is no NETWORK_EXCEPTION that a broker answered."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, request_timeout_ms=1_000, delivery_timeout_ms=9_000) as producer:
+            await producer.send_and_wait("t", b"0")
+            cluster.intercept(ApiKey.PRODUCE, disconnect())
+            lost = await producer.send("t", b"1")
+            with pytest.raises(DeliveryTimedOut):
+                await lost
+            assert producer.metrics().failed == {"EXPIRED": 1}
+            cluster.heal()
 
     virtually(story, brokers=1, topics={"t": 1})
 

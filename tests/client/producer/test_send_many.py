@@ -12,7 +12,7 @@ from aiokc import AsyncSerializer, Producer, ProducerInterceptor, ProducerRecord
 from aiokc.client.aio import time_slice
 from aiokc.client.producer import send_many as sending_many
 from aiokc.client.producer.appending import Appending
-from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused, SerializationFailed
+from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused, SerializationFailed, UsageError
 from aiokc.records.encoding.batch_builder import append_records
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 
@@ -113,6 +113,21 @@ async def test_an_error_says_how_many_records_were_appended_before() -> None:
             await producer.send_many("t", [ProducerRecord("u", b"")])
         await producer.flush()
         assert values(cluster) == [b"0", b"1"]
+
+
+async def test_every_error_of_aiokc_says_how_many_records_were_appended_before() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        async with producing(cluster) as producer:
+            with pytest.raises(ConfigError, match="one topic") as refused:
+                await producer.send_many("t", [b"0", b"1", ProducerRecord("u", b"")])
+            assert refused.value.appended == 2
+
+        async with producing(cluster, transactional_id="x") as producer:
+            async with producer.transaction():
+                pass
+            with pytest.raises(UsageError) as outside:
+                await producer.send_many("t", [b"4"])
+            assert outside.value.appended == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"value_serializer": bytes}], ids=["bytes", "serialized"])

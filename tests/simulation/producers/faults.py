@@ -19,7 +19,7 @@ from aiokc.wire.messages.txn import (
 )
 from tests.suite.unused_faults import may_be_unused
 
-from ..worlds.faults import Apply, Nemesis, intercepting
+from ..worlds.faults import Apply, Nemesis, intercepting, moved_coordinator
 from ..worlds.wrong_leaders import naming_wrong_leaders
 
 APIS: Final[tuple[type[Request[Any]], ...]] = (ProduceRequest, ProduceRequest, MetadataRequest, InitProducerIdRequest)
@@ -80,7 +80,7 @@ async def _slow_markers(nemesis: Nemesis, random: Random, seconds: float) -> Non
 async def _coordinator_move(nemesis: Nemesis, random: Random, seconds: float) -> None:
     if len(nemesis.down) < len(nemesis.ports):
         name = random.choice((*nemesis.hosts(), "twins"))
-        nemesis.note(f"transactional id {name} is coordinated by broker {nemesis.cluster.move_coordinator(name)}")
+        nemesis.note(f"transactional id {name} is coordinated by broker {moved_coordinator(nemesis, name)}")
 
 
 def _refusing(name: str, *codes: ErrorCode) -> Apply:

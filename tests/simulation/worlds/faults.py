@@ -192,8 +192,12 @@ async def _broker_restart(nemesis: Nemesis, random: Random, seconds: float) -> N
 async def _leader_move(nemesis: Nemesis, random: Random, seconds: float) -> None:
     topic, index = nemesis.partition(random)
     exists = topic in nemesis.cluster._state.topics.by_name
-    if exists and nemesis.cluster.leader(topic, index) is not None:
-        nemesis.note(f"{topic}-{index} is led by broker {nemesis.cluster.move_leader(topic, index)}")
+    if exists and (leader := nemesis.cluster.leader(topic, index)) is not None:
+        try:
+            leader = nemesis.cluster.move_leader(topic, index)
+        except ValueError:  # the others are down: the present one begins a new epoch
+            nemesis.cluster.move_leader(topic, index, to=leader)
+        nemesis.note(f"{topic}-{index} is led by broker {leader}")
 
 
 async def _fetch_error(nemesis: Nemesis, random: Random, seconds: float) -> None:
@@ -230,9 +234,17 @@ async def _freeze(nemesis: Nemesis, random: Random, seconds: float) -> None:
     nemesis.thaw(host)
 
 
+def moved_coordinator(nemesis: Nemesis, key: str) -> int:
+    """Move the coordinator of a group or a transactional id, and return it: the same one where no other is up."""
+    try:
+        return nemesis.cluster.move_coordinator(key)
+    except ValueError:  # it loads the group anew
+        return nemesis.cluster.move_coordinator(key, to=nemesis.cluster.coordinator(key))
+
+
 async def _coordinator_move(nemesis: Nemesis, random: Random, seconds: float) -> None:
     if len(nemesis.down) < len(nemesis.ports):
-        nemesis.note(f"group g is coordinated by broker {nemesis.cluster.move_coordinator('g')}")
+        nemesis.note(f"group g is coordinated by broker {moved_coordinator(nemesis, 'g')}")
 
 
 _APPLY: Final[dict[str, Apply]] = {

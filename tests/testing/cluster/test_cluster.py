@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from typing import Any
 
 import pytest
 
+from aiokc import LOG_APPEND_TIME
 from aiokc.error_codes import ErrorCode
-from aiokc.testing import Cluster
+from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.apis.table import REQUESTS
 from aiokc.testing.refusal import Refusal
@@ -202,6 +204,25 @@ async def _answers(cluster: Cluster, broker: int) -> bool:
         return False
 
 
+async def test_what_has_nowhere_to_move_to_is_refused() -> None:
+    """Else a test of a move would pass in a cluster of one broker, which is the default, and would have tested none."""
+    async with Cluster(topics={"events": 1}) as cluster:
+        with pytest.raises(ValueError, match="no other replica that is in sync and up: give the cluster more brokers"):
+            cluster.move_leader("events")
+        with pytest.raises(ValueError, match="no other broker is up that could coordinate 'group'"):
+            cluster.move_coordinator("group", loading=1.0)
+        assert cluster.move_leader("events", to=1) == 1, "the same broker in a new epoch"
+        assert cluster.move_coordinator("group", to=1) == 1
+    async with Cluster(brokers=2) as cluster:
+        cluster.create_topic("events", replication_factor=1)
+        with pytest.raises(ValueError, match="or the topic more replicas"):
+            cluster.move_leader("events")
+        assert cluster.move_leader("events", to=2) == cluster.leader("events") == 2
+        cluster.take_down(1)
+        with pytest.raises(ValueError, match="no other broker"):
+            cluster.move_coordinator("group")
+
+
 async def test_a_coordinator_can_be_moved_and_moves_when_it_dies() -> None:
     async with Cluster(brokers=3) as cluster, connected(cluster.bootstrap, 3) as client:
         assert cluster.move_coordinator("group", to=2) == cluster.coordinator("group") == 2
@@ -257,3 +278,39 @@ async def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
     async with Cluster() as cluster:
         with pytest.raises(ValueError, match="is no name of a topic"):
             cluster.create_topic(name)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"config": {"cleanup_policy": "compact"}}, "Unknown topic config name: cleanup_policy"),
+        ({"config": {"retention.ms": "for ever"}}, "Invalid value for ever for configuration retention.ms"),
+        ({"replication_factor": 3}, "3 replicas on 2 brokers"),
+        ({"replication_factor": 0}, "0 replicas on 2 brokers"),
+    ],
+)
+async def test_a_topic_that_kafka_would_refuse_is_refused(options: dict[str, Any], why: str) -> None:
+    async with Cluster(brokers=2, topics={"my.events": 1}) as cluster:
+        with pytest.raises(Refusal, match=why):
+            cluster.create_topic("new", **options)
+        with pytest.raises(Refusal, match=r"'my_events' collides with existing topics: my\.events"):
+            cluster.create_topic("my_events")
+        for name in ("new", "my_events"):
+            with pytest.raises(Refusal, match="there is no topic"):
+                cluster.records(name)
+
+
+async def test_a_topic_whose_name_collides_is_not_created_for_a_client_either() -> None:
+    """A broker has only asked the controller for it, and does not hear why there is none."""
+    async with Cluster(topics={"my.events": 1}) as cluster, connected(cluster.bootstrap) as client:
+        wish = MetadataRequest(topics=[MetadataRequestTopic(name="my_events")], allow_auto_topic_creation=True)
+        for _ in range(2):
+            assert (await client.ask(wish)).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+async def test_appended_records_have_the_time_of_the_broker_where_the_topic_wants_that() -> None:
+    async with Cluster(clock=lambda: 7.0) as cluster:
+        cluster.create_topic("log", config={"message.timestamp.type": "LogAppendTime"})
+        cluster.append("log", b"a", NewRecord(b"b", timestamp=5), codec=1)
+        times = [(record.timestamp, record.timestamp_type) for record in cluster.records("log")]
+        assert times == [(7_000, LOG_APPEND_TIME)] * 2

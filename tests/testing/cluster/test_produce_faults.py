@@ -9,7 +9,7 @@ import pytest
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.api_keys import ApiKey
-from aiokc.testing.faults import deliver_late, refuse_afterwards, refuse_partition, reject_records
+from aiokc.testing.faults import Fault, deliver_late, refuse_afterwards, refuse_partition, reject_records
 from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.client.virtually import virtually
 
@@ -67,6 +67,17 @@ async def test_a_refused_partition_without_acks_closes_the_connection() -> None:
         with pytest.raises(BROKEN):
             await client.frame()
         assert [cluster.end_offset("events", index) for index in (0, 1)] == [1, 0]
+
+
+@pytest.mark.parametrize("fault", [ErrorCode.INVALID_RECORD, reject_records({0: "no such schema"})])
+async def test_an_error_without_acks_closes_the_connection(fault: Fault) -> None:
+    """A client with acks=0 waits for no answer: it would take one for that of its next request."""
+    async with Cluster(topics={"events": 2}) as cluster, connected(cluster.bootstrap) as client:
+        cluster.intercept(ApiKey.PRODUCE, fault, times=1)
+        client.send(to_both("events", acks=0), 11)
+        with pytest.raises(BROKEN):
+            await client.frame()
+        assert cluster.end_offset("events") == 0
 
 
 async def test_records_that_are_to_blame() -> None:

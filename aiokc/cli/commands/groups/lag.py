@@ -11,6 +11,7 @@ from ...exit_codes import DONE, FOUND
 from ...lag.answers import lag_rows
 from ...lag.limits import Limit, parse_limit, rows_above
 from ...lag.rows import Grouping, LagRow, summed
+from ...options.settings import BY_COMMAND
 from ...options.times import duration_ms
 from ...output.columns import Column
 from ...output.units import duration_shown
@@ -42,7 +43,7 @@ _DEFAULT_INTERVAL = "2s"
 _LEAST_MS, _MOST_MS = 100, 86_400_000
 # What begins as a number is meant as a time, also a negative one or none at all: those are refused.
 _IS_TIME = re.compile(r"-|[+.]?[0-9]|$")
-_LOOK_MS = 5_000  # how long a look of --watch may take, unless --timeout says it
+_LOOK_MS = 5_000  # how long a look of --watch may take at least, unless --timeout says it
 
 _WHERE = {
     "partition": (Column("topic"), Column("partition", "number")),
@@ -107,10 +108,9 @@ def _interval_ms(context: Context) -> int | None:
 
 
 def _patience(context: Context, interval_ms: int | None) -> dict[str, int]:
-    """Return the option that bounds a look: who watches wants to know soon that there is no answer."""
-    if interval_ms is None or context.args.timeout is not None:
-        return {}
-    return {"default_api_timeout_ms": max(_LOOK_MS, 2 * interval_ms)}
+    """Return the option that bounds a look, unless somebody has set it: who watches wants to know soon of no answer."""
+    is_set = context.settings.values["default_api_timeout_ms"].origin != BY_COMMAND
+    return {} if interval_ms is None or is_set else {"default_api_timeout_ms": max(_LOOK_MS, 2 * interval_ms)}
 
 
 class Question:

@@ -37,9 +37,10 @@ async def run(context: Context) -> int:
     settings = context.settings
     config = settings.consumer_config()  # what contradicts itself is an error here, too
     settings.producer_config()
-    rows = [(name, _shown(FIELDS[name], setting.value), setting.origin) for name, setting in settings.values.items()]
+    known = {**settings.values, **settings.producer_limits()}
+    rows = [(name, _shown(FIELDS[name], setting.value), setting.origin) for name, setting in known.items()]
     if context.args.all:
-        others = [field for name, field in FIELDS.items() if name not in settings.values]
+        others = [field for name, field in FIELDS.items() if name not in known]
         rows += [(field.name, _shown(field, getattr(config, field.name, field.default)), "default") for field in others]
     context.out.rows(COLUMNS, sorted(rows))
     for warning in config.security_warnings:

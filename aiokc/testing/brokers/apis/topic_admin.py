@@ -62,7 +62,7 @@ def _create(call: Call[CreateTopicsRequest], asked: CreatableTopic) -> Creatable
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name!r} is no name of a topic")
         if asked.name in cluster.topics.by_name:
             raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
-        _check_collision(call, asked.name)
+        cluster.topics.check_collision(asked.name)
         replicas = _replicas(call, asked)
         check_config({setting.name: setting.value for setting in asked.configs})
     except Refusal as refusal:
@@ -82,14 +82,6 @@ def _create(call: Call[CreateTopicsRequest], asked: CreatableTopic) -> Creatable
         replication_factor=len(replicas[0]),
         configs=[],
     )
-
-
-def _check_collision(call: Call[Any], name: str) -> None:
-    """Raise Refusal where another topic's name differs by periods and underscores only: both have one metric name."""
-    metric = name.replace(".", "_")
-    other = next((known for known in call.cluster.topics.by_name if known.replace(".", "_") == metric), None)
-    if other is not None:
-        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
 
 
 def _check_brokers(call: Call[Any], replicas: list[list[int]], factor: int) -> None:

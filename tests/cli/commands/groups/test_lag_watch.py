@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from aiokc import ErrorCode
+from aiokc.cli.commands.groups.lag import _interval_ms, _patience
+from aiokc.cli.context import Context
 from aiokc.cli.lag.display import PlainDisplay, RichDisplay, display_for
+from aiokc.cli.parser import parse
 from aiokc.cli.system import System
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop
-from tests.cli.running import Result, Stream, aiokc
+from tests.cli.running import Result, Stream, aiokc, system_of
 from tests.cli.screens import Screens, TerminalStream
 from tests.client.virtually import virtually
 
@@ -203,6 +206,24 @@ def test_a_broker_that_goes_away_and_returns() -> None:
         assert well == "the cluster answers again"
 
     virtually(story, brokers=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "seconds"),
+    [
+        ("--watch", {}, 5),
+        ("--watch 10s", {}, 20),
+        ("--watch 10s --timeout 3s", {}, 3),
+        ("--watch -X default.api.timeout.ms=60000", {}, 60),
+        ("--watch", {"AIOKC_DEFAULT_API_TIMEOUT_MS": "60000"}, 60),
+        ("billing", {}, 30),
+    ],
+)
+def test_how_long_a_look_may_take(words: str, variables: dict[str, str], seconds: int) -> None:
+    _, args = parse(["lag", *words.split()])
+    context = Context(args, system_of(environ=variables))
+    options = {"default_api_timeout_ms": context.timeout_ms, **_patience(context, _interval_ms(context))}
+    assert options == {"default_api_timeout_ms": seconds * 1000}
 
 
 @pytest.fixture(params=[PlainDisplay, RichDisplay])
