@@ -15,8 +15,9 @@ import anyio
 from ...config import ConsumerConfig
 from ...core.backoff import retry_backoff
 from ...core.group.events import Enforced, Leave, MemberToken, PollClock, Polled
+from ...core.subscription.mode import Mode
 from ...core.subscription.position import PartitionPosition, is_of_another_topic
-from ...core.subscription.state import Mode, Subscription
+from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress, fresh
 from ...net.pool import Pool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from enum import Enum
 from itertools import count
 from types import MappingProxyType
 from uuid import UUID
@@ -13,21 +12,12 @@ from ...types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from ..cluster.topic_pattern import TopicPattern
 from .change_count import ChangeCount
 from .left_partitions import LeftPartitions
+from .mode import Mode
 from .pending import PendingPositions
 from .position import AWAIT_RESET, FETCHING, PartitionPosition, PositionState, Stored, is_of_another_topic
 
 _NOTHING: Stored = MappingProxyType({})
 _BY_NAME: Mapping[TopicPartition, UUID] = MappingProxyType({})
-
-
-class Mode(Enum):
-    """How the assignment comes about. To change it, the application has to call unsubscribe() in between."""
-
-    NONE = "nothing"
-    TOPICS = "topics"
-    PATTERN = "pattern"
-    SERVER_PATTERN = "a pattern that the coordinator matches"
-    PARTITIONS = "partitions"
 
 
 class Subscription:
@@ -117,7 +107,7 @@ class Subscription:
     @property
     def by_topics(self) -> bool:
         """Whether the application subscribed to topics, by name or pattern, and so does not choose the partitions."""
-        return self.mode in (Mode.TOPICS, Mode.PATTERN, Mode.SERVER_PATTERN)
+        return self.mode.is_by_topics
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
         """Assign exactly these partitions, as the application asks; return whether that is a change."""

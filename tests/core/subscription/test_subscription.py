@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aiokc.core.cluster.topic_pattern import TopicPattern
+from aiokc.core.subscription.mode import Mode
 from aiokc.core.subscription.position import PartitionPosition, PositionState
-from aiokc.core.subscription.state import Mode, Subscription
+from aiokc.core.subscription.state import Subscription
 from aiokc.errors import UsageError
 from aiokc.types import EARLIEST, OffsetAndMetadata, TopicPartition
 
