@@ -16,7 +16,7 @@ from ...core.backoff import Backoff
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, KafkaError, RebalanceInProgress
+from ...errors import BrokerError, CommitFailed, KafkaError, RebalanceInProgress
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
 from .group_offsets import TOPIC_NOT_KNOWN, AsOfItsSlot, Offsets
@@ -133,6 +133,8 @@ class AutoCommit:
                     and_more(held_back),
                 )
             self.error = error
+            if isinstance(error, CommitFailed):
+                self._subscription.refused()
             return error
         self.error = None
         return None

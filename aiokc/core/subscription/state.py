@@ -161,7 +161,7 @@ class Subscription:
                 "unsubscribe() first"
             )
         if self.mode is Mode.NONE:
-            self._taken |= self._left.another_begins()
+            self._taken |= self._left.another_begins(joins_a_group=mode.is_by_topics)
         self.mode = mode
 
     # What is assigned
@@ -474,6 +474,10 @@ class Subscription:
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Keep nothing more to commit of these partitions, which the application left: the group has them now."""
         self._taken |= self._left.forget(partitions)
+
+    def refused(self) -> None:
+        """The group has refused a commit: keep nothing to commit of what the application left, and had by assign()."""
+        self._left.refused()
 
     def consumed(self, *, but_held: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
         """What commit() without arguments stores: all that was handed out (``but_held``: without what is held).

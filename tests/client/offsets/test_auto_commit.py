@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
+from typing import Any
 
 import pytest
 
+from aiokc import Consumer
 from aiokc.client.offsets.auto_commit import AutoCommit
 from aiokc.client.offsets.group_offsets import Offsets
 from aiokc.core.backoff import Backoff
@@ -149,6 +152,78 @@ def test_no_processed_record_comes_again_after_another_way_to_assign_it() -> Non
             assert cluster.committed("g") == {ZERO: 2}
 
     virtually(story, topics={"t": 1}, brokers=1)
+
+
+# The group has other members by then
+
+
+async def read_by_hand(cluster: Cluster) -> Consumer:
+    """A consumer that has processed ten records of t-0, of which nothing is stored yet."""
+    consumer = Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", auto_offset_reset="earliest", **SLOW)
+    await consumer.start()
+    consumer.assign([ZERO])
+    assert len((await consumer.getmany(timeout_ms=5_000, max_records=10))[ZERO]) == 10
+    await consumer.getmany(timeout_ms=0, max_records=1)
+    return consumer
+
+
+async def go_on(consumer: Consumer, seconds: float) -> None:
+    end = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < end:
+        await consumer.getmany(timeout_ms=500)
+
+
+@pytest.mark.parametrize("pause", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "protocol", [{"partition_assignment_strategy": ["cooperative-sticky"]}, {"group_protocol": "consumer"}]
+)
+def test_a_member_does_not_store_what_it_had_read_by_hand(protocol: dict[str, Any], pause: float) -> None:
+    """The group takes the commits of its members for any partition, also for those of another member."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 100)
+        consumer = await read_by_hand(cluster)
+        async with consumer, Consumer("t", "u", **options_of(cluster), **protocol) as owner:
+            await go_on(owner, 5)
+            assert cluster.committed("g")[ZERO] == 100
+            consumer.unsubscribe()
+            await asyncio.sleep(pause)
+            consumer.subscribe(["u"])
+            await asyncio.gather(go_on(consumer, 150), go_on(owner, 150))
+            assert (len(consumer.assignment()), ZERO in owner.assignment()) == (1, True)
+            assert cluster.committed("g")[ZERO] == 100
+
+    virtually(story, topics={"t": 1, "u": 2}, brokers=1)
+
+
+@pytest.mark.parametrize("leave", ["unsubscribe", "assign"])
+def test_what_the_group_has_refused_is_not_stored_when_its_members_have_gone(leave: str) -> None:
+    """They may have committed more since."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 100)
+        async with await read_by_hand(cluster) as consumer:
+            async with Consumer("t", **options_of(cluster)) as owner:
+                await go_on(owner, 5)
+                if leave == "unsubscribe":
+                    consumer.unsubscribe()
+                else:
+                    consumer.assign([TopicPartition("u", 0)])
+                await asyncio.sleep(1)
+            assert cluster.committed("g")[ZERO] == 100
+            await asyncio.sleep(150)
+            assert cluster.committed("g")[ZERO] == 100
+
+    virtually(story, topics={"t": 1, "u": 1}, brokers=1)
+
+
+def options_of(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": cluster.bootstrap,
+        "group_id": "g",
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": 500,
+    }
 
 
 async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:

@@ -329,8 +329,10 @@ def test_another_subscription_takes_what_was_assigned_by_hand(again: str) -> Non
     assert subscription.consumed() == {A0: OffsetAndMetadata(9)}
     if again == "assign":
         subscription.assign([A1])
+        assert subscription.committable() == {A0: OffsetAndMetadata(5)}, "auto-commit is about to store it"
     else:
         subscription.subscribe(["a"])
+        assert subscription.committable() == {}, "as a member it would store that over the commits of the owner"
     assert subscription.consumed() == {}
     assert subscription.taken_from_user == {A0}
     assert subscription.hold(A0) is None
