@@ -311,8 +311,8 @@ class GroupMembership:
                 slot.end()
 
     def _positions(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
-        """The position objects of ``partitions``: they are the same for as long as the partitions stay assigned."""
-        return [self._subscription.assigned.get(tp) for tp in partitions]
+        """The position objects of ``partitions``: they are the same until the member gives the partitions up."""
+        return [self._subscription.hold(tp) for tp in partitions]
 
     @property
     def is_out(self) -> bool:

@@ -71,7 +71,9 @@ class LeftPartitions:
         """Note that a commit of ``offset`` succeeded."""
         self.processed.pop(tp, None)
         consumed = self.consumed.get(tp)
-        if consumed == offset and not is_of_another_topic(offset, consumed.topic_id):
+        if consumed is None or is_of_another_topic(offset, consumed.topic_id):
+            return
+        if offset.offset == consumed.offset:
             del self.consumed[tp]
             self.held.discard(tp)
 

@@ -423,7 +423,7 @@ class Subscription:
 
         Else it is the topic that was assigned, or is read. None if the id is not known.
         """
-        position = self._assigned.get(tp)
+        position = self.hold(tp)
         if position is None or tp in self._former_ids:
             return self._former_ids.get(tp)
         return position.held_id if position.held else position.assigned_id or position.topic_id

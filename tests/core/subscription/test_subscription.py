@@ -294,9 +294,9 @@ def test_what_unsubscribe_gave_up_can_be_committed_until_the_group_has_it() -> N
 def test_what_was_committed_after_unsubscribe_is_not_in_taken_from_user() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 5)
-    subscription.hand_out(A0, 9, None)
+    subscription.hand_out(A0, 9, 2)
     subscription.unsubscribe()
-    subscription.committed({A0: OffsetAndMetadata(9)})
+    subscription.committed({A0: OffsetAndMetadata(9, "as the application names it, without an epoch")})
     subscription.forget([A0])
     assert subscription.taken_from_user == frozenset()
 
