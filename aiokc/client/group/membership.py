@@ -388,6 +388,8 @@ class GroupMembership:
         """Return the group's committed offset of each of ``partitions``. Raises as GroupOffsets.fetch does."""
         found = await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self.topic_id)
         self._subscription.is_committed(found)
+        if self._auto_commit is not None:
+            self._auto_commit.heard(found)
         return found
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:

@@ -146,11 +146,14 @@ class Subscription:
     def go_on(self, stored: Stored) -> None:
         """Read what was left, and is assigned by hand again, from behind the records that are processed.
 
-        Where that is not ``stored`` yet, auto-commit is about to: the committed offset would bring them again.
+        Where that is not ``stored`` yet, auto-commit is about to: the committed offset would bring them again. What is
+        stored is not kept any longer: others may commit more from here on.
         """
-        for tp in [tp for tp in self._left.processed if tp in self._assigned and self.mode is Mode.PARTITIONS]:
-            offset = self._left.processed.pop(tp)
-            if stored.get(tp) != (offset.offset, offset.topic_id):
+        for tp, offset in list(self._left.processed.items()):
+            if stored.get(tp) == (offset.offset, offset.topic_id):
+                del self._left.processed[tp]
+            elif tp in self._assigned and self.mode is Mode.PARTITIONS:
+                del self._left.processed[tp]
                 self.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
 
     def _enter(self, mode: Mode) -> None:
