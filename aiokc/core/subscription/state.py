@@ -445,9 +445,8 @@ class Subscription:
             position.committed = offset.offset
             if offset.offset == position.position:
                 position.mark_processed()
-            elif position.processed_position < offset.offset < position.position:
-                position.processed_position, position.processed_epoch = offset.offset, offset.leader_epoch
-                position.processed_id = position.topic_id
+            else:
+                position.processed_up_to(offset)
 
     def is_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """Note what a coordinator says that the group has committed."""

@@ -137,6 +137,28 @@ def test_a_seek_commits_nothing_that_is_held() -> None:
         assert not subscription.holds_records()
 
 
+@pytest.mark.parametrize(("target", "again"), [(3, None), (12, None), (99, None), (12, 5), (99, 12)])
+def test_what_is_held_can_be_committed_also_after_a_seek(target: int, again: int | None) -> None:
+    """Auto-commit does not undo that before the application comes back; then it reads, and commits, where it sought."""
+    for committed in (11, 15):
+        subscription = assigned(A0)
+        subscription.seek(A0, 10)
+        subscription.hand_out(A0, 15, None)
+        for offset in (target, again):
+            if offset is not None:
+                subscription.seek(A0, offset)
+        subscription.committed({A0: OffsetAndMetadata(committed)})
+        assert subscription.committable() == {A0: OffsetAndMetadata(committed)}
+        assert subscription.holds_records()
+        subscription.committed({A0: OffsetAndMetadata(16)})
+        assert subscription.committable() == {A0: OffsetAndMetadata(committed)}, "never handed out"
+        subscription.mark_processed()
+        assert subscription.committable() == {A0: OffsetAndMetadata(again or target)}
+        subscription.hand_out(A0, 200, None)
+        subscription.committed({A0: OffsetAndMetadata(150)})
+        assert subscription.committable() == {A0: OffsetAndMetadata(150)}
+
+
 def test_a_reset_commits_nothing_that_is_held() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 10)
