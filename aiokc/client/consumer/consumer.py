@@ -137,7 +137,7 @@ class Consumer(Introspection, Generic[K, V]):
         that ends without an exception has processed its last batch.
 
         ``leave`` says whether the member tells the group at once that it leaves (KIP-1092). With None, only a dynamic
-        member does.
+        member does. A static member that has called unsubscribe() has left by that, and tells nothing any more.
 
         The listener's on_partitions_revoked() is called before the member leaves the group; stop() raises at its end
         what the callback raised. commit() within the callback leaves out what the last call returned, except when an

@@ -15,8 +15,9 @@ from ...core.cluster.snapshot import known_error
 from ...core.cluster.topic_pattern import TopicPattern
 from ...core.fetch.stall_watch import StallWatch
 from ...core.subscription.change_count import ChangeCount
+from ...core.subscription.mode import Mode
 from ...core.subscription.offset_reset import OffsetReset
-from ...core.subscription.state import Mode, Subscription
+from ...core.subscription.state import Subscription
 from ...errors import ConsumerClosed, KafkaError, UsageError, fresh
 from ...observation import Health, Metrics
 from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern, TopicPartition

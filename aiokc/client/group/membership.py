@@ -15,8 +15,9 @@ import anyio
 from ...config import ConsumerConfig
 from ...core.backoff import retry_backoff
 from ...core.group.events import Enforced, Leave, MemberToken, PollClock, Polled
+from ...core.subscription.mode import Mode
 from ...core.subscription.position import PartitionPosition, is_of_another_topic
-from ...core.subscription.state import Mode, Subscription
+from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress, fresh
 from ...net.pool import Pool
@@ -310,8 +311,8 @@ class GroupMembership:
                 slot.end()
 
     def _positions(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
-        """The position objects of ``partitions``: they are the same for as long as the partitions stay assigned."""
-        return [self._subscription.assigned.get(tp) for tp in partitions]
+        """The position objects of ``partitions``: they are the same until the member gives the partitions up."""
+        return [self._subscription.hold(tp) for tp in partitions]
 
     @property
     def is_out(self) -> bool:
@@ -390,6 +391,8 @@ class GroupMembership:
         """Return the group's committed offset of each of ``partitions``. Raises as GroupOffsets.fetch does."""
         found = await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self.topic_id)
         self._subscription.is_committed(found)
+        if self._auto_commit is not None:
+            self._auto_commit.heard(found)
         return found
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:

@@ -89,10 +89,12 @@ class UserCommits:
         by_group = subscription.by_topics
         if wanted is None:
             taken = subscription.taken_from_user
+        elif not by_group:
+            taken = frozenset()
         elif isinstance(what, ConsumerRecords | RecordColumns):
-            taken = subscription.given_up(what.assignment_tokens) if by_group else frozenset()
+            taken = self._let_go(what.assignment_tokens)
         else:
-            taken = frozenset(wanted.keys() - subscription.assigned) if by_group else frozenset()
+            taken = frozenset(tp for tp in wanted if subscription.hold(tp) is None)
         _refuse(taken)
         if wanted is not None:
             return wanted
@@ -101,12 +103,21 @@ class UserCommits:
             self.membership.committer()  # raises where there is nothing to commit because everything is lost
         return mine
 
+    def _let_go(self, assignment_tokens: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+        """The partitions that the member has given up since they had this assignment token, unsubscribe() apart."""
+        hold = self.subscription.hold
+        return frozenset(
+            tp
+            for tp, token in assignment_tokens.items()
+            if (position := hold(tp)) is None or position.assignment_token != token
+        )
+
     def _rewinds(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> frozenset[TopicPartition]:
         """The partitions that ``offsets`` take back: behind what is processed, so that it is done again."""
         return frozenset(tp for tp, offset in offsets.items() if self._takes_back(tp, offset))
 
     def _takes_back(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
-        position = self.subscription.find(tp)
+        position = self.subscription.hold(tp)
         if position is None:
             return self.subscription.left.is_taken_back_by(tp, offset)
         return position.is_taken_back_by(offset)
@@ -145,8 +156,8 @@ class UserCommits:
         """Return the offsets that ``what`` names, each with its topic's id; None stands for all that was returned.
 
         An offset that the application has made up belongs to the topic whose records it holds, or which it reads, at
-        the moment of the call. For a partition that is not assigned, only the topic's name is known. Raises ConfigError
-        for what is no offset.
+        the moment of the call. For a partition that the consumer does not hold, only the topic's name is known. Raises
+        ConfigError for what is no offset.
         """
         if what is None:
             return None
@@ -158,7 +169,7 @@ class UserCommits:
         }
 
     def _topic_id(self, tp: TopicPartition) -> UUID | None:
-        if tp not in self.subscription.assigned:
+        if self.subscription.hold(tp) is None:
             return None
         return self.subscription.topic_id(tp) or self.membership.topic_id(tp.topic)
 

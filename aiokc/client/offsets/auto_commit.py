@@ -14,9 +14,10 @@ from uuid import UUID
 
 from ...core.backoff import Backoff
 from ...core.rate_limit import RateLimit, and_more
+from ...core.subscription.mode import Mode
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, KafkaError, RebalanceInProgress
+from ...errors import BrokerError, CommitFailed, KafkaError, RebalanceInProgress
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
 from .group_offsets import TOPIC_NOT_KNOWN, AsOfItsSlot, Offsets
@@ -28,6 +29,7 @@ _WARNING_INTERVAL: Final = 30.0
 # How long, in seconds, a member that leaves while its group is being assigned waits for the assignment: the coordinator
 # accepts no commit meanwhile. If this member leads the group, there will be no assignment.
 _ASSIGNING: Final = 2.0
+_RENEWAL: Final = 3600.0
 _NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
@@ -70,6 +72,7 @@ class AutoCommit:
         self._stored: dict[TopicPartition, tuple[int, UUID | None]] = {}
         self._warnings = RateLimit(_WARNING_INTERVAL)
         self._hurried = False
+        self._renewed_at = 0.0
         self._wake = Signal()
 
     def go_on(self) -> None:
@@ -84,16 +87,30 @@ class AutoCommit:
     async def run(self) -> None:
         """Commit until cancelled."""
         pause = self._interval
+        self._renewed_at = asyncio.get_running_loop().time()
         while True:
             if not self._hurried:
                 await self._wake.wait(pause)
             self._hurried = False
+            self._renew()
             error = await self._flush(self._timeout)
             if error is not None and _passes(error):
                 pause = min(self._backoff.next(), self._interval)
             else:
                 pause = self._interval
                 self._backoff.reset()
+
+    def _renew(self) -> None:
+        """Once an hour, let all offsets of partitions that were assigned by hand be stored again.
+
+        A group that has members keeps their offsets. Of others, Kafka deletes each one offsets.retention.minutes (a
+        week by default) after its last commit, also while the consumer is at work on a topic without new records.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._renewed_at >= _RENEWAL:
+            self._renewed_at = now
+            if self._subscription.mode is Mode.PARTITIONS:
+                self._stored.clear()
 
     async def hand_over(self, timeout: float) -> None:
         """Commit for the last time before partitions are given up, retrying for ``timeout`` seconds at most.
@@ -133,6 +150,8 @@ class AutoCommit:
                     and_more(held_back),
                 )
             self.error = error
+            if isinstance(error, CommitFailed):
+                self._subscription.refused()
             return error
         self.error = None
         return None
@@ -148,6 +167,12 @@ class AutoCommit:
     def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The group has stored ``offsets``, by a commit of this class or of the application."""
         self._stored.update((tp, (offset.offset, offset.topic_id)) for tp, offset in offsets.items())
+
+    def heard(self, found: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """The group has these offsets: where another client has committed since, forget what was stored before."""
+        for tp, offset in found.items():
+            if tp in self._stored and (offset is None or offset.offset != self._stored[tp][0]):
+                del self._stored[tp]
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Other members may commit for ``partitions`` from here on: forget what was stored for them."""

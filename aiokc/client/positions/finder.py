@@ -117,7 +117,7 @@ class PositionFinder:
             committed = await self._fetch_committed(tokens)
         missing: list[TopicPartition] = []
         timestamp = self._reset.timestamp(self._clock())
-        if self._fetch_committed is None and timestamp is not None and timestamp != LATEST:
+        if self._fetch_committed is None and timestamp == EARLIEST:
             left = iter(tokens.items())
             while some_of_them := dict(islice(left, _SET_AT_ONCE)):
                 self._subscription.await_resets(some_of_them, timestamp)
@@ -131,7 +131,7 @@ class PositionFinder:
             offset = committed.get(tp)
             if offset is not None:
                 self._subscription.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
-            elif timestamp == LATEST and self._is_made_anew(tp):
+            elif timestamp not in (None, EARLIEST) and self._is_made_anew(tp):
                 self._subscription.await_reset(tp, EARLIEST)
             elif timestamp is not None:
                 self._subscription.await_reset(tp, timestamp)
@@ -145,8 +145,8 @@ class PositionFinder:
     def _is_made_anew(self, tp: TopicPartition) -> bool:
         """Whether the topic was recreated while this consumer followed it: earlier metadata gave it another id.
 
-        All records of the new topic were written since, and the group has read none of them. So the partition is read
-        from the beginning, just as if it had not been revoked in between.
+        All records of the new topic were written since, whatever their timestamps are, and the group has read none of
+        them. So the partition is read from the beginning, just as if it had not been revoked in between.
         """
         topic_id = self._metadata.cluster.topic_id(tp.topic)
         former = self._metadata.cluster.former.get(tp.topic)

@@ -40,11 +40,13 @@ class LeftPartitions:
         if by_hand:
             self.by_hand.update(assigned)
 
-    def another_begins(self) -> set[TopicPartition]:
+    def another_begins(self, *, joins_a_group: bool) -> set[TopicPartition]:
         """Another subscription or assignment begins. Forget what was assigned by hand; return the partitions of that
         of which the application held records.
 
-        What the group assigned is still the member's: its listener's on_partitions_revoked() may commit that.
+        What the group assigned is still the member's: its listener's on_partitions_revoked() may commit that. What is
+        processed of the rest is forgotten if the consumer ``joins_a_group``: a group takes a member's commit for any
+        partition, so the member would set back what the partition's owner has committed by then.
         """
         by_hand, self.by_hand = self.by_hand, set()
         for tp in by_hand:
@@ -52,6 +54,8 @@ class LeftPartitions:
             self.positions.pop(tp, None)
         held = self.held & by_hand
         self.held -= by_hand
+        if joins_a_group:
+            self._keep_what_the_group_assigned()
         return held
 
     def is_taken_back_by(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
@@ -64,6 +68,15 @@ class LeftPartitions:
         for tp in partitions:
             self.processed.pop(tp, None)
 
+    def refused(self) -> None:
+        """The group has refused a commit, because it has members. Forget what is processed of what was assigned by
+        hand: once these members have gone, it would set back what they have committed."""
+        self._keep_what_the_group_assigned()
+
+    def _keep_what_the_group_assigned(self) -> None:
+        ours = self.positions.keys() - self.by_hand
+        self.processed = {tp: offset for tp, offset in self.processed.items() if tp in ours}
+
     def committed(self, tp: TopicPartition, offset: OffsetAndMetadata) -> None:
         """Note that a commit of ``offset`` succeeded.
 
@@ -74,7 +87,9 @@ class LeftPartitions:
         if processed is not None and not _is_before(offset, processed):
             del self.processed[tp]
         consumed = self.consumed.get(tp)
-        if consumed == offset and not is_of_another_topic(offset, consumed.topic_id):
+        if consumed is None or is_of_another_topic(offset, consumed.topic_id):
+            return
+        if offset.offset == consumed.offset:
             del self.consumed[tp]
             self.held.discard(tp)
 

@@ -49,7 +49,8 @@ class PartitionPosition:
 
     ``position`` is the next offset to hand out; ``processed_position`` is the next offset after all that *earlier*
     calls handed out. While the application holds records (``held``), whatever moves ``position``, even a seek, leaves
-    ``processed_position`` as it is: only what is processed may be committed. ``until`` is the first offset that is not
+    ``processed_position`` as it is: only what is processed may be committed. ``held_end`` is the next offset after what
+    is held, where ``position`` has been moved away from it (else None). ``until`` is the first offset that is not
     wanted.
 
     ``leader_epoch`` is the epoch of the last record before ``position``, if that record was read (``epoch_is_read``).
@@ -85,6 +86,7 @@ class PartitionPosition:
     processed_id: UUID | None = None
     held: bool = False
     held_id: UUID | None = None
+    held_end: int | None = None
     reset_timestamp: int | None = None
     lost: bool = False
     until: int | None = None
@@ -136,6 +138,8 @@ class PartitionPosition:
 
         ``topic_id``: the topic that ``position`` belongs to; None: the one that was assigned, or is fetched from next.
         """
+        if self.held and self.held_end is None:
+            self.held_end = self.position
         self.token = token
         self.state = FETCHING
         self.position = position
@@ -192,9 +196,17 @@ class PartitionPosition:
     def mark_processed(self) -> None:
         """Count what the application holds as processed: it has come back for more, or committed it."""
         self.held = False
+        self.held_end = None
         self.processed_position = self.position
         self.processed_epoch = self.leader_epoch
         self.processed_id = self.topic_id
+
+    def processed_up_to(self, offset: OffsetAndMetadata) -> None:
+        """Count as processed what the application holds below ``offset``: it has committed that."""
+        end = self.position if self.held_end is None else self.held_end
+        if self.processed_position < offset.offset <= end:
+            self.processed_position, self.processed_epoch = offset.offset, offset.leader_epoch
+            self.processed_id = self.topic_id if self.held_end is None else self.held_id
 
     def of_topic(self, topic_id: UUID | None) -> None:
         """Note that the position belongs to this topic, and so does what is processed if nothing is held."""

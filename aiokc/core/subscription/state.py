@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from enum import Enum
 from itertools import count
 from types import MappingProxyType
 from uuid import UUID
@@ -13,21 +12,12 @@ from ...types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from ..cluster.topic_pattern import TopicPattern
 from .change_count import ChangeCount
 from .left_partitions import LeftPartitions
+from .mode import Mode
 from .pending import PendingPositions
 from .position import AWAIT_RESET, FETCHING, PartitionPosition, PositionState, Stored, is_of_another_topic
 
 _NOTHING: Stored = MappingProxyType({})
 _BY_NAME: Mapping[TopicPartition, UUID] = MappingProxyType({})
-
-
-class Mode(Enum):
-    """How the assignment comes about. To change it, the application has to call unsubscribe() in between."""
-
-    NONE = "nothing"
-    TOPICS = "topics"
-    PATTERN = "pattern"
-    SERVER_PATTERN = "a pattern that the coordinator matches"
-    PARTITIONS = "partitions"
 
 
 class Subscription:
@@ -117,7 +107,7 @@ class Subscription:
     @property
     def by_topics(self) -> bool:
         """Whether the application subscribed to topics, by name or pattern, and so does not choose the partitions."""
-        return self.mode in (Mode.TOPICS, Mode.PATTERN, Mode.SERVER_PATTERN)
+        return self.mode.is_by_topics
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
         """Assign exactly these partitions, as the application asks; return whether that is a change."""
@@ -156,11 +146,14 @@ class Subscription:
     def go_on(self, stored: Stored) -> None:
         """Read what was left, and is assigned by hand again, from behind the records that are processed.
 
-        Where that is not ``stored`` yet, auto-commit is about to: the committed offset would bring them again.
+        Where that is not ``stored`` yet, auto-commit is about to: the committed offset would bring them again. What is
+        stored is not kept any longer: others may commit more from here on.
         """
-        for tp in [tp for tp in self.left.processed if tp in self._assigned and self.mode is Mode.PARTITIONS]:
-            offset = self.left.processed.pop(tp)
-            if stored.get(tp) != (offset.offset, offset.topic_id):
+        for tp, offset in list(self.left.processed.items()):
+            if stored.get(tp) == (offset.offset, offset.topic_id):
+                del self.left.processed[tp]
+            elif tp in self._assigned and self.mode is Mode.PARTITIONS:
+                del self.left.processed[tp]
                 self.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
 
     def _enter(self, mode: Mode) -> None:
@@ -171,7 +164,7 @@ class Subscription:
                 "unsubscribe() first"
             )
         if self.mode is Mode.NONE:
-            self._taken |= self.left.another_begins()
+            self._taken |= self.left.another_begins(joins_a_group=mode.is_by_topics)
         self.mode = mode
 
     # What is assigned
@@ -433,7 +426,7 @@ class Subscription:
 
         Else it is the topic that was assigned, or is read. None if the id is not known.
         """
-        position = self._assigned.get(tp)
+        position = self.hold(tp)
         if position is None or tp in self._former_ids:
             return self._former_ids.get(tp)
         return position.held_id if position.held else position.assigned_id or position.topic_id
@@ -452,9 +445,8 @@ class Subscription:
             position.committed = offset.offset
             if offset.offset == position.position:
                 position.mark_processed()
-            elif position.processed_position < offset.offset < position.position:
-                position.processed_position, position.processed_epoch = offset.offset, offset.leader_epoch
-                position.processed_id = position.topic_id
+            else:
+                position.processed_up_to(offset)
 
     def is_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """Note what a coordinator says that the group has committed."""
@@ -484,6 +476,10 @@ class Subscription:
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Keep nothing more to commit of these partitions, which the application left: the group has them now."""
         self._taken |= self.left.forget(partitions)
+
+    def refused(self) -> None:
+        """The group has refused a commit: keep nothing to commit of what the application left, and had by assign()."""
+        self.left.refused()
 
     def consumed(self, *, but_held: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
         """What commit() without arguments stores: all that was handed out (``but_held``: without what is held).

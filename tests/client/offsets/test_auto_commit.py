@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from random import Random
 from typing import Any
 
 import pytest
 
+from aiokc import Consumer
 from aiokc.client.offsets.auto_commit import AutoCommit
 from aiokc.client.offsets.group_offsets import Offsets
 from aiokc.core.backoff import Backoff
@@ -16,6 +18,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import RebalanceInProgress
 from aiokc.testing import Cluster
 from aiokc.testing.faults import delay
+from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire.messages.group import LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
@@ -23,12 +26,13 @@ from aiokc.wire.messages.offsets import OffsetCommitRequest
 from ..group.classic.scripted_group import ScriptedGroup, scripted_group
 from ..group.group_member import GroupMember, soon
 from ..listening import listening
-from ..virtually import virtually
+from ..virtually import Asked, virtually
 
 pytestmark = pytest.mark.timeout(30)
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 SLOW = {"auto_commit_interval_ms": 60_000}
+IDLE = SLOW | {"fetch_max_wait_ms": 25_000, "heartbeat_interval_ms": 20_000, "session_timeout_ms": 60_000}
 
 
 def commits(brokers: ScriptedGroup) -> list[tuple[int, dict[int, int]]]:
@@ -199,6 +203,157 @@ def test_a_commit_of_less_after_the_partition_was_left_stays() -> None:
         assert cluster.committed("g")[ZERO] == 5
 
     virtually(story, topics={"t": 2}, brokers=1)
+
+
+# The group has other members by then
+
+
+def options_of(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": cluster.bootstrap,
+        "group_id": "g",
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": 500,
+    }
+
+
+async def read_by_hand(cluster: Cluster) -> Consumer:
+    """A consumer that has processed ten records of t-0, of which nothing is stored yet."""
+    consumer = Consumer(**options_of(cluster) | {"auto_commit_interval_ms": 20_000})
+    await consumer.start()
+    consumer.assign([ZERO])
+    assert len((await consumer.getmany(timeout_ms=5_000, max_records=10))[ZERO]) == 10
+    await consumer.getmany(timeout_ms=0, max_records=1)
+    return consumer
+
+
+async def go_on(consumer: Consumer, seconds: float, *, call: float = 0.5) -> None:
+    end = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < end:
+        await consumer.getmany(timeout_ms=round(call * 1_000))
+
+
+@pytest.mark.parametrize("pause", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "protocol", [{"partition_assignment_strategy": ["cooperative-sticky"]}, {"group_protocol": "consumer"}]
+)
+def test_a_member_does_not_store_what_it_had_read_by_hand(protocol: dict[str, Any], pause: float) -> None:
+    """The group takes the commits of its members for any partition, also for those of another member."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 100)
+        consumer = await read_by_hand(cluster)
+        async with consumer, Consumer("t", "u", **options_of(cluster), **protocol) as owner:
+            await go_on(owner, 5)
+            assert cluster.committed("g")[ZERO] == 100
+            consumer.unsubscribe()
+            await asyncio.sleep(pause)
+            consumer.subscribe(["u"])
+            await asyncio.gather(go_on(consumer, 25), go_on(owner, 25))
+            assert (len(consumer.assignment()), ZERO in owner.assignment()) == (1, True)
+            assert cluster.committed("g")[ZERO] == 100
+
+    virtually(story, topics={"t": 1, "u": 2}, brokers=1)
+
+
+@pytest.mark.parametrize("leave", ["unsubscribe", "assign"])
+def test_what_the_group_has_refused_is_not_stored_when_its_members_have_gone(leave: str) -> None:
+    """They may have committed more since."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 100)
+        async with await read_by_hand(cluster) as consumer:
+            async with Consumer("t", **options_of(cluster)) as owner:
+                await go_on(owner, 5)
+                if leave == "unsubscribe":
+                    consumer.unsubscribe()
+                else:
+                    consumer.assign([TopicPartition("u", 0)])
+                await asyncio.sleep(1)
+            assert cluster.committed("g")[ZERO] == 100
+            await asyncio.sleep(25)
+            assert cluster.committed("g")[ZERO] == 100
+
+    virtually(story, topics={"t": 1, "u": 1}, brokers=1)
+
+
+# Another client commits, or Kafka forgets
+
+
+@pytest.mark.parametrize("how", ["seek_to_committed", "unsubscribe"])
+def test_what_is_processed_again_is_stored_again(how: str) -> None:
+    """Another client has set the group back since, and the consumer has followed it."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 100)
+        async with Consumer(**options_of(cluster)) as consumer:
+            consumer.assign([ZERO])
+            await go_on(consumer, 3)
+            if how == "unsubscribe":
+                consumer.unsubscribe()
+                await asyncio.sleep(1)
+            async with Consumer(**options_of(cluster) | {"enable_auto_commit": False}) as operator:
+                operator.assign([ZERO])
+                await operator.commit({ZERO: 50})
+            if how == "unsubscribe":
+                consumer.assign([ZERO])
+            else:
+                await consumer.seek_to_committed()
+            assert [len(batch) for batch in (await consumer.getmany(timeout_ms=5_000)).values()] == [50]
+            assert cluster.committed("g") == {ZERO: 50}
+            await go_on(consumer, 3)
+            assert cluster.committed("g") == {ZERO: 100}
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+@pytest.mark.parametrize("by_hand", [True, False], ids=["by hand", "as a member"])
+def test_by_hand_what_is_stored_is_stored_again_each_hour(by_hand: bool) -> None:
+    """Kafka forgets it otherwise: for a group without members, the time since the last commit is what counts."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        asked = Asked(cluster, loop)
+        cluster.append("t", b"x")
+        async with Consumer(**options_of(cluster) | IDLE) as consumer:
+            if by_hand:
+                consumer.assign([ZERO])
+            else:
+                consumer.subscribe(["t"])
+            await go_on(consumer, (125 if by_hand else 65) * 60, call=30.0)
+            stored = [when for when, _ in asked.of(OffsetCommitRequest)]
+            assert len(stored) == (3 if by_hand else 1)
+            assert all(later - when <= 3_660 for when, later in pairwise(stored))
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+@pytest.mark.parametrize("what", ["an hour is over", "it is asked for"])
+def test_what_was_stored_before_it_was_left_is_not_stored_again(what: str) -> None:
+    """It is another consumer's by now."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 100)
+        async with Consumer(**options_of(cluster) | IDLE) as consumer, Consumer(**options_of(cluster)) as other:
+            consumer.assign([ZERO])
+            assert len((await consumer.getmany(timeout_ms=5_000, max_records=10))[ZERO]) == 10
+            await consumer.getmany(timeout_ms=0, max_records=1)
+            await asyncio.sleep(61)
+            assert cluster.committed("g") == {ZERO: 10}
+            consumer.assign([TopicPartition("u", 0)])
+            other.assign([ZERO])
+            await go_on(other, 2)
+            assert cluster.committed("g")[ZERO] == 100
+            await other.stop()
+            if what == "it is asked for":
+                await consumer.committed(ZERO)
+                await asyncio.sleep(61)
+            else:
+                await go_on(consumer, 70 * 60, call=30.0)
+            assert cluster.committed("g")[ZERO] == 100
+
+    virtually(story, topics={"t": 1, "u": 1}, brokers=1)
 
 
 async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from aiokc import Consumer, OffsetAndMetadata, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, CommitFailed, KafkaError
-from aiokc.testing import Cluster
+from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.faults import Hold
 from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.discovery import MetadataRequest
@@ -51,7 +51,7 @@ def member(cluster: Cluster, **options: Any) -> Consumer:
     return consumer
 
 
-async def recreate(cluster: Cluster, away: float | None, *, write: Sequence[bytes] = NEW) -> None:
+async def recreate(cluster: Cluster, away: float | None, *, write: Sequence[bytes | NewRecord] = NEW) -> None:
     cluster.delete_topic("ev")
     if away is not None:
         await asyncio.sleep(away)
@@ -112,9 +112,11 @@ def test_a_consumer_that_polls_reads_all_of_the_new_topic(assignor: str, away: f
 
 @pytest.mark.parametrize("away", AWAY)
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize("reset", ["earliest", "latest", "by_duration:PT1H"])
 def test_a_consumer_with_a_held_batch_reads_all_of_the_new_topic(reset: str, assignor: str, away: float | None) -> None:
-    """With "latest", too: the old topic was read, and the records of the new one were written since."""
+    """With each reset: the old topic was read, and the records of the new one were written since, whatever their
+    timestamps say.
+    """
 
     async def story(cluster: Cluster) -> None:
         options: dict[str, Any] = {"partition_assignment_strategy": [assignor], "auto_offset_reset": reset}
@@ -123,10 +125,30 @@ def test_a_consumer_with_a_held_batch_reads_all_of_the_new_topic(reset: str, ass
             await consumer.getmany(timeout_ms=500)
             await consumer.seek_to_beginning()
             assert len((await consumer.getmany(timeout_ms=5_000))[ZERO]) == 20
-            await recreate(cluster, away)
+            await recreate(cluster, away, write=[NewRecord(value, timestamp=1) for value in NEW])
             await asyncio.sleep(1)
             assert cluster.committed("g").get(ZERO, 0) == 0
             assert await read(consumer, NEW[-1]) == NEW
+
+    with_old_records(story)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "by_duration:PT1H"])
+def test_a_topic_that_was_away_for_long_is_read_from_its_beginning(reset: str) -> None:
+    """The member has lost the partition meanwhile, and gets it again without a position."""
+
+    async def story(cluster: Cluster) -> None:
+        async with member(cluster, auto_offset_reset=reset, allow_auto_create_topics=False) as consumer:
+            await consumer.getmany(timeout_ms=500)
+            await consumer.seek_to_beginning()
+            assert len((await consumer.getmany(timeout_ms=5_000))[ZERO]) == 20
+            polling = asyncio.create_task(read(consumer, NEW[-1]))
+            cluster.delete_topic("ev")
+            await asyncio.sleep(10)
+            assert consumer.assignment() == frozenset()
+            cluster.create_topic("ev", 1)
+            cluster.append("ev", *[NewRecord(value, timestamp=1) for value in NEW])
+            assert await polling == NEW
 
     with_old_records(story)
 

@@ -10,7 +10,7 @@ from aiokc.types import OffsetAndMetadata, TopicPartition
 
 pytestmark = pytest.mark.timeout(30)
 
-A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+A, B, C, D = (TopicPartition(topic, 0) for topic in "abcd")
 
 
 def left(*partitions: TopicPartition) -> Subscription:
@@ -74,6 +74,32 @@ def test_what_the_group_assigns_is_looked_up() -> None:
     subscription.replace([A])
     subscription.go_on({})
     assert not subscription[A].has_position
+
+
+@pytest.mark.parametrize("how", ["refused", "subscribe"])
+def test_of_what_was_left_only_what_the_group_had_assigned_is_kept_for_later(how: str) -> None:
+    """What was assigned by hand may be another's by now, whose commits are further; of what the group had assigned, the
+    revocation is still to come.
+    """
+    subscription = Subscription()
+    subscription.subscribe(["a"])
+    subscription.replace([A])
+    subscription.seek(A, 5)
+    subscription.unsubscribe()
+    for tp in (B, C, D):
+        subscription.assign([tp])
+        subscription.seek(tp, 7)
+    assert subscription.committable().keys() == {A, B, C, D}
+    if how == "refused":
+        subscription.refused()
+        assert subscription.committable() == {A: OffsetAndMetadata(5), D: OffsetAndMetadata(7)}, "D is still read"
+    subscription.unsubscribe()
+    if how == "refused":
+        assert subscription.committable().keys() == {A, D}
+        subscription.refused()
+    else:
+        subscription.subscribe(["a"])
+    assert subscription.committable() == {A: OffsetAndMetadata(5)}
 
 
 def test_what_stays_assigned_is_left_alone() -> None:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aiokc.core.cluster.topic_pattern import TopicPattern
+from aiokc.core.subscription.mode import Mode
 from aiokc.core.subscription.position import PartitionPosition, PositionState
-from aiokc.core.subscription.state import Mode, Subscription
+from aiokc.core.subscription.state import Subscription
 from aiokc.errors import UsageError
 from aiokc.types import EARLIEST, OffsetAndMetadata, TopicPartition
 
@@ -134,6 +135,28 @@ def test_a_seek_commits_nothing_that_is_held() -> None:
         subscription.committed(subscription.consumed())
         assert subscription.committable() == {A0: OffsetAndMetadata(target)}
         assert not subscription.holds_records()
+
+
+@pytest.mark.parametrize(("target", "again"), [(3, None), (12, None), (99, None), (12, 5), (99, 12)])
+def test_what_is_held_can_be_committed_also_after_a_seek(target: int, again: int | None) -> None:
+    """Auto-commit does not undo that before the application comes back; then it reads, and commits, where it sought."""
+    for committed in (11, 15):
+        subscription = assigned(A0)
+        subscription.seek(A0, 10)
+        subscription.hand_out(A0, 15, None)
+        for offset in (target, again):
+            if offset is not None:
+                subscription.seek(A0, offset)
+        subscription.committed({A0: OffsetAndMetadata(committed)})
+        assert subscription.committable() == {A0: OffsetAndMetadata(committed)}
+        assert subscription.holds_records()
+        subscription.committed({A0: OffsetAndMetadata(16)})
+        assert subscription.committable() == {A0: OffsetAndMetadata(committed)}, "never handed out"
+        subscription.mark_processed()
+        assert subscription.committable() == {A0: OffsetAndMetadata(again or target)}
+        subscription.hand_out(A0, 200, None)
+        subscription.committed({A0: OffsetAndMetadata(150)})
+        assert subscription.committable() == {A0: OffsetAndMetadata(150)}
 
 
 def test_a_reset_commits_nothing_that_is_held() -> None:
@@ -293,9 +316,9 @@ def test_what_unsubscribe_gave_up_can_be_committed_until_the_group_has_it() -> N
 def test_what_was_committed_after_unsubscribe_is_not_in_taken_from_user() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 5)
-    subscription.hand_out(A0, 9, None)
+    subscription.hand_out(A0, 9, 2)
     subscription.unsubscribe()
-    subscription.committed({A0: OffsetAndMetadata(9)})
+    subscription.committed({A0: OffsetAndMetadata(9, "as the application names it, without an epoch")})
     subscription.forget([A0])
     assert subscription.taken_from_user == frozenset()
 
@@ -328,8 +351,10 @@ def test_another_subscription_takes_what_was_assigned_by_hand(again: str) -> Non
     assert subscription.consumed() == {A0: OffsetAndMetadata(9)}
     if again == "assign":
         subscription.assign([A1])
+        assert subscription.committable() == {A0: OffsetAndMetadata(5)}, "auto-commit is about to store it"
     else:
         subscription.subscribe(["a"])
+        assert subscription.committable() == {}, "as a member it would store that over the commits of the owner"
     assert subscription.consumed() == {}
     assert subscription.taken_from_user == {A0}
     assert subscription.hold(A0) is None

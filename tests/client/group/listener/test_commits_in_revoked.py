@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
-from aiokc.errors import KafkaError
+from aiokc import Consumer, ConsumerRecords, OffsetAndMetadata, RebalanceListener, TopicPartition
+from aiokc.errors import CommitFailed, KafkaError
 from aiokc.testing import Cluster
 
 from ...listening import Noting, Polling
@@ -32,12 +32,14 @@ def member(cluster: Cluster, **options: Any) -> Consumer:
     )
 
 
-async def read(consumer: Consumer, *, holds: bool) -> None:
+async def read(consumer: Consumer, *, holds: bool) -> ConsumerRecords[bytes | None, bytes | None]:
     """Read two of three records. If it does not hold them, it has come back for more."""
-    assert len((await consumer.getmany(max_records=2, timeout_ms=20_000))[T0]) == 2
+    batch = await consumer.getmany(max_records=2, timeout_ms=20_000)
+    assert len(batch[T0]) == 2
     if not holds:
         consumer.pause(T0)
         assert await consumer.getmany(timeout_ms=0) == {}
+    return batch
 
 
 # commit_soon(), the only commit that a plain function can call for
@@ -97,30 +99,62 @@ def test_an_unwaited_commit_is_stored_before_the_partitions_go(protocol: str, en
 # Another subscription has begun by then
 
 
+@pytest.mark.parametrize("what", ["everything", "batch", "offsets", "offsets, not waited for"])
 @pytest.mark.parametrize("holds", [True, False], ids=["held", "processed"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_commit_stores_what_unsubscribe_left_also_after_another_subscription(protocol: str, holds: bool) -> None:
+def test_a_commit_stores_what_unsubscribe_left_also_after_another_subscription(
+    protocol: str, holds: bool, what: str
+) -> None:
     """unsubscribe() and subscribe() in one go are both done when the callback runs."""
 
     async def story(cluster: Cluster) -> None:
-        stored: list[Mapping[TopicPartition, int]] = []
+        errors: list[KafkaError | None] = []
 
         async def commit(_: object) -> None:
-            await consumer.commit()
-            stored.append(cluster.committed("g"))
+            assert consumer.assignment() == frozenset()
+            given: dict[str, Any] = {"batch": batch, "everything": None, "offsets": {T0: 2}}
+            if what == "offsets, not waited for":
+                consumer.commit_soon({T0: 2}, lambda offsets, error: errors.append(error))
+            else:
+                await consumer.commit(given[what])
 
-        listener = Noting(revoked=commit)
+        async def revoked(_: object) -> None:
+            assert cluster.committed("g") == {T0: 2}
+            await consumer.commit()  # nothing is left to be stored, and nothing was taken from the application
+            assert cluster.committed("g") == {T0: 2}
+
+        listener, after = Noting(revoked=commit), Noting(assigned=revoked)
         cluster.append("t", b"0", b"1", b"2")
         async with member(cluster, listener=listener, **PROTOCOLS[protocol]) as consumer:
-            await read(consumer, holds=holds)
+            batch = await read(consumer, holds=holds)
             consumer.unsubscribe()
-            consumer.subscribe(["t"], listener=listener)
-            batch = await consumer.getmany(timeout_ms=20_000)
-            assert [record.offset for record in batch[T0]] == [2], "it reads on, and nothing again"
-            assert stored == [{T0: 2}]
-            listener.on.clear()
+            consumer.subscribe(["t"], listener=after)
+            (record,) = (await consumer.getmany(timeout_ms=20_000))[T0]
+            assert record.offset == 2, "it reads on, and nothing again"
+            assert listener.calls[-1] == "revoked"
+            assert set(errors) <= {None}
 
     virtually(story, topics={"t": 1})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_unsubscribe_left_is_refused_once_the_member_has_given_it_up(protocol: str) -> None:
+    """The member is in the group all the time, whose coordinator would take its commit."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"1", b"2")
+        async with member(cluster, **PROTOCOLS[protocol]) as consumer:
+            batch = await read(consumer, holds=False)
+            consumer.unsubscribe()
+            consumer.subscribe(["u"])
+            while not consumer.assignment():
+                await consumer.getmany(timeout_ms=100)
+            for what in (batch, {T0: 2}):
+                with pytest.raises(CommitFailed, match="t-0: not assigned to this consumer any more"):
+                    await consumer.commit(what)
+            assert T0 not in cluster.committed("g")
+
+    virtually(story, topics={"t": 1, "u": 1})
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -11,7 +11,7 @@ import pytest
 
 from aiokc import Consumer, OffsetAndMetadata
 from aiokc.errors import CommitFailed, NoOffsetForPartition
-from aiokc.testing import Cluster
+from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold
 from aiokc.wire.messages.fetch import FetchRequest
@@ -28,11 +28,11 @@ NEW = [b"new %d" % number for number in range(30)]
 
 
 def recreate(cluster: Cluster) -> None:
-    """Delete the topic, create it again, and write to each partition of the new one."""
+    """Delete the topic, create it again, and write to each partition of the new one; the timestamps are old."""
     cluster.delete_topic("t")
     cluster.create_topic("t", 2)
     for number, value in enumerate(NEW):
-        cluster.append("t", value, partition=number % 2)
+        cluster.append("t", NewRecord(value, timestamp=1), partition=number % 2)
 
 
 async def hears_of_it(cluster: Cluster, consumer: Consumer) -> None:
@@ -89,11 +89,11 @@ def test_no_two_members_read_the_same_partition_of_a_recreated_topic(commits: bo
     virtually(story)
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize("reset", ["earliest", "latest", "by_duration:PT1H"])
 def test_the_only_member_goes_on_with_the_new_topic_at_once(reset: str) -> None:
     """When the metadata tell that the topic was recreated, the member asks the coordinator without waiting.
 
-    With "latest", too: the records of the new topic were written after this member had read the old one.
+    With each reset: the records of the new topic were written after this member had read the old one.
     """
 
     async def story(cluster: Cluster) -> None:
