@@ -42,6 +42,10 @@ class TransactionSession:
         return self._machine.state is State.COMMITTING_TRANSACTION
 
     @property
+    def begun(self) -> int:
+        return self._driver.begun
+
+    @property
     def doom(self) -> Failure | None:
         return self._driver.doom
 
@@ -71,8 +75,8 @@ class TransactionSession:
             told.__cause__, error = error, told
         self._driver.feed(RecordFailed(error, ends_producer))
 
-    def refused(self, error: Exception) -> None:
-        if self._machine.state is State.IN_TRANSACTION:
+    def refused(self, error: Exception, begun: int) -> None:
+        if self._machine.state is State.IN_TRANSACTION and begun == self.begun:
             self._driver.feed(RecordFailed(error))
 
     def may_forget(self, used: ProducerIdentity) -> bool:

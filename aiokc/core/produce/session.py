@@ -43,6 +43,7 @@ class ProducerSession(Protocol):
     ``renumbers``        whether a partition whose sequences were lost may begin anew with the same records. Where it
                          may not, its batch fails
     ``renumbers_unclear`` whether it may do so with batches that may be stored. Where it may not, these fail
+    ``begun``            how many transactions have begun, the open one among them: 0 without transactions
     ``doom``             the outcome of every batch that is not in flight: nothing is sent any more. None: all is well
     """
 
@@ -61,6 +62,8 @@ class ProducerSession(Protocol):
     @property
     def renumbers_unclear(self) -> bool: ...
     @property
+    def begun(self) -> int: ...
+    @property
     def doom(self) -> Failure | None: ...
 
     def check_append(self) -> None:
@@ -78,8 +81,11 @@ class ProducerSession(Protocol):
     def failed(self, tp: TopicPartition, failure: Failure) -> None:
         """A batch has failed for good: ``failure.harm`` says whether that ends more than the batch's records."""
 
-    def refused(self, error: Exception) -> None:
-        """A record was not even appended, because of ``error``: it is missing in the transaction that is open (P6)."""
+    def refused(self, error: Exception, begun: int) -> None:
+        """A record was not even appended, because of ``error``: it is missing in the transaction ``begun`` (P6).
+
+        That one may have ended meanwhile, and another one be open: nothing is missing in that.
+        """
 
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
         """A partition can't go on with its sequences under ``lost``; return another identity for it to begin anew with.
@@ -105,6 +111,7 @@ class PlainSession:
     versions = Versions(3, 13)
     hurries = False
     renumbers = True
+    begun = 0
 
     def __init__(self, *, idempotent: bool, renumbers_unclear: bool = True) -> None:
         self.numbered = idempotent
@@ -137,7 +144,7 @@ class PlainSession:
         if failure.harm is Harm.PRODUCER and self.doom is None:
             self.doom = failure
 
-    def refused(self, error: Exception) -> None:
+    def refused(self, error: Exception, begun: int) -> None:
         pass
 
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
