@@ -15,7 +15,7 @@ from aiokc.serialization.serializer import AsyncSerializer
 from aiokc.testing import ApiKey
 from aiokc.types import ConsumerRecords
 
-from .on_stage import IN0, Stage, scenario
+from .on_stage import IN0, IN1, Stage, scenario
 
 GROUP = GroupMetadata("g")
 
@@ -179,3 +179,24 @@ async def test_a_send_that_lets_others_run_does_not_join_the_next_transaction(st
         await producer.send("out", b"2", partition=0)
         await producer.commit_transaction()
     assert await stage.read() == [b"2"]
+
+
+@scenario()
+async def test_offsets_of_a_block_that_has_ended_are_not_committed_by_the_next_one(stage: Stage) -> None:
+    """One of several tasks that process a batch comes to its offsets when the results were aborted."""
+    async with stage.producer() as producer:
+        with pytest.raises(KeyError):
+            async with producer.transaction() as first:
+                await producer.send_and_wait("out", b"1", partition=0)
+                raise KeyError
+        with pytest.raises(UsageError):
+            await first.send_offsets({IN0: 5}, GROUP)
+        later = producer.transaction()
+        async with producer.transaction() as second:
+            for other in (first, later):
+                with pytest.raises(UsageError, match="the block of this transaction is not open"):
+                    await other.send_offsets({IN0: 5}, GROUP)
+            await second.send_offsets({IN1: 1}, GROUP)
+            await producer.send("out", b"2", partition=0)
+    assert await stage.read() == [b"2"]
+    assert await stage.committed() == {IN1: 1}
