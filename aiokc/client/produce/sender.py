@@ -153,14 +153,16 @@ class Sender:
         """With acks=0, wait until the brokers have read what was written, as far as they can be reached in time.
 
         Closing a connection drops what its socket has not sent yet. A broker answers the requests of a connection in
-        order: so the answer to a small one shows that all before it were read.
+        order: so the answer to a small one shows that all before it were read. That one waits itself for where the
+        socket is full, which has most to lose.
         """
         if self._config.required_acks != 0:
             return
         async with anyio.create_task_group() as tasks:
             for channel in self._channels.values():
-                if channel.usable is not None:
-                    tasks.start_soon(self._arrived, channel.usable, timeout)
+                connection = channel.connection
+                if connection is not None and connection.usable:
+                    tasks.start_soon(self._arrived, connection, timeout)
 
     @staticmethod
     async def _arrived(connection: Connection, timeout: float) -> None:
