@@ -22,6 +22,7 @@ class TransactionSession:
     numbered: Final = True
     renumbers: Final = False  # a new epoch would begin another transaction without a word
     renumbers_unclear: Final = False
+    trouble: Final = ""  # without an identity no transaction begins, and nothing is appended
 
     def __init__(self, transactional_id: str, driver: TransactionDriver) -> None:
         self.transactional_id: str | None = transactional_id

@@ -408,7 +408,8 @@ class RecordAccumulator:
         for queue in self.queues.active:
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
-                trouble = queue.trouble or ("it was still to be compressed" if batch.closing else "")
+                compressing = "it was still to be compressed" if batch.closing else ""
+                trouble = self.session.trouble or queue.trouble or compressing
                 if batch.last_text and trouble:  # credentials were refused since, for instance
                     trouble = f"{batch.last_text}; since then: {trouble}"
                 failure = Failure(Cause.EXPIRED, batch.last_code, trouble or batch.last_text)

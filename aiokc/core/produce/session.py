@@ -36,6 +36,7 @@ class ProducerSession(Protocol):
     ``identity``         what new sequences are numbered under. None: there is none yet, and no batch of a numbered
                          session is drained. A partition changes over to a new identity when it has no unfinished batch
                          of the old one
+    ``trouble``          why there is no identity yet, where that is known; "" where nothing is wrong
     ``numbered``         whether batches carry sequences: False without idempotence
     ``transactional_id`` goes into each Produce request; None without transactions
     ``versions``         the versions of Produce that may be used now (T5: one set for a whole transaction)
@@ -49,6 +50,8 @@ class ProducerSession(Protocol):
 
     @property
     def identity(self) -> ProducerIdentity | None: ...
+    @property
+    def trouble(self) -> str: ...
     @property
     def numbered(self) -> bool: ...
     @property
@@ -117,6 +120,7 @@ class PlainSession:
         self.numbered = idempotent
         self.renumbers_unclear = renumbers_unclear
         self.identity: ProducerIdentity | None = None if idempotent else NOBODY
+        self.trouble = ""
         self.doom: Failure | None = None
 
     @property
@@ -125,7 +129,7 @@ class PlainSession:
 
     def initialized(self, identity: ProducerIdentity) -> None:
         """A broker has given the producer this identity."""
-        self.identity = identity
+        self.identity, self.trouble = identity, ""
 
     def check_append(self) -> None:
         if self.doom is not None:

@@ -11,7 +11,16 @@ from aiokc import Producer, ProducerObserver
 from aiokc.client.produce import answers
 from aiokc.client.produce.sender import Sender
 from aiokc.core.produce.failure import Cause, Failure
-from aiokc.errors import AuthorizationFailed, BufferFull, KafkaError, ProduceError, RecordRefused, UnsupportedVersion
+from aiokc.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    BufferFull,
+    DeliveryTimedOut,
+    KafkaError,
+    ProduceError,
+    RecordRefused,
+    UnsupportedVersion,
+)
 from aiokc.net.connection import Connection
 from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from aiokc.testing import ApiKey, Cluster, ErrorCode
@@ -359,6 +368,35 @@ def test_a_broker_that_offers_no_version_for_the_producer_id_ends_it_at_once() -
                 await producer.send("t", b"")
 
     virtually(story, brokers=1)
+
+
+def test_a_login_that_is_refused_while_the_producer_id_is_asked_for_may_pass_later() -> None:
+    """A directory that is away for a while: calls hear of it, what waits goes on, and what waits too long says why."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(ApiKey.INIT_PRODUCER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        login = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "alice", "sasl_plain_password": "secret"}
+        waits = {"linger_ms": 0, "delivery_timeout_ms": 60_000, "request_timeout_ms": 10_000}
+        async with producing(cluster, security_protocol="SASL_PLAINTEXT", **login, **waits) as producer:
+            await producer.partitions_for("t")
+            refused = cluster.refuse_login()
+            cluster.disconnect(1)
+            await asyncio.sleep(1)
+            with pytest.raises(AuthenticationFailed):
+                await producer.send("t", b"", partition=0)
+            early = await producer.send("t", b"early", partition=0)
+            with pytest.raises(DeliveryTimedOut, match=r"no producer id yet: .* refused user 'alice'"):
+                await early
+            with pytest.raises(AuthenticationFailed):
+                await producer.send("t", b"", partition=0)
+            late = await producer.send("t", b"late", partition=0)
+            cluster.heal()
+            began = now()
+            assert (await late).offset == 0
+            assert now() - began < 35  # the longest pause between two logins
+        assert 5 < refused.hits < 10
+
+    virtually(story, brokers=1, sasl={"alice": "secret"})
 
 
 def test_what_may_be_stored_twice_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
