@@ -131,10 +131,10 @@ class Routes:
 
         Raises MetadataMissing after ``timeout`` seconds, and what the brokers refuse about the topic.
         """
-        self.follow(topic)
 
         def look(cluster: Cluster) -> TopicRoute | None:
             self._check()
+            self.follow(topic)  # each time: it must not be forgotten as idle while a call waits for it
             route = self.known(topic)
             return route if route is not None and (partition is None or partition < len(route.queues)) else None
 

@@ -359,6 +359,19 @@ def test_an_idle_topic_is_forgotten_and_its_sequences_are_not() -> None:
     virtually(story, brokers=1)
 
 
+def test_a_topic_that_a_call_waits_for_is_not_idle() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, metadata_max_idle_ms=10_000) as producer:
+            waits = asyncio.create_task(producer.send_and_wait("new", b"1"))
+            await asyncio.sleep(30)
+            cluster.create_topic("new", 1)
+            began = now()
+            assert (await waits).offset == 0
+            assert now() - began < 5
+
+    virtually(story, brokers=1, auto_create_topics_enable=False)
+
+
 def test_a_broker_that_offers_no_version_for_the_producer_id_ends_it_at_once() -> None:
     async def story(cluster: Cluster) -> None:
         del cluster._state.versions[ApiKey.INIT_PRODUCER_ID]  # type: ignore[attr-defined]
