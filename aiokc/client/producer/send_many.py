@@ -70,15 +70,24 @@ class ManyRecords:
         appending, delivery = self._appending, BatchDelivery()
         appending.check()
         begun = appending.accumulator.session.begun
-        if appending.routes.known(topic) is None:
-            await appending.routes.find(topic, None, timeout)
-            appending.check_same(begun, topic)
+        await self._find(topic, timeout, begun)
         try:
             await self._send(topic, records, delivery, timeout, begun)
         except Exception as error:
             _tell(error, delivery)
             raise
         return delivery
+
+    async def _find(self, topic: str, timeout: float, begun: int) -> None:
+        """Wait until the topic is known. If it does not become so, the transaction has failed, as by one send()."""
+        routes = self._appending.routes
+        try:
+            if routes.known(topic) is None:
+                await routes.find(topic, None, timeout)
+        except Exception as error:
+            self._appending.accumulator.session.refused(error, begun)
+            raise
+        self._appending.check_same(begun, topic)
 
     async def _send(self, topic: str, records: Any, delivery: BatchDelivery, timeout: float, begun: int) -> None:
         appending, time_slice = self._appending, TimeSlice()

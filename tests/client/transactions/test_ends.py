@@ -17,6 +17,7 @@ from aiokc.errors import (
     CommitFailed,
     ConfigError,
     MessageTooLarge,
+    MetadataMissing,
     ProducerClosed,
     RecordRefused,
     RequestTimedOut,
@@ -213,6 +214,18 @@ async def test_a_record_that_was_not_even_appended_prevents_the_commit(stage: St
                 with pytest.raises(MessageTooLarge):
                     await producer.send("out", bytes(2_000), partition=0)
         assert await stage.read() == []
+
+
+@scenario(auto_create_topics_enable=False)
+async def test_a_topic_that_is_not_there_prevents_the_commit(stage: Stage) -> None:
+    async with stage.producer(max_block_ms=1_000) as producer:
+        for send in (producer.send, lambda topic, value: producer.send_many(topic, [value])):
+            with pytest.raises(MetadataMissing):
+                async with producer.transaction():
+                    await producer.send("out", b"1", partition=0)
+                    with pytest.raises(MetadataMissing):
+                        await send("not-there", b"2")
+    assert await stage.read() == []
 
 
 @scenario(2)
