@@ -242,12 +242,13 @@ async def test_a_batch_that_fails_within_a_send_many_is_what_that_raises(stage: 
         with pytest.raises(ProduceError, match="could not be compressed"):
             async with producer.transaction():
                 await producer.send_and_wait("out", b"1", partition=0)
-                first = ProducerRecord("out", b"2", partition=0, headers=[("not", b"simple")])
+                records = [ProducerRecord[bytes, bytes]("out", b"2", partition=0, headers=[("not", b"simple")])]
+                records.append(ProducerRecord("out", b"3", partition=1))
                 with (
                     patch.object(OpenBatch, "close", no_memory),
                     pytest.raises(ProduceError, match="could not be compressed"),
                 ):
-                    await producer.send_many("out", [first, ProducerRecord("out", b"3", partition=1)])
+                    await producer.send_many("out", records)
         async with producer.transaction():
             await producer.send("out", b"4", partition=0)
     assert await stage.read() == [b"4"]
