@@ -287,7 +287,10 @@ class RecordRefused(ProduceError):
 
 
 class TransactionAborted(ProduceError):
-    """The transaction that the record belongs to was aborted before the record was acknowledged (KIP-654)."""
+    """The transaction that the record belongs to was aborted before the record was acknowledged (KIP-654).
+
+    Or it had ended, and another one had begun, before a send() that waited could append the record: then it is in none.
+    """
 
 
 class TransactionAbortable(KafkaError):

@@ -78,9 +78,11 @@ class ProducerConfig(ClusterConfig):
     compression_level      1 to 9 for "gzip", 1 to 17 for "lz4", -131072 to 22 for "zstd" (None: -1, 9 and 3)
     partitioner            which partition a record goes to that names none: "murmur2_random" (by its key, as Java's;
                            without a key sticky), "consistent_random" (by its key, as librdkafka's), or a Partitioner
-    partitioner_availability_timeout_ms   the sticky choice leaves out partitions whose broker has taken nothing for so
-                           long (0: none)
-    partitioner_rack_aware the sticky choice prefers partitions whose leader is in client_rack (KIP-1123)
+    partitioner_availability_timeout_ms   the sticky choice leaves out partitions for which batches wait, and whose
+                           broker has taken nothing for so long (0: none)
+    partitioner_rack_aware the sticky choice prefers partitions whose leader is in client_rack (KIP-1123). As in Java,
+                           it looks at queues and slow brokers only once each partition of the topic was sent to, those
+                           of other racks too
     metadata_max_idle_ms   a topic that nothing was sent to for so long is forgotten (KIP-526)
     interceptors           ProducerInterceptors, called in this order with each record and each acknowledgement
     observer               a ProducerObserver, which hears of each batch and each transaction

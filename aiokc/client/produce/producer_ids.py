@@ -13,7 +13,7 @@ from ...core.produce.failure import PERMISSIONS, Cause, Failure, Harm
 from ...core.produce.identity import ProducerIdentity
 from ...core.produce.session import PlainSession
 from ...error_codes import error_name
-from ...errors import KafkaError, is_retriable
+from ...errors import AuthenticationFailed, KafkaError, is_retriable
 from ...net.pool import Pool
 from ...wire.messages.produce import InitProducerIdRequest
 from ..aio.signal import Signal
@@ -46,20 +46,25 @@ class ProducerIds(PlainSession):
                 await self._wanted.wait()
 
     async def _ask(self) -> None:
-        """Ask until a broker gives an id, or refuses it for good."""
+        """Ask until a broker gives an id, or refuses it for good. A login that is refused may be accepted later."""
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=self._config.transaction_timeout_ms, producer_epoch=-1
         )
         timeout = self._config.request_timeout_ms / 1e3
         backoff = retry_backoff(self._config, self._random)
         while self.wants_id:
+            pause = backoff.next()
             try:
                 response = await self._pool.request(None, request, timeout=timeout)
             except KafkaError as error:
-                if not error.retriable:
+                is_login = isinstance(error, AuthenticationFailed)
+                if not (error.retriable or is_login):
                     self._refused(Failure(Cause.BROKEN, harm=Harm.PRODUCER, error=error))
                     return
-                logger.warning("no producer id yet: %s; trying again", error)
+                if is_login:
+                    pause = max(pause, self._pool.logins.pause(asyncio.get_running_loop().time()))
+                self.trouble = f"no producer id yet: {error}"
+                logger.warning("%s; trying again", self.trouble)
             else:
                 if response.error_code == 0:
                     self.initialized(ProducerIdentity(response.producer_id, response.producer_epoch))
@@ -68,8 +73,9 @@ class ProducerIds(PlainSession):
                 if not is_retriable(response.error_code):
                     text = PERMISSIONS.get(response.error_code, text)
                     return self._refused(Failure(Cause.REFUSED, response.error_code, text, harm=Harm.PRODUCER))
+                self.trouble = text
                 logger.warning("%s; trying again", text)
-            await asyncio.sleep(backoff.next())
+            await asyncio.sleep(pause)
 
     def _refused(self, failure: Failure) -> None:
         self.doom = failure

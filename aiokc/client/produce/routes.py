@@ -63,7 +63,7 @@ class Routes:
     ) -> None:
         """``check`` raises what every call raises: the producer is closed, its background has ended.
 
-        ``slow_nodes`` returns the brokers that have taken nothing for so many seconds though something waits for them.
+        ``slow_nodes`` returns the brokers that have been able to take nothing for so many seconds.
         """
         self._config = config
         self._metadata = metadata
@@ -136,10 +136,10 @@ class Routes:
 
         Raises MetadataMissing after ``timeout`` seconds, and what the brokers refuse about the topic.
         """
-        self.follow(topic)
 
         def look(cluster: Cluster) -> TopicRoute | None:
             self._check()
+            self.follow(topic)  # each time: it must not be forgotten as idle while a call waits for it
             route = self.known(topic)
             return route if route is not None and (partition is None or partition < len(route.queues)) else None
 
@@ -221,6 +221,8 @@ class Routes:
         queues = {number: len(queue.waiting) for number, queue in enumerate(route.queues) if queue.was_used}
         patience = self._config.partitioner_availability_timeout_ms / 1e3
         slow = self._partitions_of(route, self._slow_nodes(patience)) if patience else ()
+        # Where nothing waits, only the next batch can show whether the broker takes something again.
+        slow = [number for number in slow if route.queues[number].waiting]
         return TopicLoad(count, route.available, queues, slow, near)
 
     def _near(self, route: TopicRoute) -> list[int]:

@@ -105,13 +105,19 @@ class Sender:
         self.wake.notify()
 
     def slow_nodes(self, seconds: float) -> set[int]:
-        """The brokers that have taken nothing for so long, though batches were ready for them (KIP-794)."""
-        now = asyncio.get_running_loop().time()
-        return {
-            node_id
-            for node_id, channel in self._channels.items()
-            if channel.refused_since is not None and now - channel.refused_since > seconds
-        }
+        """The brokers that have been able to take nothing for so long (KIP-794), whether or not something waits now."""
+        long_ago = asyncio.get_running_loop().time() - seconds
+        since = {node_id: self._takes_nothing_since(channel) for node_id, channel in self._channels.items()}
+        return {node_id for node_id, began in since.items() if began is not None and began < long_ago}
+
+    def _takes_nothing_since(self, channel: NodeChannel) -> float | None:
+        """Return since when nothing can be written to a broker; None: it can be, or nobody has tried.
+
+        Nobody tries where the requests in flight are the whole window of the only partition that has anything for it.
+        """
+        if channel.refused_since is None and self._is_full(channel):
+            return channel.in_flight[-1].sent_at
+        return channel.refused_since
 
     # What a transaction, a flush and stop() wait for
 
@@ -153,14 +159,16 @@ class Sender:
         """With acks=0, wait until the brokers have read what was written, as far as they can be reached in time.
 
         Closing a connection drops what its socket has not sent yet. A broker answers the requests of a connection in
-        order: so the answer to a small one shows that all before it were read.
+        order: so the answer to a small one shows that all before it were read. That one waits itself for where the
+        socket is full, which has most to lose.
         """
         if self._config.required_acks != 0:
             return
         async with anyio.create_task_group() as tasks:
             for channel in self._channels.values():
-                if channel.usable is not None:
-                    tasks.start_soon(self._arrived, channel.usable, timeout)
+                connection = channel.connection
+                if connection is not None and connection.usable:
+                    tasks.start_soon(self._arrived, connection, timeout)
 
     @staticmethod
     async def _arrived(connection: Connection, timeout: float) -> None:

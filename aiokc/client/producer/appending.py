@@ -18,6 +18,7 @@ from ...errors import (
     MetadataMissing,
     ProduceError,
     RequestTimedOut,
+    TransactionAborted,
     UsageError,
 )
 from ...records.encoding.batch_builder import record_bound
@@ -81,16 +82,34 @@ class Appending:
         if self.accumulator.news:
             self._sender.appended(self.accumulator.queues.lone, self.now())
 
-    async def send(self, record: ProducerRecord[Any, Any], *, timeout: float, serialized: bool = False) -> Delivery:
+    def check_same(self, begun: int, topic: str) -> None:
+        """Raise what an append raises after a wait: the transaction ``begun`` must not have given way to another one.
+
+        Else the record of a block that was aborted would be committed by the next one, which sends it itself.
+        """
+        if begun != self.accumulator.session.begun:
+            why = "the transaction in which the record was sent has ended before it was appended"
+            raise TransactionAborted(why, topic=topic)
+        self.check()
+
+    async def send(
+        self,
+        record: ProducerRecord[Any, Any],
+        *,
+        timeout: float,
+        serialized: bool = False,
+        begun: int | None = None,
+    ) -> Delivery:
         """Append a record: wait for its topic's metadata, its serializers and memory, at most ``timeout`` seconds.
 
-        ``serialized``: the serializers were asked already.
+        ``serialized``: the serializers were asked already. ``begun``: the transaction of the call; None: the open one.
         """
-        self.check()
+        begun = self.accumulator.session.begun if begun is None else begun
+        self.check_same(begun, record.topic)
         if self.interceptors is not None:
             record = self.interceptors.on_send(record)
         try:
-            return await self._send(record, timeout, serialized)
+            return await self._send(record, timeout, serialized, begun)
         except asyncio.CancelledError:  # no refusal: a transaction goes on without the record
             cancelled = "send() was cancelled before it had appended the record"
             self._failed_before_append(
@@ -98,11 +117,11 @@ class Appending:
             )
             raise
         except Exception as error:
-            self.accumulator.session.refused(error)
+            self.accumulator.session.refused(error, begun)
             self._failed_before_append(record, error)
             raise
 
-    async def _send(self, record: ProducerRecord[Any, Any], timeout: float, serialized: bool) -> Delivery:
+    async def _send(self, record: ProducerRecord[Any, Any], timeout: float, serialized: bool, begun: int) -> Delivery:
         deadline = self.now() + timeout
         topic, headers, partition = record.topic, record.headers, record.partition
         if serialized:
@@ -112,24 +131,24 @@ class Appending:
                 key, value = await self.serializing.serialize_async(topic, headers, record.key, record.value)
             if scope.cancelled_caught:
                 raise RequestTimedOut(f"the serializers of a record for {topic!r} took longer than {timeout:.3g} s")
-            self.check()
+            self.check_same(begun, topic)
         else:
             key, value = self.serializing.serialize(topic, headers, record.key, record.value)
         route = self.routes.known(topic)
         if route is None or (partition is not None and partition >= len(route.queues)):
             route = await self.routes.find(topic, partition, deadline - self.now())
-            self.check()
+            self.check_same(begun, topic)
         if partition is None:
             partition = self.routes.choose(route, key, value)
             if partition is not None and partition >= len(route.queues):
                 route = await self.routes.find(topic, partition, deadline - self.now())
-                self.check()
+                self.check_same(begun, topic)
         size = self._checked_size(record, key, value)
         if not self.memory.has_room(size):
             self.quick.clear()  # who waits comes first
             if not await self.memory.wait(size, deadline - self.now()):
                 raise self._buffer_full(record)
-            self.check()
+            self.check_same(begun, topic)
             route = self.routes.again(route)
             if partition is not None and partition >= len(route.queues):  # the topic was recreated meanwhile
                 raise self.routes.missing(topic, partition, f"the topic has {len(route.queues)} partitions now")
@@ -138,13 +157,14 @@ class Appending:
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
         """Append a record now. Raises MetadataMissing and BufferFull in the place of waiting."""
         self.check()
+        begun = self.accumulator.session.begun
         if self.interceptors is not None:
             record = self.interceptors.on_send(record)
         try:
             return self._send_soon(record, on_done)
         except Exception as error:
             if not isinstance(error, BufferFull | MetadataMissing):  # these say no more than "not yet"
-                self.accumulator.session.refused(error)
+                self.accumulator.session.refused(error, begun)
             self._failed_before_append(record, error)
             raise
 
@@ -188,7 +208,7 @@ class Appending:
         try:
             return self._append(route, partition, key, value, headers, timestamp_ms, size, on_done)
         except Exception as error:
-            self.accumulator.session.refused(error)
+            self.accumulator.session.refused(error, self.accumulator.session.begun)
             raise
 
     def _append(

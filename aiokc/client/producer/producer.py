@@ -121,7 +121,9 @@ class Producer(TransactionCalls, Generic[K, V]):
         MetadataMissing, BufferFull, SerializationFailed, PartitioningFailed and MessageTooLarge.
         """
         if self._turns.is_over():
+            begun = self._runtime.session.begun
             await let_others_run()  # before anything is appended: it may be cancelled
+            self._runtime.appending.check_same(begun, topic)
         if timeout_ms is None:
             delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
             if delivery is not None:

@@ -64,25 +64,37 @@ class ManyRecords:
     async def send(self, topic: str, records: Any, *, timeout: float) -> BatchDelivery:
         """Append all records; wait for metadata and memory, at most ``timeout`` seconds without an append.
 
-        What is raised for a record says in a note how many were appended before it.
+        All belong to the transaction that is open at the call: the rest of them joins no other one. What is raised for
+        a record says in a note how many were appended before it.
         """
         appending, delivery = self._appending, BatchDelivery()
         appending.check()
-        if appending.routes.known(topic) is None:
-            await appending.routes.find(topic, None, timeout)
-            appending.check()
+        begun = appending.accumulator.session.begun
+        await self._find(topic, timeout, begun)
         try:
-            await self._send(topic, records, delivery, timeout)
+            await self._send(topic, records, delivery, timeout, begun)
         except Exception as error:
             _tell(error, delivery)
             raise
         return delivery
 
-    async def _send(self, topic: str, records: Any, delivery: BatchDelivery, timeout: float) -> None:
+    async def _find(self, topic: str, timeout: float, begun: int) -> None:
+        """Wait until the topic is known. If it does not become so, the transaction has failed, as by one send()."""
+        routes = self._appending.routes
+        try:
+            if routes.known(topic) is None:
+                await routes.find(topic, None, timeout)
+        except Exception as error:
+            self._appending.accumulator.session.refused(error, begun)
+            raise
+        self._appending.check_same(begun, topic)
+
+    async def _send(self, topic: str, records: Any, delivery: BatchDelivery, timeout: float, begun: int) -> None:
         appending, time_slice = self._appending, TimeSlice()
         time_slice.begins()
         if hasattr(type(records), "__arrow_c_array__"):
-            return await self._append_all(_Columns(topic, self._rows(records)), delivery, time_slice, timeout)
+            rows = _Columns(topic, self._rows(records))
+            return await self._append_all(rows, delivery, time_slice, timeout, begun)
         left: Iterator[Any] = iter(records)
         serializes = not (appending.takes_bytes or appending.serializing.is_async or appending.interceptors)
         while True:
@@ -90,10 +102,10 @@ class ManyRecords:
             if not some and ended is None:
                 return None
             refused = self._serialize(topic, some) if serializes else None
-            appending.check()  # again: the iterator or a serializer may have sent what the transaction has failed by
-            await self._append_all(_Listed(topic, some, serialized=serializes), delivery, time_slice, timeout)
+            appending.check_same(begun, topic)  # the iterator or a serializer may have sent what failed it
+            await self._append_all(_Listed(topic, some, serialized=serializes), delivery, time_slice, timeout, begun)
             if refused is not None:
-                appending.accumulator.session.refused(refused)  # now: those before belong to the transaction
+                appending.accumulator.session.refused(refused, begun)  # now: those before belong to the transaction
                 raise refused
             if ended is not None:
                 raise ended
@@ -121,7 +133,7 @@ class ManyRecords:
             raise ConfigError(f"records: {error}") from error
 
     async def _append_all(
-        self, rows: _Listed | _Columns, delivery: BatchDelivery, time_slice: TimeSlice, timeout: float
+        self, rows: _Listed | _Columns, delivery: BatchDelivery, time_slice: TimeSlice, timeout: float, begun: int
     ) -> None:
         appending, topic = self._appending, rows.topic
         route, at = appending.routes.known(topic), 0
@@ -130,17 +142,19 @@ class ManyRecords:
             if route is not None:
                 at = self._simple.append(route, rows, at, delivery, time_slice.ends)
             if at == before:
-                await self._append_one(rows, at, delivery, timeout)
+                await self._append_one(rows, at, delivery, timeout, begun)
                 route = appending.routes.known(topic)
                 at += 1
             if asyncio.get_running_loop().time() > time_slice.ends:
                 await time_slice.give_way()
-                appending.check()
+                appending.check_same(begun, topic)  # an abort of little, and the next begin, need no more than that
                 route = None  # it may have changed: an ordinary append finds the newest one
 
-    async def _append_one(self, rows: _Listed | _Columns, at: int, delivery: BatchDelivery, timeout: float) -> None:
+    async def _append_one(
+        self, rows: _Listed | _Columns, at: int, delivery: BatchDelivery, timeout: float, begun: int
+    ) -> None:
         record = _record(rows.topic, rows.record(at))
-        one = await self._appending.send(record, timeout=timeout, serialized=rows.serialized)
+        one = await self._appending.send(record, timeout=timeout, serialized=rows.serialized, begun=begun)
         delivery.add(*one.place())
 
 

@@ -48,6 +48,8 @@ class SimpleAppends:
         is_bytes = rows.serialized or appending.serializing.is_nothing
         if self._keys is None or not is_bytes or not appending.memory.has_room(0):
             return at
+        # Again: a record before may have been sent at once, without linger, and its batch have failed the transaction.
+        appending.accumulator.session.check_append()
         appending.routes.settle(route)
         stop = min(at + AT_ONCE, len(rows))
         taken = self._append(route, rows, at, stop, delivery)

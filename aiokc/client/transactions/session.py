@@ -22,6 +22,7 @@ class TransactionSession:
     numbered: Final = True
     renumbers: Final = False  # a new epoch would begin another transaction without a word
     renumbers_unclear: Final = False
+    trouble: Final = ""  # without an identity no transaction begins, and nothing is appended
 
     def __init__(self, transactional_id: str, driver: TransactionDriver) -> None:
         self.transactional_id: str | None = transactional_id
@@ -40,6 +41,10 @@ class TransactionSession:
     @property
     def hurries(self) -> bool:
         return self._machine.state is State.COMMITTING_TRANSACTION
+
+    @property
+    def begun(self) -> int:
+        return self._driver.begun
 
     @property
     def doom(self) -> Failure | None:
@@ -71,8 +76,8 @@ class TransactionSession:
             told.__cause__, error = error, told
         self._driver.feed(RecordFailed(error, ends_producer))
 
-    def refused(self, error: Exception) -> None:
-        if self._machine.state is State.IN_TRANSACTION:
+    def refused(self, error: Exception, begun: int) -> None:
+        if self._machine.state is State.IN_TRANSACTION and begun == self.begun:
             self._driver.feed(RecordFailed(error))
 
     def may_forget(self, used: ProducerIdentity) -> bool:

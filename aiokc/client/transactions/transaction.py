@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 
 import anyio
 
-from ...errors import ConfigError, KafkaError, ProducerClosed, shown
+from ...errors import ConfigError, KafkaError, ProducerClosed, UsageError, shown
 from ...types import ConsumerRecords, GroupMetadata, OffsetAndMetadata, RecordColumns, TopicPartition
 from ..arguments import checked_offsets, checked_seconds
 from .driver import TransactionDriver
@@ -77,8 +77,11 @@ class Transaction:
     ) -> None:
         """Commit these offsets of a group, each the *next* one to read, if and when this transaction commits.
 
-        As the producer's send_offsets_to_transaction().
+        As the producer's send_offsets_to_transaction(). Raises UsageError outside of the block: offsets of a block that
+        was aborted would be committed by the next one, without the results of the records before them.
         """
+        if self._number != self._driver.begun:
+            raise UsageError("send_offsets(): the block of this transaction is not open: it has ended, or not begun")
         if wanted := checked_offsets_to_send(offsets, group_metadata):
             await self._driver.send_offsets(wanted, group_metadata, self._deadline(timeout_ms))
 

@@ -20,7 +20,7 @@ from .batch import FlushMark, Outcome, ProducerBatch, Stored
 from .compression.ratios import CompressionRatios
 from .compression.to_compress import ToCompress
 from .counters import ProduceCounters
-from .failure import Cause, Failure, Harm
+from .failure import Cause, Failure, Harm, not_compressed
 from .partition_queue import PartitionQueue
 from .partition_queues import PartitionQueues
 from .session import ProducerSession
@@ -377,7 +377,7 @@ class RecordAccumulator:
     def _not_compressed(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
         """There is no memory, or the codec's package is not installed: the others are not harmed by that."""
         queue.waiting.remove(batch)
-        self.fail(queue, batch, Failure(Cause.BROKEN, harm=Harm.TRANSACTION, error=error))
+        self.fail(queue, batch, not_compressed(batch.tp, error))
 
     def _closed(self, batch: ProducerBatch) -> None:
         """A batch was compressed: learn from its size, and give back the memory that it does not need any more."""
@@ -408,7 +408,8 @@ class RecordAccumulator:
         for queue in self.queues.active:
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
-                trouble = queue.trouble or ("it was still to be compressed" if batch.closing else "")
+                compressing = "it was still to be compressed" if batch.closing else ""
+                trouble = self.session.trouble or queue.trouble or compressing
                 if batch.last_text and trouble:  # credentials were refused since, for instance
                     trouble = f"{batch.last_text}; since then: {trouble}"
                 failure = Failure(Cause.EXPIRED, batch.last_code, trouble or batch.last_text)

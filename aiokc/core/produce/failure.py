@@ -122,3 +122,11 @@ class Failure:
         if index in self.records:
             return self.records[index] or self.text
         return f"refused because of other records of its batch ({self.text})"
+
+
+def not_compressed(tp: TopicPartition, error: Exception) -> Failure:
+    """Return why a batch fails that could not be compressed: it was never sent, and the producer goes on."""
+    why = f"the batch could not be compressed: {error!r}"
+    failed = ProduceError(why, topic=tp.topic, partition=tp.partition)
+    failed.__cause__ = error
+    return Failure(Cause.BROKEN, harm=Harm.TRANSACTION, error=failed)

@@ -197,6 +197,10 @@ class PartitionQueue:
             return True
         if self.in_flight:
             return False
+        if self.waiting and self.waiting[0].is_numbered and self.has_passed(self.waiting[0]):
+            # Sent again as it was, it is either a duplicate or refused. Numbered anew, it would be stored behind the
+            # later one, maybe for the second time. While it waits, nothing can be told of the others.
+            return True
         if self.unresolved and not self.lost_sequence:
             numbered = (batch.sequence for batch in self.waiting if batch.is_numbered)
             self.lost_sequence = self.sequences.expected != next(numbered, self.sequences.next)

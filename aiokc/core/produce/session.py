@@ -36,6 +36,7 @@ class ProducerSession(Protocol):
     ``identity``         what new sequences are numbered under. None: there is none yet, and no batch of a numbered
                          session is drained. A partition changes over to a new identity when it has no unfinished batch
                          of the old one
+    ``trouble``          why there is no identity yet, where that is known; "" where nothing is wrong
     ``numbered``         whether batches carry sequences: False without idempotence
     ``transactional_id`` goes into each Produce request; None without transactions
     ``versions``         the versions of Produce that may be used now (T5: one set for a whole transaction)
@@ -43,11 +44,14 @@ class ProducerSession(Protocol):
     ``renumbers``        whether a partition whose sequences were lost may begin anew with the same records. Where it
                          may not, its batch fails
     ``renumbers_unclear`` whether it may do so with batches that may be stored. Where it may not, these fail
+    ``begun``            how many transactions have begun, the open one among them: 0 without transactions
     ``doom``             the outcome of every batch that is not in flight: nothing is sent any more. None: all is well
     """
 
     @property
     def identity(self) -> ProducerIdentity | None: ...
+    @property
+    def trouble(self) -> str: ...
     @property
     def numbered(self) -> bool: ...
     @property
@@ -60,6 +64,8 @@ class ProducerSession(Protocol):
     def renumbers(self) -> bool: ...
     @property
     def renumbers_unclear(self) -> bool: ...
+    @property
+    def begun(self) -> int: ...
     @property
     def doom(self) -> Failure | None: ...
 
@@ -78,8 +84,11 @@ class ProducerSession(Protocol):
     def failed(self, tp: TopicPartition, failure: Failure) -> None:
         """A batch has failed for good: ``failure.harm`` says whether that ends more than the batch's records."""
 
-    def refused(self, error: Exception) -> None:
-        """A record was not even appended, because of ``error``: it is missing in the transaction that is open (P6)."""
+    def refused(self, error: Exception, begun: int) -> None:
+        """A record was not even appended, because of ``error``: it is missing in the transaction ``begun`` (P6).
+
+        That one may have ended meanwhile, and another one be open: nothing is missing in that.
+        """
 
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
         """A partition can't go on with its sequences under ``lost``; return another identity for it to begin anew with.
@@ -105,11 +114,13 @@ class PlainSession:
     versions = Versions(3, 13)
     hurries = False
     renumbers = True
+    begun = 0
 
     def __init__(self, *, idempotent: bool, renumbers_unclear: bool = True) -> None:
         self.numbered = idempotent
         self.renumbers_unclear = renumbers_unclear
         self.identity: ProducerIdentity | None = None if idempotent else NOBODY
+        self.trouble = ""
         self.doom: Failure | None = None
 
     @property
@@ -118,7 +129,7 @@ class PlainSession:
 
     def initialized(self, identity: ProducerIdentity) -> None:
         """A broker has given the producer this identity."""
-        self.identity = identity
+        self.identity, self.trouble = identity, ""
 
     def check_append(self) -> None:
         if self.doom is not None:
@@ -137,7 +148,7 @@ class PlainSession:
         if failure.harm is Harm.PRODUCER and self.doom is None:
             self.doom = failure
 
-    def refused(self, error: Exception) -> None:
+    def refused(self, error: Exception, begun: int) -> None:
         pass
 
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:

@@ -123,11 +123,12 @@ def _follow_sequences(
     out_of_order = answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     comes_early = out_of_order and not queue.is_next(batch)
     forgot_nothing = answer.code == ErrorCode.UNKNOWN_PRODUCER_ID and answer.log_start_offset < 0
-    if out_of_order and queue.has_passed(batch):
+    was_passed = queue.has_passed(batch)
+    if out_of_order and was_passed:
         _give_up(accumulator, queue, batch, replace(refused, text=answer.text or _PASSED))
     elif comes_early or forgot_nothing:
         _again(accumulator, queue, batch, now)
-    elif accumulator.session.renumbers:
+    elif accumulator.session.renumbers and not was_passed:
         queue.lost_sequence = True
         _again(accumulator, queue, batch, now)
     else:

@@ -126,7 +126,9 @@ async def test_a_batch_that_can_t_be_compressed_fails_alone(size: int, monkeypat
         await producer.send_and_wait("t", b"0", partition=0)
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "cramjam", None)
-            with pytest.raises(UnsupportedCodec, match="cramjam"):
+            with pytest.raises(ProduceError, match=r"could not be compressed: .*cramjam") as failed:
                 await asyncio.wait_for(producer.send_and_wait("t", bytes(size), partition=0), 20)
+            assert isinstance(failed.value.__cause__, UnsupportedCodec)
+            assert failed.value.persisted == "no"
         assert (await producer.send_and_wait("t", b"1", partition=0)).offset == 1
         assert (await producer.send_and_wait("t", b"2", partition=1)).offset == 0

@@ -11,7 +11,16 @@ from aiokc import Producer, ProducerObserver
 from aiokc.client.produce import answers
 from aiokc.client.produce.sender import Sender
 from aiokc.core.produce.failure import Cause, Failure
-from aiokc.errors import AuthorizationFailed, BufferFull, KafkaError, ProduceError, RecordRefused, UnsupportedVersion
+from aiokc.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    BufferFull,
+    DeliveryTimedOut,
+    KafkaError,
+    ProduceError,
+    RecordRefused,
+    UnsupportedVersion,
+)
 from aiokc.net.connection import Connection
 from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from aiokc.testing import ApiKey, Cluster, ErrorCode
@@ -299,11 +308,11 @@ def test_a_broker_that_takes_nothing_is_known_as_slow() -> None:
             cluster.intercept(ApiKey.PRODUCE, drop(), times=1)
             await producer.send("t", b"", partition=0)
             await asyncio.sleep(1)
-            assert sender_of(producer).slow_nodes(0.5) == set(), "nothing waits for it"
+            assert sender_of(producer).slow_nodes(0.5) == {1}
+            assert sender_of(producer).slow_nodes(2.0) == set()
             waits = await producer.send("t", b"", partition=1)
             await asyncio.sleep(1)
             assert sender_of(producer).slow_nodes(0.5) == {1}
-            assert sender_of(producer).slow_nodes(2.0) == set()
             await waits
             assert sender_of(producer).slow_nodes(0.5) == set()
 
@@ -350,6 +359,19 @@ def test_an_idle_topic_is_forgotten_and_its_sequences_are_not() -> None:
     virtually(story, brokers=1)
 
 
+def test_a_topic_that_a_call_waits_for_is_not_idle() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, metadata_max_idle_ms=10_000) as producer:
+            waits = asyncio.create_task(producer.send_and_wait("new", b"1"))
+            await asyncio.sleep(30)
+            cluster.create_topic("new", 1)
+            began = now()
+            assert (await waits).offset == 0
+            assert now() - began < 5
+
+    virtually(story, brokers=1, auto_create_topics_enable=False)
+
+
 def test_a_broker_that_offers_no_version_for_the_producer_id_ends_it_at_once() -> None:
     async def story(cluster: Cluster) -> None:
         del cluster._state.versions[ApiKey.INIT_PRODUCER_ID]  # type: ignore[attr-defined]
@@ -359,6 +381,35 @@ def test_a_broker_that_offers_no_version_for_the_producer_id_ends_it_at_once() -
                 await producer.send("t", b"")
 
     virtually(story, brokers=1)
+
+
+def test_a_login_that_is_refused_while_the_producer_id_is_asked_for_may_pass_later() -> None:
+    """A directory that is away for a while: calls hear of it, what waits goes on, and what waits too long says why."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(ApiKey.INIT_PRODUCER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        login = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "alice", "sasl_plain_password": "secret"}
+        waits = {"linger_ms": 0, "delivery_timeout_ms": 60_000, "request_timeout_ms": 10_000}
+        async with producing(cluster, security_protocol="SASL_PLAINTEXT", **login, **waits) as producer:
+            await producer.partitions_for("t")
+            refused = cluster.refuse_login()
+            cluster.disconnect(1)
+            await asyncio.sleep(1)
+            with pytest.raises(AuthenticationFailed):
+                await producer.send("t", b"", partition=0)
+            early = await producer.send("t", b"early", partition=0)
+            with pytest.raises(DeliveryTimedOut, match=r"no producer id yet: .* refused user 'alice'"):
+                await early
+            with pytest.raises(AuthenticationFailed):
+                await producer.send("t", b"", partition=0)
+            late = await producer.send("t", b"late", partition=0)
+            cluster.heal()
+            began = now()
+            assert (await late).offset == 0
+            assert now() - began < 35  # the longest pause between two logins
+        assert 5 < refused.hits < 10
+
+    virtually(story, brokers=1, sasl={"alice": "secret"})
 
 
 def test_what_may_be_stored_twice_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -534,7 +585,7 @@ async def test_a_record_that_fails_within_its_send_has_its_callback_called_after
         told = asyncio.get_running_loop().create_future()
         delivery = producer.send_soon("t", b"", on_done=lambda _, error: told.set_result(error))
         assert (delivery.done(), told.done()) == (True, False)
-        assert type(await told) is MemoryError
+        assert type((await told).__cause__) is MemoryError
         monkeypatch.undo()
         assert (await producer.send_and_wait("t", b"")).offset == 1
 

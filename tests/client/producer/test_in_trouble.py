@@ -28,7 +28,7 @@ from aiokc.errors import (
 )
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import Hold, disconnect, drop, lose_answer, throttle
+from aiokc.testing.faults import Hold, delay, disconnect, drop, lose_answer, throttle
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.produce import ProduceRequest
 from tests.client.virtually import Asked, virtually
@@ -310,6 +310,28 @@ def test_with_acks_0_a_broker_that_reads_no_more_is_connected_to_anew() -> None:
         stored = [int((value or b"")[:2]) for value in values(cluster)]
         assert stored == list(range(80 - len(stored), 80))
         assert 30 < len(stored) < 80
+
+    virtually(story, brokers=1)
+
+
+def test_with_acks_0_stop_waits_until_the_fullest_socket_is_empty() -> None:
+    """A broker is busy for 3 s: more was written to its connection than may be, and nothing more may be for now."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        async with producing(cluster, acks=0, enable_idempotence=False, linger_ms=0) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            connection = producer._runtime.sender._channels[1].connection
+            assert connection is not None
+            cluster.intercept(ApiKey.PRODUCE, delay(3), times=1)
+            began, sent = loop.time(), 1
+            while connection.can_write:
+                await producer.send_and_wait("t", bytes(20_000), partition=0)
+                sent += 1
+            assert loop.time() - began < 1
+            await producer.stop()
+            assert 3 <= loop.time() - began < 4
+        assert len(values(cluster)) == sent
 
     virtually(story, brokers=1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +18,8 @@ from aiokc.errors import (
     CommitFailed,
     ConfigError,
     MessageTooLarge,
+    MetadataMissing,
+    ProduceError,
     ProducerClosed,
     RecordRefused,
     RequestTimedOut,
@@ -24,6 +27,7 @@ from aiokc.errors import (
     TransactionAborted,
     UsageError,
 )
+from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.faults import drop, reject_records
 
@@ -213,6 +217,41 @@ async def test_a_record_that_was_not_even_appended_prevents_the_commit(stage: St
                 with pytest.raises(MessageTooLarge):
                     await producer.send("out", bytes(2_000), partition=0)
         assert await stage.read() == []
+
+
+@scenario(auto_create_topics_enable=False)
+async def test_a_topic_that_is_not_there_prevents_the_commit(stage: Stage) -> None:
+    async with stage.producer(max_block_ms=1_000) as producer:
+        for send in (producer.send, lambda topic, value: producer.send_many(topic, [value])):
+            with pytest.raises(MetadataMissing):
+                async with producer.transaction():
+                    await producer.send("out", b"1", partition=0)
+                    with pytest.raises(MetadataMissing):
+                        await send("not-there", b"2")
+    assert await stage.read() == []
+
+
+@scenario(2)
+async def test_a_batch_that_fails_within_a_send_many_is_what_that_raises(stage: Stage) -> None:
+    """Without linger the first record is compressed at once; the next one would begin a batch of another partition."""
+
+    def no_memory(_: OpenBatch) -> ClosedBatch:
+        raise MemoryError("no room")
+
+    async with stage.producer(linger_ms=0, compression_type="gzip") as producer:
+        with pytest.raises(ProduceError, match="could not be compressed"):
+            async with producer.transaction():
+                await producer.send_and_wait("out", b"1", partition=0)
+                records = [ProducerRecord[bytes, bytes]("out", b"2", partition=0, headers=[("not", b"simple")])]
+                records.append(ProducerRecord("out", b"3", partition=1))
+                with (
+                    patch.object(OpenBatch, "close", no_memory),
+                    pytest.raises(ProduceError, match="could not be compressed"),
+                ):
+                    await producer.send_many("out", records)
+        async with producer.transaction():
+            await producer.send("out", b"4", partition=0)
+    assert await stage.read() == [b"4"]
 
 
 @scenario(2)

@@ -16,6 +16,7 @@ from aiokc.core.produce.identity import ProducerIdentity
 from aiokc.core.produce.session import PlainSession
 from aiokc.core.produce.settling import unanswered
 from aiokc.error_codes import ErrorCode
+from aiokc.errors import ProduceError
 from aiokc.records import Codec
 from aiokc.records.compression import quickly_compressed
 from aiokc.records.encoding.batch_builder import BATCH_OVERHEAD
@@ -266,7 +267,10 @@ def test_a_batch_that_could_not_be_compressed_fails_alone() -> None:
     ((_, opened),) = world.accumulator.to_compress.take()
     world.accumulator.compressed(batch, opened, MemoryError("no room"))
     assert isinstance(batch.outcome, Failure)
-    assert isinstance(batch.outcome.error_of(batch.tp, 0), MemoryError)
+    told = batch.outcome.error_of(batch.tp, 0)
+    assert isinstance(told, ProduceError)
+    assert str(told) == "t-0: the batch could not be compressed: MemoryError('no room')"
+    assert (told.persisted, type(told.__cause__)) == ("no", MemoryError)
     after = world.append()
     assert world.send() == [after]
     assert (after.sequence, world.accumulator.used > 0) == (0, True)

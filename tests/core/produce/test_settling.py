@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, ClassVar
 
@@ -199,6 +200,69 @@ def test_a_batch_that_was_passed_over_may_be_the_duplicate_of_itself() -> None:
     world, first, _, _ = passed_over(ErrorCode.REQUEST_TIMED_OUT)
     world.answer(first, 0, 0)
     assert first.outcome == Stored(0)
+
+
+def _passed_over_and_refused(code: ErrorCode) -> tuple[Produced, ProducerBatch]:
+    """The first of three batches gets ``code``, the second is stored, and the third fails for good: a gap."""
+    world = Produced()
+    first, second, third = world.fill(3)
+    for _ in range(3):
+        world.send_one()
+    world.answer(first, code)
+    world.answer(second)
+    world.answer(third, ErrorCode.INVALID_RECORD)
+    return world, first
+
+
+def _passed_over_and_expired(code: ErrorCode) -> tuple[Produced, ProducerBatch]:
+    """A batch before the two expires in flight, and is stored all the same: nothing is lost."""
+    world = Produced(delivery_timeout=5.0)
+    (early,) = world.fill(1)
+    world.send_one()
+    world.now += 4
+    first, second = world.fill(2)
+    for _ in range(2):
+        world.send_one()
+    world.now += 2
+    world.accumulator.expire(world.now)
+    assert isinstance(early.outcome, Failure)
+    world.answer(early)
+    world.answer(first, code)
+    world.answer(second)
+    return world, first
+
+
+@pytest.mark.parametrize(("story", "gap"), [(_passed_over_and_refused, True), (_passed_over_and_expired, False)])
+def test_a_batch_that_was_passed_over_is_not_numbered_anew_because_of_another_one(
+    story: Callable[[ErrorCode], tuple[Produced, ProducerBatch]], gap: bool
+) -> None:
+    """It may be stored under its number; behind the second one it has no place."""
+    for code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS):
+        world, first = story(code)
+        world.now += 1
+        before = numbers(first)
+        (behind,) = world.fill(1)
+        assert world.send_one() is first
+        assert numbers(first) == before
+        assert world.send() == [], "nothing else, before that is answered"
+        if code == ErrorCode.REQUEST_TIMED_OUT:
+            world.answer(first, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+            assert isinstance(first.outcome, Stored)
+        else:
+            world.answer(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            assert isinstance(first.outcome, Failure)
+        assert world.send_one() is behind
+        assert numbers(behind) == ((1, 0) if gap else (0, 3))
+        assert world.queue().renumbered == 0
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID])
+def test_a_batch_that_was_passed_over_is_not_numbered_anew_where_the_broker_knows_no_producer(code: ErrorCode) -> None:
+    world, first, _, third = passed_over(ErrorCode.REQUEST_TIMED_OUT)
+    world.answer(first, code, log_start_offset=10)
+    assert isinstance(first.outcome, Failure)
+    assert (first.outcome.cause, first.outcome.persisted) == (Cause.REFUSED, "maybe")
+    assert world.send_one() is third
 
 
 def test_those_behind_a_batch_that_was_passed_over_begin_another_epoch_where_the_broker_counts_otherwise() -> None:

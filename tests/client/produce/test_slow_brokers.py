@@ -1,0 +1,99 @@
+"""partitioner_availability_timeout_ms: records without a key go to no broker that takes nothing, and to it again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from aiokc import Producer
+from aiokc.testing import ApiKey, Cluster
+from aiokc.testing.faults import Hold
+from tests.client.virtually import virtually
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def producing(cluster: Cluster) -> Producer[bytes, bytes]:
+    return Producer(
+        bootstrap_servers=cluster.bootstrap,
+        batch_size=500,
+        linger_ms=5,
+        metadata_max_age_ms=10_000,
+        partitioner_availability_timeout_ms=1_000,
+    )
+
+
+def hang(cluster: Cluster, broker: int) -> Callable[[], None]:
+    """Have a broker answer no Produce; return what ends that."""
+    hold = Hold()
+    cluster.intercept(ApiKey.PRODUCE, hold, where=lambda exchange: exchange.broker == broker)
+
+    def end() -> None:
+        hold.release()
+        cluster.heal()
+
+    return end
+
+
+async def chosen(producer: Producer[bytes, bytes], seconds: float) -> Counter[int]:
+    """Send 300 records a second; return how many went to each partition."""
+    loop = asyncio.get_running_loop()
+    until, to = loop.time() + seconds, Counter[int]()
+    while loop.time() < until:
+        for _ in range(15):
+            to[(await producer.send("t", bytes(50))).place()[0].tp.partition] += 1
+        await asyncio.sleep(0.05)
+    return to
+
+
+@pytest.mark.parametrize("partitions", [3, 6])
+def test_a_hung_broker_is_left_out_however_many_partitions_it_leads(partitions: int) -> None:
+    """With one, the requests in flight are that partition's window: nobody asks whether the broker takes another one.
+
+    Once it answers, and has taken what waited for it, it gets its share again.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            await chosen(producer, 2)
+            mine = [number for number in range(partitions) if cluster.leader("t", number) == 1]
+            end = hang(cluster, 1)
+            await chosen(producer, 2)
+            assert not (await chosen(producer, 10)).keys() & mine
+            end()
+            await chosen(producer, 1)
+            to = await chosen(producer, 10)
+            assert all(to[number] > 1_500 / partitions for number in range(partitions))
+
+    virtually(story, topics={"t": partitions})
+
+
+def test_a_broker_that_was_slow_and_lost_what_waited_for_it_gets_records_again() -> None:
+    """Its partitions move, and the batches that wait go with them: no write to the former leader shows that it is well.
+
+    Then the partitions come back.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            await chosen(producer, 2)
+            mine = [number for number in range(6) if cluster.leader("t", number) == 1]
+            end = hang(cluster, 1)
+            sending = asyncio.create_task(chosen(producer, 20))
+            await asyncio.sleep(4)
+            for number in mine:
+                cluster.move_leader("t", number)
+            await asyncio.sleep(12)  # refreshed metadata tell of it before the held answers come
+            end()
+            await sending
+            await producer.flush()
+            for number in mine:
+                cluster.move_leader("t", number, to=1)
+            await asyncio.sleep(15)
+            to = await chosen(producer, 10)
+            assert all(to[number] > 250 for number in range(6))
+
+    virtually(story, topics={"t": 6})
