@@ -115,6 +115,11 @@ def _number_without_probing(self: PartitionQueue, batch: ProducerBatch, session:
 _number = PartitionQueue.number
 
 
+def _has_not_passed(self: PartitionQueue, batch: ProducerBatch) -> bool:
+    """The first batch would fail otherwise, told so, and not be stored behind the second one."""
+    return False
+
+
 def _append_what_comes_back(self: PartitionQueue, batch: ProducerBatch) -> None:
     """Without sequences to keep the order, later records would overtake it."""
     self.waiting.append(batch)
@@ -261,7 +266,12 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
     "bump under in-flight": _bug(
         "duplicate, reordered, lost, ghost", (PartitionQueue, "resolve", _bump_under_in_flight), first=20
     ),
-    "no probing": _bug("reordered", (PartitionQueue, "number", _number_without_probing), first=137),
+    "no probing": _bug(
+        "reordered",
+        (PartitionQueue, "number", _number_without_probing),
+        (PartitionQueue, "has_passed", _has_not_passed),
+        first=137,
+    ),
     "append what comes back": _bug("reordered, stuck", (PartitionQueue, "insert", _append_what_comes_back), first=53),
     "split backwards": _bug("reordered, lost", (ClosedBatch, "split", _split_backwards), first=121),
     "the bytes of another batch": _bug(
