@@ -287,6 +287,15 @@ def test_what_a_broker_makes_up_does_not_count(leader: NewLeader, address: Broke
     assert (3 in new.brokers) == counts
 
 
+def test_a_broker_with_an_id_below_zero_is_none() -> None:
+    answer = response(topic("t", partition(0, leader=-7), partition(1)))
+    answer.brokers.append(MetadataResponseBroker(node_id=-7, host="b", port=9092))
+    cluster = merged(Cluster(), answer)
+    assert min(cluster.brokers) >= 0
+    assert cluster.leader(TopicPartition("t", 0)) is None
+    assert cluster.leader(TopicPartition("t", 1)) is not None
+
+
 def test_a_broker_and_an_epoch_may_have_the_number_zero() -> None:
     cluster = merged(
         Cluster(),
