@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
@@ -220,12 +220,7 @@ async def decoded(request_type: type[Request[R]], version: int, body: memoryview
         return response
     slices = decode_in_slices(cast(type[R], request_type.response), body, version)
     try:
-        while True:
-            try:
-                next(slices)
-            except StopIteration as end:
-                return cast(R, end.value)
-            await asyncio.sleep(0)
+        return await in_steps(slices)
     except MalformedResponse as error:
         raise _named(error, request_type, version, broker) from error
 
@@ -236,10 +231,14 @@ def _named(error: MalformedResponse, request_type: type[Request[R]], version: in
 
 async def denies(response: Response) -> bool:
     """Whether the response, or any part of it, has an authorization error. Of a long one other tasks run in between."""
-    steps = look_for_denial(response)
+    return await in_steps(look_for_denial(response))
+
+
+async def in_steps(steps: Generator[None, None, T]) -> T:
+    """Return what ``steps`` returns at its end. After each step it lets other tasks run."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            return cast(bool, end.value)
+            return cast(T, end.value)
         await asyncio.sleep(0)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from random import Random
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from ...config import ClusterConfig
 from ...core.backoff import retry_backoff, search_pause
@@ -16,6 +16,7 @@ from ...core.cluster.unfollowed import without_old_errors, without_old_topics
 from ...error_codes import ErrorCode, error_name
 from ...errors import AuthenticationFailed, KafkaError, RequestTimedOut
 from ...net.pool import Pool
+from ...net.reply import in_steps
 from ...types import Broker, TopicPartition
 from ...wire import prepare
 from ...wire.messages.discovery import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -287,10 +288,4 @@ def _question(topics: frozenset[str] | None, *, create: bool) -> MetadataRequest
 
 
 async def merged_snapshot(old: Cluster, response: MetadataResponse, *, complete: bool) -> Cluster:
-    steps = merge(old, response, complete=complete)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return cast(Cluster, done.value)
-        await asyncio.sleep(0)
+    return await in_steps(merge(old, response, complete=complete))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -10,6 +9,7 @@ from ...core.cluster.snapshot import Cluster
 from ...core.cluster.topic_pattern import TopicPattern
 from ...core.subscription.state import Subscription
 from ...errors import RequestTimedOut
+from ...net.reply import in_steps
 from ..aio.signal import Signal
 from .metadata import Metadata
 
@@ -64,14 +64,7 @@ class PatternTopics:
             return False
         if self._seen is not None and self._seen[0] is cluster and self._seen[1] is pattern:
             return False
-        steps = pattern.match(cluster.topics)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                topics: frozenset[str] = done.value
-                break
-            await asyncio.sleep(0)
+        topics = await in_steps(pattern.match(cluster.topics))
         if self._subscription.pattern is pattern and self._metadata.cluster is cluster:
             self._seen = cluster, pattern
             if self._subscription.matched(topics):
