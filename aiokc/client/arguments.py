@@ -9,7 +9,7 @@ from operator import index
 from typing import Any, Final, TypeGuard
 
 from ..errors import ConfigError, shown
-from ..types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from ..types import Headers, OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
@@ -130,6 +130,28 @@ def _range(tp: object, given: Any) -> tuple[int, int]:
     if not 0 <= start <= until <= _MOST_64:
         raise ConfigError(f"{tp}: {shown((start, until))} is no range of offsets; 0 <= from <= until must hold")
     return start, until
+
+
+def checked_headers(given: Iterable[Any]) -> Headers:
+    """Return these as headers that a batch can hold. Raises ConfigError."""
+    try:
+        pairs = tuple((name, content) for name, content in given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"headers={shown(given)}: give pairs of a name and bytes, or None") from error
+    for name, content in pairs:
+        if type(name) is not str or not (content is None or type(content) is bytes) or not _is_encodable(name):
+            raise ConfigError(
+                f"header ({shown(name)}, ...): a name is a str that UTF-8 can encode, and its content bytes or None"
+            )
+    return pairs
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return True
 
 
 def checked_topics(given: Iterable[Any]) -> list[str]:

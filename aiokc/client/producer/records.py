@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...errors import ConfigError, shown
 from ...types import HeadersToSend, ProducerRecord
-from ..arguments import checked_count, is_topic_name
+from ..arguments import checked_count, checked_headers, is_topic_name
 
 _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
@@ -23,7 +23,7 @@ def checked_record(
         partition = checked_count("partition", partition, least=0, most=_MOST_32)
     if timestamp_ms is not None:
         timestamp_ms = checked_count("timestamp_ms", timestamp_ms, least=0, most=_MOST_64)
-    headers = _checked_headers(headers) if headers else ()
+    headers = checked_headers(headers) if headers else ()
     return ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
 
 
@@ -41,24 +41,3 @@ def check_on_done(on_done: Any) -> None:
         raise ConfigError(f"on_done must be a function of (metadata, error), or None, not {type(on_done).__name__}")
     if inspect.iscoroutinefunction(on_done):
         raise ConfigError("on_done must be a plain function: the producer does not await what it returns")
-
-
-def _checked_headers(headers: Any) -> HeadersToSend:
-    try:
-        pairs = tuple((name, content) for name, content in headers)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"headers={shown(headers)}: give pairs of a name and bytes, or None") from error
-    for name, content in pairs:
-        if type(name) is not str or not (content is None or type(content) is bytes) or not _is_encodable(name):
-            raise ConfigError(
-                f"header ({shown(name)}, ...): a name is a str that UTF-8 can encode, and its content bytes or None"
-            )
-    return pairs
-
-
-def _is_encodable(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # half a surrogate pair
-        return False
-    return True
