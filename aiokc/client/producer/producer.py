@@ -110,7 +110,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: HeadersToSend = (),
+        headers: HeadersToSend | None = (),
         timeout_ms: int | None = None,
     ) -> Delivery:
         """Append a record, and return its Delivery: await that for where the record is stored.
@@ -139,7 +139,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: HeadersToSend = (),
+        headers: HeadersToSend | None = (),
         timeout_ms: int | None = None,
     ) -> RecordMetadata:
         """Do as send(), and wait until the record is stored; delivery_timeout_ms bounds that.
@@ -161,7 +161,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: HeadersToSend = (),
+        headers: HeadersToSend | None = (),
         on_done: OnDelivered | None = None,
     ) -> Delivery:
         """Do as send(), without waiting: raises BufferFull, and MetadataMissing for a topic that is not known yet.

@@ -85,8 +85,8 @@ class QuickSends:
         route = self.topics.get(topic) if type(topic) is str else None
         if route is None or asyncio.get_running_loop() is not self.loop:
             return None
-        if type(headers) is list:  # C reads tuples only: nobody can change those meanwhile
-            headers = tuple(headers)
+        if type(headers) is list or headers is None:  # C reads tuples only: nobody can change those meanwhile
+            headers = tuple(headers or ())
         appended = route.quick.append(value, key, partition, timestamp_ms, headers)
         if type(appended) is tuple:
             chosen, timestamp_ms, size = appended

@@ -15,7 +15,7 @@ _MOST_64: Final = (1 << 63) - 1
 
 
 def checked_record(
-    topic: str, value: Any, key: Any, partition: int | None, timestamp_ms: int | None, headers: HeadersToSend
+    topic: str, value: Any, key: Any, partition: int | None, timestamp_ms: int | None, headers: HeadersToSend | None
 ) -> ProducerRecord[Any, Any]:
     """Return a record whose parts can be sent, as far as that shows before the serializers. Raises ConfigError."""
     check_topic(topic)
