@@ -47,7 +47,7 @@ def topic(kafka: LocalKafka, topic_name: str) -> str:
 
 
 def cases(*, spark: bool) -> list[Example]:
-    return [example for example in EXAMPLES if example.needs_spark == spark]
+    return [example for example in EXAMPLES if example.needs_spark == spark and not example.needs_registry]
 
 
 @pytest.mark.kafka
