@@ -166,7 +166,8 @@ def checked_topics(given: Iterable[Any]) -> list[str]:
 def no_topics(given: list[Any]) -> ConfigError:
     """Return the error for what is no list of topics' names."""
     if any(isinstance(one, Mapping) for one in given):  # of options, as confluent-kafka takes them: they hold secrets
-        return ConfigError("topics must be non-empty strings, not a mapping: give options by keyword, as **options")
+        instead = "give options by keyword, as **options, or as config=ConsumerConfig.from_mapping(...)"
+        return ConfigError(f"topics must be non-empty strings, not a mapping: {instead}")
     wrong = next(one for one in given if not is_topic_name(one))
     instead = ": name each topic by itself" if isinstance(wrong, list | tuple | set | frozenset) else ""
     names = "non-empty strings, one compiled pattern or one SubscriptionPattern"

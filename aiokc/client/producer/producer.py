@@ -52,10 +52,10 @@ class Producer(TransactionCalls, Generic[K, V]):
 
     def __init__(
         self,
+        config: ProducerConfig | None = None,
         *,
         key_serializer: AnySerializer[K] | None = None,
         value_serializer: AnySerializer[V] | None = None,
-        config: ProducerConfig | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         self.config = named_producer(configured(ProducerConfig, config, cast(dict[str, Any], options)))
