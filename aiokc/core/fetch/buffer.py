@@ -62,6 +62,11 @@ class FetchBuffer:
         return self._memory.is_settled
 
     @property
+    def settling_frees(self) -> bool:
+        """Whether ``settle`` may make room: a frame is kept only for what was handed out."""
+        return self._memory.settling_frees
+
+    @property
     def is_replacing(self) -> bool:
         """Whether ``replace`` has something to do."""
         return self._memory.is_replacing
