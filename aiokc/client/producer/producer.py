@@ -117,8 +117,9 @@ class Producer(TransactionCalls, Generic[K, V]):
 
         The call waits for the topic's metadata, for an AsyncSerializer, and for memory, for ``timeout_ms`` at most
         (default: max_block_ms); not for a broker's acknowledgement. ``partition`` None: by the key, or by the
-        ``partitioner``. ``timestamp_ms`` None: now. A call that is cancelled has appended nothing. Raises
-        MetadataMissing, BufferFull, SerializationFailed, PartitioningFailed and MessageTooLarge.
+        ``partitioner``. ``timestamp_ms`` None, or -1 as a record without one has it: now. A call that is cancelled has
+        appended nothing. Raises MetadataMissing, BufferFull, SerializationFailed, PartitioningFailed and
+        MessageTooLarge.
         """
         if self._turns.is_over():
             begun = self._runtime.session.begun

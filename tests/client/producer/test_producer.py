@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from aiokc import Producer, RecordMetadata, TopicPartition
+from aiokc import NO_TIMESTAMP, Producer, ProducerRecord, RecordMetadata, TopicPartition
 from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, MetadataMissing, ProducerClosed, RecordRefused
-from aiokc.testing import ApiKey, Cluster, ErrorCode
+from aiokc.testing import ApiKey, Cluster, ErrorCode, NewRecord
 from aiokc.testing.faults import disconnect, lose_answer
 
 pytestmark = pytest.mark.timeout(30)
@@ -222,7 +222,7 @@ async def test_what_the_arguments_may_be() -> None:
             {"topic": ""},
             {"partition": -1},
             {"partition": True},
-            {"timestamp_ms": -1},
+            {"timestamp_ms": -2},
             {"headers": [("a", "text")]},
             {"headers": [(b"a", b"")]},
             {"headers": 5},
@@ -231,6 +231,20 @@ async def test_what_the_arguments_may_be() -> None:
             with pytest.raises(ConfigError):
                 await producer.send(**{"topic": "t", "value": b"", **wrong})  # type: ignore[arg-type]
         assert values(cluster) == []
+
+
+async def test_a_record_that_was_read_without_a_time_is_sent_on_with_the_time_of_the_append() -> None:
+    async with Cluster(topics={"t": 1, "copy": 1}) as cluster, producing(cluster) as producer:
+        cluster.append("t", NewRecord(b"v"))
+        (read,) = cluster.records("t")
+        assert read.timestamp == NO_TIMESTAMP
+        for _ in range(2):  # the first time each goes the ordinary way
+            await producer.send("copy", read.value, timestamp_ms=read.timestamp)
+            producer.send_soon("copy", read.value, timestamp_ms=read.timestamp)
+            await producer.send_many("copy", [ProducerRecord("copy", read.value, timestamp_ms=read.timestamp)])
+        await producer.flush()
+        assert len(found := cluster.records("copy")) == 6
+        assert all(one.timestamp > 1_700_000_000_000 for one in found)
 
 
 async def test_an_unknown_topic_is_missing_after_the_time_to_block() -> None:

@@ -148,7 +148,7 @@ async def test_callbacks_come_in_order_with_the_records(ways: list[bool]) -> Non
         ({"topic": ["t"]}, ConfigError),
         ({"topic": ""}, ConfigError),
         ({"partition": -1}, ConfigError),
-        ({"timestamp_ms": -1}, ConfigError),
+        ({"timestamp_ms": -2}, ConfigError),
         ({"headers": (("h", 5),)}, ConfigError),
         ({"headers": 5}, ConfigError),
         ({"value": bytes(2_000_000)}, MessageTooLarge),
