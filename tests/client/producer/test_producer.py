@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -177,6 +178,37 @@ async def test_a_failure_that_was_awaited_is_not_raised_again() -> None:
         assert isinstance(told, tuple)
         assert told[0] is None
         assert isinstance(told[1], RecordRefused)
+
+
+async def test_send_calls_back_once_for_each_record_in_order_also_where_it_waits_for_room() -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        producing(cluster, batch_size=2_000, buffer_memory=20_000) as producer,
+    ):
+        told: list[tuple[int, int | None, Exception | None]] = []
+        for number in range(200):  # the first one finds out about the topic, and many wait for those before them
+            on_done = partial(lambda number, metadata, error: told.append((number, metadata.offset, error)), number)
+            await producer.send("t", bytes(1_000), on_done=on_done)
+        assert len(told) > 100
+        await producer.flush()
+        assert told == [(number, number, None) for number in range(200)]
+
+
+async def test_send_calls_back_for_a_record_that_is_refused_by_a_broker_and_goes_on_after_a_callback_that_raises(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, linger_ms=60_000) as producer:
+        told: list[Any] = []
+        cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_TIMESTAMP, times=1)
+        await producer.send("t", b"1", on_done=lambda metadata, error: 1 / 0)
+        await producer.send("t", b"2", on_done=lambda metadata, error: told.append((metadata.offset, type(error))))
+        await producer.flush()  # raises nothing: the callbacks were told
+        assert told == [(None, RecordRefused)]
+        assert "ZeroDivisionError" in caplog.text
+        with pytest.raises(MetadataMissing):
+            await producer.send("t", b"3", partition=9, timeout_ms=10, on_done=lambda *outcome: told.append(outcome))
+        await producer.flush()
+        assert len(told) == 1, "what the call raises, no callback is told"
 
 
 async def test_a_failure_that_nobody_has_seen_is_raised_at_the_end_of_the_block() -> None:

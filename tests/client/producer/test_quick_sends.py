@@ -175,10 +175,14 @@ async def test_what_is_no_callback_is_refused_before_anything_is_appended(on_don
         await producer.send("t", b"v")
         with pytest.raises(ConfigError, match="on_done must be a"):
             producer.send_soon("t", b"w", on_done=on_done)
+        with pytest.raises(ConfigError, match="on_done must be a"):
+            await producer.send("t", b"w", on_done=on_done)
         told: asyncio.Queue[Any] = asyncio.Queue()
         producer.send_soon("t", b"x", on_done=partial(lambda *outcome: told.put_nowait(outcome)))
         assert (await told.get())[1] is None
-        assert values(cluster) == [b"v", b"x"]
+        await producer.send("t", b"y", on_done=partial(lambda *outcome: told.put_nowait(outcome)))
+        assert (await told.get())[1] is None
+        assert values(cluster) == [b"v", b"x", b"y"]
 
 
 async def test_memory_is_bounded_and_comes_back(ways: list[bool]) -> None:
