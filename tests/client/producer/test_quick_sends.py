@@ -241,6 +241,15 @@ async def test_another_loop_is_refused() -> None:
         assert len(raised) == 1
 
 
+async def test_send_soon_in_a_thread_without_a_loop_says_how_to_call(ways: list[bool]) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        for sent in range(2):  # the first time the topic is not known, the second one it is sent to in C
+            with pytest.raises(UsageError, match="run_coroutine_threadsafe"):
+                await asyncio.to_thread(producer.send_soon, "t", b"v")
+            assert values(cluster) == [b"v"] * sent
+            await producer.send_and_wait("t", b"v")
+
+
 @pytest.mark.parametrize(
     "options",
     [
