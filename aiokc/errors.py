@@ -257,7 +257,10 @@ class SerializationFailed(ProduceError):
 
 
 class PartitioningFailed(ProduceError):
-    """The application's partitioner raised (``__cause__``), or returned what is no partition's number."""
+    """The application's partitioner raised (``__cause__``), or returned what is no partition's number: no int, or a negative one.
+
+    For a number beyond those of the topic, send() waits for new partitions, and raises MetadataMissing in the end.
+    """
 
 
 class MessageTooLarge(ProduceError):

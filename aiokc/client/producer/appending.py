@@ -189,7 +189,7 @@ class Appending:
             partition = self.routes.choose(route, key, value)
         if partition is not None and partition >= len(route.queues):
             self.routes.look_again()
-            raise self.routes.missing(topic, partition)
+            raise self.routes.missing(topic, partition, f"the topic has {len(route.queues)} partitions so far")
         size = self._checked_size(record, key, value)
         if not self.memory.has_room(size):
             self._sender.hurry()
