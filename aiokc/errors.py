@@ -257,10 +257,7 @@ class SerializationFailed(ProduceError):
 
 
 class PartitioningFailed(ProduceError):
-    """The application's partitioner raised (``__cause__``), or returned what is no partition's number: no int, or a negative one.
-
-    For a number beyond those of the topic, send() waits for new partitions, and raises MetadataMissing in the end.
-    """
+    """The application's partitioner raised (``__cause__``), or returned no int, or a negative one."""
 
 
 class MessageTooLarge(ProduceError):
