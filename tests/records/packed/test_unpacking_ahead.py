@@ -68,12 +68,12 @@ def test_a_run_is_begun_once_and_ended_once(ahead: UnpackingAhead) -> None:
 def test_of_lz4_twice_as_much_is_unpacked(ahead: UnpackingAhead) -> None:
     sizes = {}
     for codec in (Codec.ZSTD, Codec.LZ4):
-        assert begin(ahead, codec, packed(batches=100, codec=codec)) > 0
+        assert begin(ahead, codec, packed(batches=200, codec=codec)) > 0
         buffer, taken = ahead.end(codec)
         assert taken > 0
         sizes[codec] = len(buffer)
     assert 220 << 10 < sizes[Codec.ZSTD] < 300 << 10
-    assert 480 << 10 < sizes[Codec.LZ4] < 560 << 10
+    assert 1.8 < sizes[Codec.LZ4] / sizes[Codec.ZSTD] < 2.2
 
 
 def test_what_is_not_worth_it_is_not_begun(ahead: UnpackingAhead) -> None:
