@@ -94,11 +94,21 @@ async def test_a_row_that_cannot_be_sent_is_told_with_the_number_of_those_before
         (pa.record_batch({"value": [1]}), "column value has Arrow's type"),
         (pa.record_batch({"value": [b"v"], "partition": [-1]}), "partition"),
         (pa.record_batch({"value": [b"v"], "timestamp": [-2]}), "timestamp"),
+        (pa.record_batch({"value": [b"v"], "timestamp": pa.array([1 << 60], pa.timestamp("s"))}), "timestamp"),
         (pa.record_batch({"value": [b"v"], "headers": pa.array([[None]], HEADERS)}), "header"),
         (b"bytes", "records is bytes"),
         ("text", "records is str"),
     ],
-    ids=["no value", "wrong value", "wrong partition", "wrong time", "null header", "bytes", "str"],
+    ids=[
+        "no value",
+        "wrong value",
+        "wrong partition",
+        "wrong time",
+        "time beyond 64 bits",
+        "null header",
+        "bytes",
+        "str",
+    ],
 )
 async def test_what_is_no_records(records: Any, message: str) -> None:
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
