@@ -117,6 +117,8 @@ class PositionValidator:
         for tp, token in tokens.items():
             offset, epoch, is_read = self._buffer.frontier(tp, subscription[tp])
             leader_epoch = cluster.leader_epoch(tp)
+            if epoch is None or not 0 <= leader_epoch < epoch:
+                self._behind.pop(tp, None)  # if the metadata are older another time, that is out of date at first, too
             if epoch is None or leader_epoch < 0:
                 self._go_on([tp], leader_epoch)  # there is no epoch to compare
             elif epoch <= leader_epoch or not self._may_be_old(tp, token, now):
