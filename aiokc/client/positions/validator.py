@@ -30,7 +30,7 @@ from ...wire.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from ..aio.signal import Signal
-from ..cluster.list_offsets import group_by_leader
+from ..cluster.list_offsets import AT_ONCE, group_by_leader
 from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
@@ -101,17 +101,23 @@ class PositionValidator:
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
 
     async def run(self) -> None:
-        """Validate until cancelled, with a task for each leader that is asked."""
+        """Validate until cancelled, with a task for each request to a leader.
+
+        Thousands of partitions take several requests (AT_ONCE): all in one step would hold the loop too long.
+        """
         async with anyio.create_task_group() as tasks:
             while True:
                 now = asyncio.get_running_loop().time()
-                self._ask_leaders(tasks, now)
+                if self._ask_leaders(tasks, now):
+                    await asyncio.sleep(0)
+                    continue
                 retry = self._subscription.next_retry(now)
                 await self.wake.wait(None if retry is None else retry - now)
 
-    def _ask_leaders(self, tasks: TaskGroup, now: float) -> None:
+    def _ask_leaders(self, tasks: TaskGroup, now: float) -> bool:
+        """Ask about as many partitions as one request may have; return whether there may be more of them."""
         subscription, cluster = self._subscription, self._metadata.cluster
-        tokens = subscription.in_state(PositionState.AWAIT_VALIDATION, now)
+        tokens = subscription.in_state(PositionState.AWAIT_VALIDATION, now, AT_ONCE)
         asked: dict[TopicPartition, _Asked] = {}
         behind: list[TopicPartition] = []
         for tp, token in tokens.items():
@@ -134,6 +140,7 @@ class PositionValidator:
             subscription.retry_later(without_leader, now + self._leaderless.next())
         elif asked:
             self._leaderless.reset()
+        return len(tokens) == AT_ONCE
 
     def _may_be_old(self, tp: TopicPartition, token: int, now: float) -> bool:
         """Whether the metadata, whose leader epoch is older than that of what was read, may still be out of date.

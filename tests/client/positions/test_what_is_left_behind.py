@@ -156,6 +156,28 @@ def test_after_a_truncation_the_position_is_of_the_epoch_that_the_leader_named()
     virtually(story, topics={"t": 1})
 
 
+async def test_many_partitions_are_asked_about_in_portions() -> None:
+    """Neither writing a request nor comparing what its response says holds the loop for long."""
+    partitions = [TopicPartition("t", number) for number in range(1_201)]
+    async with Cluster(brokers=1, topics={"t": len(partitions)}) as cluster:
+        cluster.append("t", b"0", partition=1_200)
+        asked: list[int] = []
+
+        def note(exchange: Exchange) -> None:
+            asked.append(len(exchange.request.topics[0].partitions))
+
+        cluster.intercept(OffsetForLeaderEpochRequest, note)
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap)
+        consumer.assign(partitions)
+        async with consumer, asyncio.timeout(20):
+            for tp in partitions:
+                consumer.seek(tp, OffsetAndMetadata(0, leader_epoch=0))
+            assert (await consumer.getone()).value == b"0"
+            assert await consumer.position(partitions[-1]) == 1
+        assert max(asked) <= 1_000
+        assert sum(asked) == len(partitions)
+
+
 # Metadata that are older than what was read
 
 
