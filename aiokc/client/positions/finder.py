@@ -78,6 +78,7 @@ class PositionFinder:
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._absent: frozenset[TopicPartition] = frozenset()
         self._leaderless: PositionTokens = {}  # the partitions that wait for metadata which name their leader
+        self._under_way: dict[int, tuple[int, PositionTokens]] = {}  # which leader is asked for which partitions
         self._looked_at: Cluster | None = None  # for leaders of these
 
     async def run(self) -> None:
@@ -165,7 +166,7 @@ class PositionFinder:
         loop = asyncio.get_running_loop()
         leaderless = self._new_backoff()  # a topic that does not exist may never have one
         while True:
-            await self._end_waits_for_leaders()
+            await self._look_for_leaders()
             now = loop.time()
             subscription = self._subscription
             if not self._metadata.cluster.topics and subscription.in_state(AWAIT_RESET, now, 1):
@@ -203,16 +204,37 @@ class PositionFinder:
         while not self._metadata.cluster.topics and (left := until - loop.time()) > 0:
             await self.wake.wait(left)
 
-    async def _end_waits_for_leaders(self) -> None:
+    async def _look_for_leaders(self) -> None:
+        """Let the partitions be asked for at once that have a leader, or another one, by newer metadata."""
+        cluster = self._metadata.cluster
+        if cluster is self._looked_at or not (self._leaderless or self._under_way):
+            return
+        self._looked_at = cluster
+        await self._end_waits_for_leaders(cluster)
+        await self._leave_former_leaders(cluster)
+
+    async def _leave_former_leaders(self, cluster: Cluster) -> None:
+        """Ask the new leaders of partitions while the former ones have not answered, and ignore what those answer yet.
+
+        A broker that hangs loses its partitions within seconds, and says nothing for request_timeout_ms.
+        """
+        subscription = self._subscription
+        for node_id, tokens in list(self._under_way.values()):
+            for done, (tp, token) in enumerate(tokens.items(), start=1):
+                if done % _SET_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                position, leader = subscription.get(tp, token), cluster.leader(tp)
+                if position is None or leader is None or leader.node_id == node_id:
+                    continue
+                assert position.reset_timestamp is not None
+                subscription.await_reset(tp, position.reset_timestamp, lost=position.lost)
+
+    async def _end_waits_for_leaders(self, cluster: Cluster) -> None:
         """Let the partitions be asked for at once that have a leader by newer metadata.
 
         The pause of a partition without a leader is one between requests for metadata. It must not delay a partition
         whose metadata have come: otherwise the first record after assign() takes retry_backoff_ms longer.
         """
-        cluster = self._metadata.cluster
-        if not self._leaderless or cluster is self._looked_at:
-            return
-        self._looked_at = cluster
         waiting = list(self._leaderless)
         for begin in range(0, len(waiting), _SET_AT_ONCE):
             if begin:
@@ -243,6 +265,13 @@ class PositionFinder:
                 logger.warning("%s does not exist: its topic has %d partitions; looking again until it does", tp, count)
 
     async def _look_up_timestamps(self, node_id: int, asked: Asked, tokens: PositionTokens) -> None:
+        self._under_way[id(tokens)] = node_id, tokens
+        try:
+            await self._look_up(node_id, asked, tokens)
+        finally:
+            del self._under_way[id(tokens)]
+
+    async def _look_up(self, node_id: int, asked: Asked, tokens: PositionTokens) -> None:
         cluster = self._metadata.cluster  # as of now: the answer cannot be about a topic that is created later
         answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
         await self._take_in(node_id, answer, asked, tokens, cluster)

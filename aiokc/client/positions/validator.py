@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 
 from ...config import ClientConfig
 from ...core.backoff import Backoff, retry_backoff
+from ...core.cluster.snapshot import Cluster
 from ...core.fetch.buffer import FetchBuffer
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.position import PartitionPosition, PositionState
@@ -98,6 +99,8 @@ class PositionValidator:
         self._backoffs: dict[int, Backoff] = {}
         self._leaderless = self._new_backoff()
         self._behind: dict[TopicPartition, tuple[int, float]] = {}  # token, and since when the metadata are older
+        self._under_way: dict[int, tuple[int, dict[TopicPartition, _Asked]]] = {}  # which leader is asked about which
+        self._looked_at: Cluster | None = None  # for other leaders of these
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
 
     async def run(self) -> None:
@@ -107,12 +110,27 @@ class PositionValidator:
         """
         async with anyio.create_task_group() as tasks:
             while True:
+                await self._leave_former_leaders()
                 now = asyncio.get_running_loop().time()
                 if self._ask_leaders(tasks, now):
                     await asyncio.sleep(0)
                     continue
                 retry = self._subscription.next_retry(now)
                 await self.wake.wait(None if retry is None else retry - now)
+
+    async def _leave_former_leaders(self) -> None:
+        """Have the new leaders of partitions asked, by newer metadata, while the former ones have not answered.
+
+        A broker that hangs loses its partitions within seconds, and says nothing for request_timeout_ms.
+        """
+        cluster = self._metadata.cluster
+        if cluster is self._looked_at or not self._under_way:
+            return
+        self._looked_at = cluster
+        for node_id, asked in list(self._under_way.values()):
+            moved = [tp for tp in asked if (leader := cluster.leader(tp)) is not None and leader.node_id != node_id]
+            self._subscription.retry_now([tp for tp in moved if self._waits(tp, asked.pop(tp)) is not None])
+            await asyncio.sleep(0)
 
     def _ask_leaders(self, tasks: TaskGroup, now: float) -> bool:
         """Ask about as many partitions as one request may have; return whether there may be more of them."""
@@ -154,6 +172,8 @@ class PositionValidator:
         return now - self._behind[tp][1] < self._timeout
 
     async def _ask(self, node_id: int, asked: dict[TopicPartition, _Asked]) -> None:
+        """Ask a leader. What ``_leave_former_leaders`` takes out of ``asked`` meanwhile, another one is asked about."""
+        self._under_way[id(asked)] = node_id, asked
         try:
             response = await self._pool.request(node_id, _request(asked), timeout=self._timeout)
         except UnsupportedVersion:
@@ -164,6 +184,8 @@ class PositionValidator:
             self._retry(node_id, asked, error)
         else:
             self._take_in(node_id, asked, response)
+        finally:
+            del self._under_way[id(asked)]
         self.wake.notify()
 
     def _take_in(
