@@ -171,20 +171,22 @@ class FetchCollector:
             self._opening[key] = opening
 
             def done(future: asyncio.Future[Opened | None], unread: Unread = unread) -> None:
+                # Not in the call that waits: if that is cancelled, and the thread is done before the next call comes,
+                # that one would have the batch opened from the start. Calls with short timeouts would never get it.
                 del self._opening[id(unread)]
-                if not future.cancelled():
-                    future.exception()  # retrieved: asyncio would log it if the call that waited was cancelled
+                if future.cancelled():  # the application has shut its executor down, and may have set another one
+                    return
+                error = future.exception()
+                if error is None:
+                    buffer.opened(unread, future.result())
+                elif isinstance(error, RecordError) and buffer.first is unread:
+                    buffer.failed_with(error)
 
             opening.add_done_callback(done)
         await asyncio.wait([opening])
-        if opening.cancelled():  # the application has shut its executor down, and may have set another one by now
-            return
-        try:
-            opened = opening.result()
-        except RecordError as error:
-            buffer.failed_with(error)
-        else:
-            buffer.opened(unread, opened)
+        failure = None if opening.cancelled() else opening.exception()
+        if failure is not None and not isinstance(failure, RecordError):
+            raise failure
 
     def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
         """Whether records wait to be decoded or deserialized: they may have come while other tasks ran."""

@@ -166,6 +166,11 @@ class PartitionPosition:
         self.reset_timestamp = timestamp
         self.retry_at = 0.0
 
+    def forget_topic(self) -> None:
+        """Forget what is known of the topic that was read: it was recreated, and the lag was that in the old log."""
+        self.topic_id = self.committed = None
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = None
+
     def hand_out(self, position: int, leader_epoch: int | None) -> None:
         """Note that the application holds everything below ``position``. Only Subscription.hand_out may call this."""
         self.held, self.held_id = True, self.topic_id
