@@ -362,6 +362,7 @@ class GroupMembership:
                 current_id=self.topic_id,
                 is_gone=self._is_gone,
                 on_stored=partial(self._note_stored, rewinds),
+                on_unsure=self._note_unsure,
                 retry=retry,
                 slot=slot,
                 rewinds=rewinds,
@@ -384,6 +385,11 @@ class GroupMembership:
         if self._auto_commit is not None:
             self._auto_commit.stored(stored)
         self._changes.user_moved.notify()
+
+    def _note_unsure(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group may have another offset of these now than the one stored before."""
+        if self._auto_commit is not None:
+            self._auto_commit.forget(partitions)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float

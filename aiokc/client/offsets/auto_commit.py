@@ -175,7 +175,14 @@ class AutoCommit:
                 del self._stored[tp]
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Other members may commit for ``partitions`` from here on: forget what was stored for them."""
+        """Forget what was stored for ``partitions``: the group may have another offset by now, or soon.
+
+        Other members may commit for them from here on, or a commit of this consumer got no answer. To rely on what was
+        stored before that would leave the group where the unanswered commit has put it:
+
+        1. 20 is stored. The application seeks to 5, and commits that; its call is cancelled when the request is out.
+        2. The coordinator stores 5. The application processes up to 20 again: that is stored, as far as is known here.
+        """
         for tp in partitions:
             self._stored.pop(tp, None)
 

@@ -75,7 +75,8 @@ Offsets: TypeAlias = (
     Mapping[TopicPartition, OffsetAndMetadata] | Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
 )
 
-# After these errors the coordinator is looked up anew.
+# After these errors the coordinator is looked up anew. The offsets of a commit may be stored all the same: so a broker
+# says, too, that it has appended them, and has not heard in time from enough replicas.
 _NOT_THE_COORDINATOR: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
 )
@@ -119,6 +120,10 @@ def _tell_nobody(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
     pass
 
 
+def _no_doubts(partitions: Iterable[TopicPartition]) -> None:
+    pass
+
+
 class GroupOffsets:
     """Commits and fetches the offsets of ``group_id``, in the name of one of its members or of none."""
 
@@ -151,6 +156,7 @@ class GroupOffsets:
         current_id: FindTopicId = _no_topic_id,
         is_gone: Callable[[str], bool] = _not_known_to_be_gone,
         on_stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = _tell_nobody,
+        on_unsure: Callable[[Iterable[TopicPartition]], None] = _no_doubts,
         retry: bool = True,
         slot: CommitSlot | None = None,
         rewinds: Collection[TopicPartition] = (),
@@ -173,7 +179,8 @@ class GroupOffsets:
         before, because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
         BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises, which is asked before each attempt.
         After an error, some of the offsets may be stored. ``on_stored`` is called with those that an answer says are,
-        also where other partitions of it are refused.
+        also where other partitions of it are refused. ``on_unsure`` is called with partitions whose offset may be
+        stored, or not: the call was cancelled, or an attempt got no answer, or one that leaves it open.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -191,11 +198,16 @@ class GroupOffsets:
                 portion = _portion(remaining, current_id)
                 if not portion:
                     raise self._of_former_topics(remaining)
-                codes = await self._send_commit(portion, member, until - loop.time())
+                try:
+                    codes = await self._send_commit(portion, member, until - loop.time())
+                except BaseException:
+                    on_unsure(portion)
+                    raise
                 stored = {tp: remaining.pop(tp) for tp in portion if codes[tp] == ErrorCode.NONE}
                 self._note_stored(stored, order, is_named)
                 on_stored(stored)
                 if refused := {tp: codes[tp] for tp in portion if tp not in stored}:
+                    on_unsure(tp for tp, code in refused.items() if code in _NOT_THE_COORDINATOR)
                     raise self._commit_error(member, refused)
 
         async with self._slot(deadline, timeout, slot) as mine:
