@@ -84,6 +84,26 @@ def test_a_coordinator_that_does_not_know_a_topic_yet_is_asked_again() -> None:
     virtually(story, topics={"t": 1}, brokers=1)
 
 
+def test_who_has_committed_all_that_it_holds_does_not_hold_up_its_group_after_a_seek() -> None:
+    """The application works on something else for long by then, and asks for no records."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        cluster.append("t", *TEN, partition=1)
+        async with listening(cluster, "t") as busy:
+            await busy.wait_assigned()
+            batch = await busy.getmany(timeout_ms=10_000, max_records=20)
+            assert len(batch) == 2
+            for tp in batch:
+                busy.seek(tp, 5)
+            await busy.commit(batch)
+            async with listening(cluster, "t") as other:
+                await other.wait_assigned(timeout_ms=10_000)
+                assert len(other.assignment()) == 1
+
+    virtually(story, topics={"t": 2}, brokers=1)
+
+
 def test_stop_cuts_short_the_last_commit_of_a_revocation() -> None:
     """The last commit of a rebalance is not answered, and the application calls stop(): the listener still has time."""
 
