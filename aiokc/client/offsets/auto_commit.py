@@ -45,8 +45,8 @@ class AutoCommit:
     """Commits, every ``interval`` seconds, the offsets of processed records that are not stored yet.
 
     A failure is logged and retried soon. It is raised from no call, because the next commit makes up for it. ``error``
-    is the error of the last attempt. ``exists`` says whether the newest metadata know a topic. Offsets for which
-    ``is_of_former_topic`` is true are left out.
+    is the error of the last attempt, as long as there is something to store. ``exists`` says whether the newest
+    metadata know a topic. Offsets for which ``is_of_former_topic`` is true are left out.
     """
 
     def __init__(
@@ -135,6 +135,7 @@ class AutoCommit:
     async def _flush(self, timeout: float, but_not: Collection[str] = _NO_TOPICS) -> KafkaError | None:
         """Commit what is not stored yet, in one attempt; return the error, or None."""
         if not any(self._wanted(but_not)):
+            self.error = None  # the application has stored since what could not be stored, say, or has left it
             return None
         try:
             # The offsets are taken when the slot has come: the application's own commit() may be under way, and may

@@ -17,7 +17,7 @@ from aiokc.client.offsets.group_offsets import Offsets
 from aiokc.core.backoff import Backoff
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import KafkaError, RebalanceInProgress
+from aiokc.errors import AuthorizationFailed, KafkaError, RebalanceInProgress
 from aiokc.testing import Cluster
 from aiokc.testing.faults import Interception, delay, lose_answer, refuse_afterwards
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -379,6 +379,25 @@ async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:
     await commits.hand_over(5.0)
     assert calls == []
     assert commits.error is None
+
+
+def test_an_error_is_told_until_what_it_was_about_is_stored() -> None:
+    """By the application itself, too: then auto-commit has nothing to store that could show that it works again."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 20)
+        refused = cluster.intercept(OffsetCommitRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        async with Consumer("t", **options_of(cluster)) as consumer:
+            batch = await consumer.getmany(timeout_ms=5_000)
+            await asyncio.sleep(1)
+            error = consumer.health().last_error
+            assert isinstance(error, AuthorizationFailed)
+            refused.cancel()
+            await consumer.commit(batch)
+            await asyncio.sleep(1)
+            assert consumer.health().last_error is None
+
+    virtually(story, topics={"t": 1}, brokers=1)
 
 
 # A commit of the application got no answer: the group may have its offset, or the one before
