@@ -21,6 +21,7 @@ from ...errors import BrokerError, CommitFailed, KafkaError, RebalanceInProgress
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
 from .group_offsets import TOPIC_NOT_KNOWN, AsOfItsSlot, Offsets
+from .unknown_topics import UnknownTopics
 
 logger = logging.getLogger("aiokc.group")
 
@@ -45,8 +46,8 @@ class AutoCommit:
     """Commits, every ``interval`` seconds, the offsets of processed records that are not stored yet.
 
     A failure is logged and retried soon. It is raised from no call, because the next commit makes up for it. ``error``
-    is the error of the last attempt, as long as there is something to store. ``exists`` says whether the newest
-    metadata know a topic. Offsets for which ``is_of_former_topic`` is true are left out.
+    is the error of the last attempt, as long as there is something to store. ``unknown_topics`` makes what looks at the
+    topics that the coordinator does not know. Offsets for which ``is_of_former_topic`` is true are left out.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class AutoCommit:
         interval: float,
         timeout: float,
         backoff: Backoff,
-        exists: Callable[[str], bool],
+        unknown_topics: Callable[[], UnknownTopics],
         is_of_former_topic: IsOfFormerTopic,
     ) -> None:
         self._group_id = group_id
@@ -66,7 +67,7 @@ class AutoCommit:
         self._interval = max(interval, _SHORTEST_INTERVAL)
         self._timeout = timeout
         self._backoff = backoff
-        self._exists = exists
+        self._unknown_topics = unknown_topics
         self._is_of_former_topic = is_of_former_topic
         self.error: KafkaError | None = None
         self._stored: dict[TopicPartition, tuple[int, UUID | None]] = {}
@@ -121,15 +122,17 @@ class AutoCommit:
         loop = asyncio.get_running_loop()
         began = loop.time()
         gone: frozenset[str] = _NO_TOPICS
-        while (error := await self._flush(began + timeout - loop.time(), but_not=gone)) is not None:
-            patience = timeout if _passes(error) else _ASSIGNING if isinstance(error, RebalanceInProgress) else 0.0
-            left = began + min(patience, timeout) - loop.time()
-            if left <= 0:
-                return
-            await asyncio.sleep(min(self._backoff.next(), left))
-            gone = _NO_TOPICS
-            if isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN:
-                gone = frozenset(tp.topic for tp in self._not_stored(_NO_TOPICS) if not self._exists(tp.topic))
+        with self._unknown_topics() as unknown:
+            while (error := await self._flush(began + timeout - loop.time(), but_not=gone)) is not None:
+                patience = timeout if _passes(error) else _ASSIGNING if isinstance(error, RebalanceInProgress) else 0.0
+                left = began + min(patience, timeout) - loop.time()
+                if left <= 0:
+                    return
+                is_unknown = isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN
+                in_doubt = {tp.topic for tp in self._not_stored(_NO_TOPICS)} if is_unknown else _NO_TOPICS
+                unknown.follow(in_doubt)
+                await asyncio.sleep(min(self._backoff.next(), left))
+                gone = frozenset(topic for topic in in_doubt if unknown.is_gone(topic))
         self._backoff.reset()
 
     async def _flush(self, timeout: float, but_not: Collection[str] = _NO_TOPICS) -> KafkaError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -12,12 +13,16 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer
+from aiokc.client.cluster.metadata import Metadata
 from aiokc.client.offsets.auto_commit import AutoCommit
 from aiokc.client.offsets.group_offsets import Offsets
+from aiokc.client.offsets.unknown_topics import UnknownTopics
+from aiokc.config import ClientConfig
 from aiokc.core.backoff import Backoff
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, KafkaError, RebalanceInProgress
+from aiokc.net.pool import Pool
 from aiokc.testing import Cluster
 from aiokc.testing.faults import Interception, delay, lose_answer, refuse_afterwards
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -370,7 +375,9 @@ async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:
 
     subscription = Subscription()
     backoff = Backoff(0.1, 1.0, Random(1))
-    commits = AutoCommit("g", subscription, refuse, 5.0, 5.0, backoff, lambda topic: True, lambda tp, offset: False)
+    config = ClientConfig(bootstrap_servers="a:1")
+    unknown = partial(UnknownTopics, Metadata(config, Pool(config, random=Random(1)), Random(1)))
+    commits = AutoCommit("g", subscription, refuse, 5.0, 5.0, backoff, unknown, lambda tp, offset: False)
     await commits.hand_over(5.0)
     subscription.assign([ZERO])
     await commits.hand_over(5.0)
