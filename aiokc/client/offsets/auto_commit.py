@@ -77,8 +77,12 @@ class AutoCommit:
         self._wake = Signal()
 
     def go_on(self) -> None:
-        """Keep the place in partitions that the application left and has assigned again by hand, in one go."""
+        """Keep the place in partitions that the application left and has assigned again by hand, in one go.
+
+        For those that it has left, others may commit from here on: forget what was stored.
+        """
         self._subscription.go_on(self._stored)
+        self.forget(tp for tp in list(self._stored) if self._subscription.find(tp) is None)
 
     def hurry(self) -> None:
         """Make the next commit at once, without waiting for the interval."""
@@ -170,7 +174,9 @@ class AutoCommit:
 
     def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The group has stored ``offsets``, by a commit of this class or of the application."""
-        self._stored.update((tp, (offset.offset, offset.topic_id)) for tp, offset in offsets.items())
+        for tp, offset in offsets.items():
+            if self._subscription.find(tp) is not None:
+                self._stored[tp] = offset.offset, offset.topic_id
 
     def heard(self, found: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """The group has these offsets: where another client has committed since, forget what was stored before."""

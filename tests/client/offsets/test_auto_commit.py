@@ -314,6 +314,31 @@ def test_what_is_processed_again_is_stored_again(how: str) -> None:
     virtually(story, topics={"t": 1}, brokers=1)
 
 
+@pytest.mark.parametrize("stored", ["before it was left", "after it was left"])
+def test_what_was_stored_before_it_was_left_is_not_relied_on_afterwards(stored: str) -> None:
+    """Others may have committed since; the application seeks to the very offset that auto-commit had stored."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 20)
+        is_before = stored == "before it was left"
+        async with Consumer(**options_of(cluster) | ({} if is_before else SLOW)) as consumer:
+            consumer.assign([ZERO])
+            await go_on(consumer, 3)
+            assert cluster.committed("g") == ({ZERO: 20} if is_before else {})
+            consumer.unsubscribe()
+            await asyncio.sleep(1)
+            assert cluster.committed("g") == {ZERO: 20}
+            async with Consumer(**options_of(cluster) | {"enable_auto_commit": False}) as operator:
+                operator.assign([ZERO])
+                await operator.commit({ZERO: 5})
+            consumer.assign([ZERO])
+            consumer.seek(ZERO, 20)
+            await go_on(consumer, 3)
+        assert cluster.committed("g") == {ZERO: 20}
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
 @pytest.mark.parametrize("by_hand", [True, False], ids=["by hand", "as a member"])
 def test_by_hand_what_is_stored_is_stored_again_each_hour(by_hand: bool) -> None:
     """Kafka forgets it otherwise: for a group without members, the time since the last commit is what counts."""
