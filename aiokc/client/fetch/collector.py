@@ -203,8 +203,17 @@ class FetchCollector:
 
     @property
     def demand(self) -> Demand:
-        """What the application does, for the planner: whether it takes records, or waits for some."""
-        return Demand(self._has_taken, self.waits, self._waits_for)
+        """What the application does, for the planner: whether it takes records, or waits for some.
+
+        A call that got nothing, because its time was over or it raised, counts as one that waits until another call
+        takes records: an application that polls without waiting has to get them at some time. But the application may
+        be at work on something else for long. So while the buffer is full, it waits no more once there is something to
+        hand out: else each partition in turn would be fetched into the full buffer.
+        """
+        waits = self.waits
+        if waits and self.resume_at is not None:
+            waits = not self.buffer.can_hand_out(self.subscription, self._waits_for)
+        return Demand(self._has_taken, waits, self._waits_for)
 
     def sent(self) -> None:
         """A Fetch is sent: ``demand`` counts the records that the application takes from now on."""

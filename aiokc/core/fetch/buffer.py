@@ -274,6 +274,11 @@ class FetchBuffer:
             if not buffer.empty or buffer.next > position.position:
                 yield buffer, position
 
+    def can_hand_out(self, subscription: Subscription, only: Iterable[TopicPartition] | None) -> bool:
+        """Whether anything may be handed out now, as far as is known: not refused by a deserializer, and no error."""
+        serving = self.servable(subscription, only)
+        return any(not buffer.empty and not buffer.at_error and buffer.refused is None for buffer, _ in serving)
+
     def in_turn(self, subscription: Subscription) -> Serving | None:
         """Return what ``servable`` yields first, where that is the first in the order of service; else None."""
         tp = next(iter(self._partitions), None)

@@ -207,11 +207,16 @@ class PartitionPosition:
         self.processed_id = self.topic_id
 
     def processed_up_to(self, offset: OffsetAndMetadata) -> None:
-        """Count as processed what the application holds below ``offset``: it has committed that."""
+        """Count as processed what the application holds below ``offset``: it has committed that.
+
+        Where that is all, it holds nothing any more: a rebalance need not wait for it.
+        """
         end = self.position if self.held_end is None else self.held_end
-        if self.processed_position < offset.offset <= end:
+        if self.held and self.processed_position < offset.offset <= end:
             self.processed_position, self.processed_epoch = offset.offset, offset.leader_epoch
             self.processed_id = self.topic_id if self.held_end is None else self.held_id
+            if offset.offset == end:
+                self.held, self.held_end = False, None
 
     def of_topic(self, topic_id: UUID | None) -> None:
         """Note that the position belongs to this topic, and so does what is processed if nothing is held."""
