@@ -257,7 +257,7 @@ class SerializationFailed(ProduceError):
 
 
 class PartitioningFailed(ProduceError):
-    """The application's partitioner raised (``__cause__``), or returned what is no partition's number."""
+    """The application's partitioner raised (``__cause__``), or returned no int, or a negative one."""
 
 
 class MessageTooLarge(ProduceError):

@@ -72,6 +72,8 @@ class Health:
                             application holds none of the partition's records, and its broker answers. Paused
                             partitions, those with records in memory, and those whose broker does not answer are not
                             stalled. A corrupt batch, or a record that a deserializer refuses, stalls its partition
+    missing_topics          the topics that it subscribes to by name, or was assigned, and that no broker knows: they
+                            are misspelled, were deleted, or are not created yet. It goes on looking for them
     coordinator             the broker that coordinates the group, where that is known
     cluster_id              the cluster's id, where a broker has told it
     """
@@ -87,6 +89,7 @@ class Health:
     last_poll_age_ms: float | None
     has_assignment: bool = False
     stalled: Mapping[TopicPartition, float] = field(default_factory=dict)
+    missing_topics: frozenset[str] = frozenset()
     coordinator: Broker | None = None
     cluster_id: str | None = None
     group_protocol: str | None = None

@@ -162,7 +162,10 @@ class RecordMetadata(NamedTuple):
 
 
 class ProducerRecord(NamedTuple, Generic[K, V]):
-    """A record to send. ``partition`` None: the producer chooses; ``timestamp_ms`` None: the time of the append."""
+    """A record to send.
+
+    ``partition`` None: the producer chooses. ``timestamp_ms`` None, or NO_TIMESTAMP: the time of the append.
+    """
 
     topic: str
     value: V | None = None

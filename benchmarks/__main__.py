@@ -14,6 +14,7 @@ from aiokc.testing.kafka import LocalKafkaError
 
 from .cases import BY_NAME, CASES
 from .clients import CLIENTS
+from .environment import keep_bytecode
 from .load import LoadFailed
 from .measuring.measure import MeasurementFailed
 from .report.plot import draw
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 1 if a measurement failed or README.md was not written, 2 if nothing was measured."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    keep_bytecode()
     if options.pin and len(os.sched_getaffinity(0)) == 1:
         parser.error("--pin needs a CPU for the clients and one for the broker: here is only one")
     try:

@@ -45,6 +45,15 @@ def environment(clients: Iterable[Client], *, local_broker: bool) -> dict[str, s
     return found if busy is None else {WARNING: busy} | found
 
 
+def keep_bytecode() -> None:
+    """Have the processes that are started from here on keep the bytecode of what they import.
+
+    The peers are installed, and pip has compiled them. aiokc is measured as it lies here: where Python is told to write
+    no bytecode, each process would compile all of it anew, which no user's does.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 def warning(load: float, cpus: int) -> str | None:
     """Return what a reader must know of a machine that had this load average when the run began; None: it was quiet."""
     if load <= _BUSY * cpus:

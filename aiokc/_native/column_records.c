@@ -216,7 +216,7 @@ static int64_t timestamp_of_row(const ColumnRecords *self, int64_t row, int64_t 
         return now;
     int64_t number = number_of(column, row), scale = column->scale;
     if (scale < 0)
-        return number > INT64_MAX / -scale || number < INT64_MIN / -scale ? -1 : number * -scale;
+        return number > INT64_MAX / -scale || number < INT64_MIN / -scale ? INT64_MIN : number * -scale;
     return number / scale - (number % scale < 0);
 }
 

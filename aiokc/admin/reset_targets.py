@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -13,6 +14,9 @@ from ..errors import ConfigError, shown
 from ..types import TopicPartition
 
 _MOST: Final = (1 << 63) - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: Times from 2001 to 2286 in seconds. In ms they are days of January to April 1970, of which nobody keeps records.
+_SECONDS: Final = (1_000_000_000, 10_000_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +29,24 @@ class ToLatest:
     """The end of the log: the group reads only what comes from now on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ToTime:
-    """The first record with this timestamp (ms since the epoch) or a later one; the end where there is none."""
+    """The first record with this timestamp or a later one; the end where there is none.
+
+    ``timestamp`` is in ms since the epoch; a datetime with its time zone may be given in its place. Raises ConfigError
+    for a number that is a time in seconds: it would mean a day in 1970, and so the beginning of every log.
+    """
 
     timestamp: int
 
-    def __post_init__(self) -> None:
-        _check("timestamp", self.timestamp)
+    def __init__(self, timestamp: int | datetime) -> None:
+        if isinstance(timestamp, datetime):
+            timestamp = _in_ms(timestamp)
+            _check("timestamp", timestamp)
+        else:
+            _check("timestamp", timestamp)
+            _check_unit(timestamp)
+        object.__setattr__(self, "timestamp", timestamp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,18 @@ class ToOffsets:
 
 
 ResetTarget: TypeAlias = ToEarliest | ToLatest | ToTime | ToOffset | ToCommitted | Shift | Back | LikeGroup | ToOffsets
+
+
+def _check_unit(timestamp: int) -> None:
+    if _SECONDS[0] <= timestamp < _SECONDS[1]:
+        meant = datetime.fromtimestamp(timestamp, UTC).isoformat()
+        raise ConfigError(f"timestamp={timestamp} are seconds ({meant})? Give milliseconds, or a datetime")
+
+
+def _in_ms(when: datetime) -> int:
+    if when.tzinfo is None:
+        raise ConfigError(f"timestamp={when!r} has no time zone: give it one, datetime.UTC for instance")
+    return (when - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _check(name: str, given: object, least: int = 0) -> None:

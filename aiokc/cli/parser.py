@@ -84,8 +84,13 @@ def parse(words: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         meant = _ELSEWHERE.get(command)
         hint = f"; here that is {meant}" if meant else nearest(command, COMMANDS)
         raise UsageProblem(f"unknown command {quoted(command)}{hint}", _TRY_HELP)
-    parser = parser_of(command)
-    return module_of(command), parser.parse_intermixed_args(_joined(parser, rest))
+    parser, module = parser_of(command), module_of(command)
+    try:
+        return module, parser.parse_intermixed_args(_joined(parser, rest))
+    except UsageProblem as problem:
+        not_here = getattr(module, "NOT_HERE", {})
+        problem.hint = next((not_here[word] for word in rest if word in not_here), problem.hint)
+        raise
 
 
 def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ Watched: TypeAlias = "Consumer[Any, Any] | Producer[Any, Any]"
 
 logger = logging.getLogger("aiokc.health")
 
-_SHOWN: Final = 5  # partitions that one reason names
+_SHOWN: Final = 5  # partitions, or topics, that one reason names
 _POLL_INTERVALS: Final = 2
 _NO_CLIENT_ID: Final = "aiokc"  # what brokers are told, too
 
@@ -86,8 +86,8 @@ def verdict(now: Health, before: Verdict | None = None, rules: Rules = Rules()) 
 
     Live: it was not started yet, or it runs, no error has ended its background or its membership, no partition stands
     still for longer than the rules say, and the application asks for records. Ready: it runs without such an error, and
-    has had its first assignment, maybe an empty one. A later rebalance does not make it unready: that would hold up a
-    rollout.
+    has had its first assignment, maybe an empty one, and brokers know all the topics that it subscribes to by name. A
+    later rebalance does not make it unready, nor a topic that is deleted: that would hold up a rollout.
     """
     dead: list[str] = []
     if now.error is not None:
@@ -96,9 +96,9 @@ def verdict(now: Health, before: Verdict | None = None, rules: Rules = Rules()) 
         dead.append("it was stopped, or its background has ended")
     stalled = [tp for tp, ms in now.stalled.items() if ms >= rules.stall_after_ms]
     if stalled:
-        names = ", ".join(map(str, sorted(stalled)[:_SHOWN]))
-        more = f" and {len(stalled) - _SHOWN} more" if len(stalled) > _SHOWN else ""
-        dead.append(f"{names}{more}: no record for {rules.stall_after_ms / 1e3:.3g} s, and there are some")
+        dead.append(
+            f"{_some(map(str, sorted(stalled)))}: no record for {rules.stall_after_ms / 1e3:.3g} s, and there are some"
+        )
     idle_ms = now.last_poll_age_ms
     if rules.handler_after_ms is not None and idle_ms is not None and idle_ms >= rules.handler_after_ms:
         dead.append(f"the application has not asked for records for {idle_ms / 1e3:.3g} s")
@@ -106,9 +106,18 @@ def verdict(now: Health, before: Verdict | None = None, rules: Rules = Rules()) 
         return Verdict(False, False, tuple(dead))
     if not now.running:
         return Verdict(True, False, ("it was not started yet",))
-    if not now.has_assignment and (before is None or not before.ready):
-        return Verdict(True, False, ("it waits for its first assignment",))
+    if before is None or not before.ready:
+        if now.missing_topics:
+            return Verdict(True, False, (f"no broker knows {_some(map(repr, sorted(now.missing_topics)))}",))
+        if not now.has_assignment:
+            return Verdict(True, False, ("it waits for its first assignment",))
     return Verdict(True, True, ())
+
+
+def _some(names: Iterable[str]) -> str:
+    known = list(names)
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return ", ".join(known[:_SHOWN]) + more
 
 
 def producer_verdict(now: ProducerHealth, rules: Rules = Rules()) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 from collections.abc import Callable
@@ -13,6 +14,7 @@ logger = logging.getLogger("aiokc.health")
 _MOST_BYTES: Final = 8 << 10  # of a request; probes send some hundred
 _MOST_AT_ONCE: Final = 16
 _SECONDS: Final = 5.0  # for one request and its answer
+_MOST_ATTEMPTS: Final = 10  # to find a port that is free at all addresses
 
 _REASONS: Final = {
     200: "OK",
@@ -75,8 +77,24 @@ class ProbeServer:
         self._inside: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str | None, port: int) -> None:
-        self._server = await asyncio.start_server(self._serve, host, port, limit=_MOST_BYTES)
-        self.port = self._server.sockets[0].getsockname()[1]
+        """Listen. ``port`` 0: one that is free at each address of ``host``. Raises OSError where the port is taken."""
+        server = await self._listen(host, port)
+        attempts = 0
+        # For port 0 the system chooses a port for each address, 0.0.0.0 and :: for instance.
+        while len(ports := list(dict.fromkeys(sock.getsockname()[1] for sock in server.sockets))) > 1:
+            server.close()
+            await server.wait_closed()
+            attempts += 1
+            try:
+                server = await self._listen(host, ports[0])
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or attempts == _MOST_ATTEMPTS:
+                    raise
+                server = await self._listen(host, 0)
+        self._server, self.port = server, ports[0]
+
+    async def _listen(self, host: str | None, port: int) -> asyncio.Server:
+        return await asyncio.start_server(self._serve, host, port, limit=_MOST_BYTES)
 
     async def stop(self) -> None:
         """Accept nothing more, and end the requests under way."""

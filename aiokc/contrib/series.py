@@ -234,6 +234,13 @@ SERIES: Final = (
         "Partitions that bring no records although there are some.",
         lambda now: len(now.stalled),
     ),
+    _gauge(
+        "missing_topics",
+        "missing_topics",
+        "{topic}",
+        "Topics that it subscribes to by name and that no broker knows.",
+        lambda now: len(now.missing_topics),
+    ),
     _partitions("lead", "{record}", "Offsets between the start of the log and the position."),
     _partitions("position", "{record}", "The offset of the next record to hand out."),
     _partitions("committed", "{record}", "The offset that the group has committed, as far as the consumer knows."),

@@ -194,7 +194,7 @@ def _credentials(route: Route, options: ConnectionOptions) -> Mechanism | None:
     """Return the credentials to log in with; None without SASL. Raises AuthenticationFailed if there are none now."""
     if options.credentials is None:
         return None
-    if options.logins is not None and (refusal := options.logins.refusal or options.logins.refusal_to_thread):
+    if options.logins is not None and (refusal := options.logins.bars_thread(time.monotonic())) is not None:
         raise AuthenticationFailed(
             f"{route.name}: not connecting, since a broker has refused the credentials: {refusal}"
         )

@@ -21,7 +21,7 @@ from aiokc.testing.kafka.spark_jars import spark_kafka_jars
 
 from ..cases import Case
 from ..clients import CLIENTS
-from ..environment import environment
+from ..environment import environment, keep_bytecode
 from ..load import LoadFailed, load
 from ..report.readme import FOLDER, replace_section
 from .cases import PARTITIONS, READS, SLOTS, SOURCES, topics
@@ -142,6 +142,7 @@ def publish(results: Results, folder: Path = FOLDER) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 2 if nothing was measured, 1 if README.md could not be written."""
     options = _parser().parse_args(arguments)
+    keep_bytecode()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # also ends the session
     if options.quick:
         quick: Mapping[str, Any] = {"records": _QUICK_RECORDS, "rounds": 1, "triggers": 1, "idle": 1, "slots": [2]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from statistics import median
 from typing import Final
 
@@ -31,13 +30,12 @@ _SECONDS: Final = 60
 
 def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
     """Measure each statement in turn, and all of them again. No broker is needed."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     spent: dict[str, list[float]] = {statement: [] for statement in _STATEMENTS}
-    modules = {statement: _modules(statement, environment) for statement in _STATEMENTS}
+    modules = {statement: _modules(statement) for statement in _STATEMENTS}
     for _ in range(rounds * _AGAIN):
         for statement in _STATEMENTS:
             if modules[statement] is not None:
-                spent[statement].append(_cpu_seconds(statement, environment))
+                spent[statement].append(_cpu_seconds(statement))
     return [_row(statement, spent[statement], modules[statement]) for statement in _STATEMENTS]
 
 
@@ -48,20 +46,18 @@ def _row(statement: str, spent: list[float], modules: int | None) -> dict[str, s
     return {"process": statement, "CPU ms": times, "modules": str(modules)}
 
 
-def _modules(statement: str, environment: Mapping[str, str]) -> int | None:
+def _modules(statement: str) -> int | None:
     """How many modules are loaded after the statement; None where what it imports is not installed."""
-    ran = _python(f"{statement}\nimport sys\nprint(len(sys.modules))", environment)
+    ran = _python(f"{statement}\nimport sys\nprint(len(sys.modules))")
     return int(ran.stdout.split()[-1]) if ran.returncode == 0 else None
 
 
-def _cpu_seconds(statement: str, environment: Mapping[str, str]) -> float:
+def _cpu_seconds(statement: str) -> float:
     before = os.times()
-    _python(statement, environment)
+    _python(statement)
     after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def _python(code: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=_SECONDS, env=environment
-    )
+def _python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=_SECONDS)

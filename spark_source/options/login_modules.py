@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aiokc.errors import ConfigError
 
-from .jaas import JaasEntry
+if TYPE_CHECKING:
+    from .jaas import JaasEntry
 
 
 class _Module(NamedTuple):

@@ -16,7 +16,6 @@ from urllib.parse import unquote
 from aiokc.config import SecurityConfig
 from aiokc.errors import ConfigError
 
-from .jaas import parse_jaas
 from .login_modules import login_fields
 from .values import boolean, integer, number
 
@@ -191,6 +190,8 @@ def _joined(found: dict[str, Any], given: Mapping[str, str], option: str, text: 
     if text is None:
         _check_has_credentials(found)
         return found
+    from .jaas import parse_jaas  # its patterns take 8 ms in each process, and few queries have such a text
+
     said = login_fields(option, parse_jaas(option, text), found.get("sasl_mechanism"))
     if twice := [name for name in said if name in found]:
         both = next(name for name, each in FIELDS.items() if each.name == twice[0])

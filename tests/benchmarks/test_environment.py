@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
-from benchmarks.environment import WARNING, environment, warning
+from benchmarks.environment import WARNING, environment, keep_bytecode, warning
 
 
 @pytest.mark.parametrize(("load", "cpus"), [(0.0, 1), (0.5, 2), (2.0, 8)])
@@ -24,3 +26,10 @@ def test_the_warning_is_the_first_line_of_the_header(monkeypatch: pytest.MonkeyP
     assert next(iter(environment([], local_broker=True))) == WARNING
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 99.0, 99.0))
     assert WARNING not in environment([], local_broker=True)
+
+
+def test_what_is_measured_keeps_its_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    keep_bytecode()
+    asked = [sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)"]
+    assert subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout == "False\n"

@@ -82,6 +82,8 @@ async def test_an_unknown_topic(name: str) -> None:
         ("reset billing", "unknown command 'reset'; here that is reset-offsets"),
         ("--nope", "no command is given"),
         ("topics a b", "unexpected 'b'"),
+        ("topics create x --partitions 3", "Kafka's own tools do (kafka-topics.sh)"),
+        ("topics delete x", "Kafka's own tools do (kafka-topics.sh)"),
         ("topics --timeout soon", "--timeout: 'soon' is no duration"),
         ("topics --timeout 0", "--timeout: '0' leaves no time"),
         ("--timeout 0 topics", "--timeout: '0' leaves no time"),

@@ -111,6 +111,45 @@ def test_the_rules_for_a_consumer() -> None:
     assert Rules.of(member) == Rules(handler_after_ms=20_000)
 
 
+def test_ready_begins_once_all_topics_are_known_and_outlives_a_topic_that_is_deleted() -> None:
+    misspelled = health(missing_topics=frozenset({"evnets"}), assigned=frozenset())
+    first = verdict(misspelled)
+    assert first == Verdict(True, False, ("no broker knows 'evnets'",))
+    assert verdict(misspelled, first) == first
+    assert verdict(health(), first) == WELL
+    assert verdict(misspelled, WELL) == WELL
+    many = verdict(health(missing_topics=frozenset("abcdefg")))
+    assert many.reasons == ("no broker knows 'a', 'b', 'c', 'd', 'e' and 2 more",)
+
+
+@pytest.mark.parametrize("options", [{}, {"group_id": "g"}, {"group_id": "g", "group_protocol": "consumer"}], ids=str)
+async def test_a_misspelled_topic_is_told_until_it_is_created(options: dict[str, Any]) -> None:
+    async with (
+        Cluster(brokers=1, topics={"t": 1}, auto_create_topics_enable=False) as cluster,
+        consumer(cluster, "t", "evnets", **options) as reader,
+    ):
+        probe = Probe(reader)
+        while not reader.health().missing_topics:
+            await reader.getmany(timeout_ms=10)
+        assert reader.health().missing_topics == {"evnets"}
+        assert probe.look() == (True, False, ("no broker knows 'evnets'",))
+        cluster.create_topic("evnets", 1)
+        while probe.look() != WELL or TopicPartition("evnets", 0) not in reader.assignment():
+            await reader.getmany(timeout_ms=10)
+        assert reader.health().missing_topics == frozenset()
+
+
+async def test_assigned_partitions_of_a_topic_that_does_not_exist_are_told_too() -> None:
+    async with (
+        Cluster(brokers=1, topics={"t": 1}, auto_create_topics_enable=False) as cluster,
+        consumer(cluster) as reader,
+    ):
+        reader.assign([TopicPartition("nope", 0), T0])
+        while not reader.health().missing_topics:
+            await reader.getmany(timeout_ms=10)
+        assert reader.health().missing_topics == {"nope"}
+
+
 async def application(reader: Consumer[Any, Any], pause: float = 0.0, **options: Any) -> None:
     """Reads, and does not give up for what a call raises."""
     while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import sys
 import time
@@ -188,6 +189,41 @@ async def test_a_producer_is_served_as_a_consumer_is() -> None:
                 _, _, content = await asked(server, get("/metrics"))
                 families = text_string_to_metric_families(content.decode())
                 assert {family.name.split("_")[1] for family in families} == kinds
+
+
+def ports(server: ProbeServer) -> set[int]:
+    assert server._server is not None
+    return {sock.getsockname()[1] for sock in server._server.sockets}
+
+
+async def test_a_port_that_the_system_chooses_is_the_same_for_all_addresses() -> None:
+    """It gives 0.0.0.0 and :: a port each, and a probe would get an answer at one of the two."""
+    async with serve(Consumer("t"), port=0) as server:
+        assert ports(server) == {server.port}
+        assert (await asked(server, get("/livez")))[0] == 200
+
+
+@pytest.mark.parametrize("taken", [0, 2, 1000])
+async def test_another_port_is_chosen_where_the_first_is_taken_at_another_address(
+    taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, chosen = asyncio.start_server, list[int]()
+
+    async def start_server(serve: Any, host: Any, port: int, **options: Any) -> asyncio.Server:
+        if port:
+            chosen.append(port)
+            if len(chosen) <= taken:
+                raise OSError(errno.EADDRINUSE, "in use")
+        return await start(serve, ["127.0.0.1", "127.0.0.2"], port, **options)
+
+    monkeypatch.setattr(asyncio, "start_server", start_server)
+    if taken == 1000:
+        with pytest.raises(OSError, match="in use"):
+            await ProbeServer(lambda: BAD, None).start(None, 0)
+        return
+    async with serve(Consumer("t"), port=0) as server:
+        assert ports(server) == {server.port} == {chosen[-1]}
+        assert len(chosen) == taken + 1
 
 
 async def test_serve_exposes_a_registry_of_the_application() -> None:

@@ -93,7 +93,8 @@ class GroupCalls:
 
         ``isolation_level`` (None: the client's) says what the end is: behind the last record, or for "read_committed"
         the last stable offset. ``with_time`` adds the timestamp of the record to read next, which takes a Fetch of each
-        leader. A partition whose end cannot be told has the error in its Lag.
+        leader. A partition whose end cannot be told has the error in its Lag; a group that does not exist is
+        GROUP_ID_NOT_FOUND.
         """
         self._cluster.check()
         wanted = checked_names(group_ids, checked_groups)
@@ -116,9 +117,10 @@ class GroupCalls:
         """Return the offsets that ``target`` means for a group, partition by partition; writes nothing.
 
         The plan has all partitions of ``topics``, and ``partitions``. With neither, it has those that a ToOffsets or
-        LikeGroup target names, or else all partitions for which the group has committed an offset. A partition that
-        does not exist has a row without an offset; a topic that does not exist raises UnknownTopic. Raises ConfigError
-        for a share group: its offsets are of another kind. Waits for open transactions that commit offsets.
+        LikeGroup target names, or else all partitions for which the group has committed an offset; it raises
+        GROUP_ID_NOT_FOUND where there are none, and no such group. A partition that does not exist has a row without an
+        offset; a topic that does not exist raises UnknownTopic. Raises ConfigError for a share group: its offsets are
+        of another kind. Waits for open transactions that commit offsets.
         """
         self._cluster.check()
         await drivers_loaded()

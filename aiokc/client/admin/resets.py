@@ -31,13 +31,15 @@ async def plan_reset(
     partitions: Collection[TopicPartition] | None,
 ) -> ResetPlan:
     checked_target(target)
-    await _check_kind(asking, group_id)
+    unknown = await _checked_kind(asking, group_id)
     committed = raised((await all_offsets_of(asking, [group_id], stable=True))[group_id])
     copied: Mapping[TopicPartition, OffsetAndMetadata] = {}
     if isinstance(target, LikeGroup):
         copied = raised((await all_offsets_of(asking, [target.group_id], stable=True))[target.group_id])
     if topics is None and partitions is None:
         wanted = set(target.offsets if isinstance(target, ToOffsets) else copied or committed)
+        if unknown is not None and not wanted:  # a plan without rows would say that there is nothing to do
+            raise unknown
     else:
         wanted = {*(partitions or ()), *await _partitions_of(asking, topics or ())}
     starts = await _existing(asking, dict.fromkeys(wanted, EARLIEST))
@@ -54,13 +56,17 @@ async def plan_reset(
     return ResetPlan(group_id, reset_rows(target, wanted, facts))
 
 
-async def _check_kind(asking: Asking, group_id: str) -> None:
-    """Raise for a group whose offsets cannot be reset. One that does not exist yet may get some to begin with."""
+async def _checked_kind(asking: Asking, group_id: str) -> KafkaError | None:
+    """Return the error of a group that does not exist yet, which may get offsets to begin with; None: it does.
+
+    Raises for a group whose offsets cannot be reset.
+    """
     group = (await describe_groups(asking, [group_id]))[group_id]
-    if is_not_found(group):
-        return
+    if isinstance(group, KafkaError) and is_not_found(group):
+        return group
     if raised(group).type == "share":
         raise ConfigError(f"group {group_id!r} is a share group: it commits no offsets that could be reset")
+    return None
 
 
 async def _partitions_of(asking: Asking, topics: Collection[str]) -> list[TopicPartition]:

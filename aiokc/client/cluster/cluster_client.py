@@ -83,7 +83,7 @@ class ClusterClient(Generic[Config_co]):
         """Raise ClientClosed (``closed``) unless running, and what ended the background if something did.
 
         Raises UsageError in another event loop than that of start(): a task that waits there would never be woken. And
-        in a process that was forked since.
+        in a thread that runs no event loop, and in a process that was forked since.
         """
         if self._is_forked:
             raise UsageError(_FORKED)
@@ -91,7 +91,7 @@ class ClusterClient(Generic[Config_co]):
             raise self._closed("stopped: make a new one to go on")
         if self._loop is None:
             raise self._closed("not started: call start(), or use 'async with'")
-        if asyncio.get_running_loop() is not self._loop:
+        if _running_loop() is not self._loop:
             raise UsageError("it was started in another event loop: use it there, or make one for this loop")
         self.background.check()
 
@@ -224,6 +224,14 @@ class ClusterClient(Generic[Config_co]):
                 raise fresh(error)
             missed = error
             await asyncio.sleep(pause)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        how = "asyncio.run_coroutine_threadsafe(producer.send(...), loop), or consumer.commit(...)"
+        raise UsageError(f"called in a thread without its event loop: {how}") from None
 
 
 _started: Final[WeakSet[ClusterClient[Any]]] = WeakSet()

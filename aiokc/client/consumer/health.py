@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from ...config import ClusterConfig
+from ...core.cluster.snapshot import Cluster
 from ...core.counters import AssignmentCounters
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
+from ...error_codes import ErrorCode
 from ...errors import fresh
 from ...observation import Health, Latency, Metrics
 from ...types import TopicPartition
@@ -105,9 +107,17 @@ def health(
         last_poll_age_ms=polls.age_ms(now, source.polled_at),
         has_assignment=has_assignment,
         stalled=stalled,
+        missing_topics=_missing_topics(cluster, subscription),
         coordinator=None if source.coordinator is None else cluster.brokers.get(source.coordinator),
         cluster_id=cluster.cluster_id,
     )
+
+
+def _missing_topics(cluster: Cluster, subscription: Subscription) -> frozenset[str]:
+    unknown = [topic for topic, code in cluster.errors.items() if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    if not unknown:
+        return frozenset()
+    return frozenset(unknown).intersection(subscription.topics or {tp.topic for tp in list(subscription.assigned)})
 
 
 def standing_still(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
 from ...types import ConsumerRecords
@@ -28,32 +30,35 @@ class PollLease:
     def __init__(self, runtime: ConsumerRuntime, user: SingleUser) -> None:
         self._runtime = runtime
         self._changes = runtime.changes
+        self._mark_processed = runtime.subscription.mark_processed
+        self._take_in_turn = runtime.collector.take_in_turn
+        self._polls, self._observers = runtime.polls, runtime.observers
         self._time_slice = user.time_slice
         self._task: asyncio.Task[Any] | None = None
+        self._time: Callable[[], float] = time.monotonic  # the clock of that task's loop
         self._as_of = -1  # what the count was when the poll began to look
 
     def begin(self, as_of: int) -> None:
         """A poll of this task has looked at everything since the count of changes was ``as_of``, and has records."""
         if self._runtime.hands_out_raw_records:
             self._task, self._as_of = asyncio.current_task(), as_of
+            self._time = asyncio.get_running_loop().time
 
     def take(self, most: int) -> ConsumerRecords[Any, Any] | None:
         """Hand out the next ``most`` records as a poll would. None: nothing was handed out, and the call has to poll.
 
         Counts what earlier calls returned as processed. Awaits nothing.
         """
-        if self._changes.count != self._as_of:
+        if self._changes.count != self._as_of or asyncio.current_task() is not self._task:
             return None
-        loop = asyncio.get_running_loop()
-        began, ends = loop.time(), self._time_slice.ends
-        if began > ends or asyncio.current_task(loop) is not self._task:
+        began, ends = self._time(), self._time_slice.ends
+        if began > ends:
             return None
-        runtime = self._runtime
-        runtime.subscription.mark_processed()
-        batch = runtime.collector.take_in_turn(most, ends)
+        self._mark_processed()
+        batch = self._take_in_turn(most, ends)
         if batch is not None:
-            now = loop.time()
-            runtime.polls.took(began, now)
-            if runtime.observers.all:
-                runtime.observers.batch(batch, now - began, count=most)
+            now = self._time()
+            self._polls.took(began, now)
+            if self._observers.all:
+                self._observers.batch(batch, now - began, count=most)
         return batch

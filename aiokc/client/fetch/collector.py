@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
 
 from ...config import ClientConfig
 from ...core.counters import FetchCounters
@@ -30,6 +32,10 @@ _SLICE_RECORDS = 2048 if NATIVE else 256
 # thread also opens a batch that has turned out to be larger than it looks (PartitionBuffer).
 _LARGE_BYTES = 256 << 10
 _LARGE_COMPRESSED_BYTES = 128 << 10
+
+
+# Makes a BatchEnd without the Python function that NamedTuple has for it, which takes longer than all the rest.
+_end: Final[Callable[[tuple[int, int | None, int, UUID | None]], BatchEnd]] = partial(tuple.__new__, BatchEnd)
 
 
 @dataclass(slots=True)
@@ -165,20 +171,22 @@ class FetchCollector:
             self._opening[key] = opening
 
             def done(future: asyncio.Future[Opened | None], unread: Unread = unread) -> None:
+                # Not in the call that waits: if that is cancelled, and the thread is done before the next call comes,
+                # that one would have the batch opened from the start. Calls with short timeouts would never get it.
                 del self._opening[id(unread)]
-                if not future.cancelled():
-                    future.exception()  # retrieved: asyncio would log it if the call that waited was cancelled
+                if future.cancelled():  # the application has shut its executor down, and may have set another one
+                    return
+                error = future.exception()
+                if error is None:
+                    buffer.opened(unread, future.result())
+                elif isinstance(error, RecordError) and buffer.first is unread:
+                    buffer.failed_with(error)
 
             opening.add_done_callback(done)
         await asyncio.wait([opening])
-        if opening.cancelled():  # the application has shut its executor down, and may have set another one by now
-            return
-        try:
-            opened = opening.result()
-        except RecordError as error:
-            buffer.failed_with(error)
-        else:
-            buffer.opened(unread, opened)
+        failure = None if opening.cancelled() else opening.exception()
+        if failure is not None and not isinstance(failure, RecordError):
+            raise failure
 
     def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
         """Whether records wait to be decoded or deserialized: they may have come while other tasks ran."""
@@ -195,8 +203,17 @@ class FetchCollector:
 
     @property
     def demand(self) -> Demand:
-        """What the application does, for the planner: whether it takes records, or waits for some."""
-        return Demand(self._has_taken, self.waits, self._waits_for)
+        """What the application does, for the planner: whether it takes records, or waits for some.
+
+        A call that got nothing, because its time was over or it raised, counts as one that waits until another call
+        takes records: an application that polls without waiting has to get them at some time. But the application may
+        be at work on something else for long. So while the buffer is full, it waits no more once there is something to
+        hand out: else each partition in turn would be fetched into the full buffer.
+        """
+        waits = self.waits
+        if waits and self.resume_at is not None:
+            waits = not self.buffer.can_hand_out(self.subscription, self._waits_for)
+        return Demand(self._has_taken, waits, self._waits_for)
 
     def sent(self) -> None:
         """A Fetch is sent: ``demand`` counts the records that the application takes from now on."""
@@ -256,10 +273,11 @@ class FetchCollector:
     ) -> ConsumerRecords[Any, Any] | None:
         """Do as ``take`` does, if ``count`` records are in the partition's run, and are not its last.
 
-        Nearly every call ends here, so it is short: no error is due, no buffer is done with, and copies of the records
-        would make no room, for the run keeps its frame.
+        Nearly every call ends here, so it is short: no error is due, no buffer is done with. What the last call handed
+        out is settled here where that may make room which is wanted, else by the next poll, a millisecond later at
+        most: to copy records that the application still holds frees nothing as long as their frame has others.
         """
-        if self.buffer.settle() and self.resume_at is not None:
+        if self.resume_at is not None and self.buffer.settling_frees and self.buffer.settle():
             self._tell_of_room()
         records = buffer.take_of_run(count)
         if records is None:
@@ -271,7 +289,7 @@ class FetchCollector:
         self._has_taken, self.waits = True, False
         batch: ConsumerRecords[Any, Any] = ConsumerRecords()
         batch[tp] = records
-        batch.end_at({tp: BatchEnd(after, epoch, position.assignment_token, position.topic_id)})
+        batch.end_at({tp: _end((after, epoch, position.assignment_token, position.topic_id))})
         return batch
 
     def hand_out(

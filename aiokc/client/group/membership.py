@@ -32,6 +32,7 @@ from ..offsets.commit_gate import CommitGate, HeldPositions
 from ..offsets.commit_order import CommitSlot
 from ..offsets.group_offsets import GroupOffsets, Offsets
 from ..offsets.last_commits import LastCommits
+from ..offsets.unknown_topics import UnknownTopics
 from .assignment_source import SourceReport
 from .classic.protocol import ClassicProtocol
 from .driver import GOODBYE_SECONDS, MembershipDriver
@@ -143,7 +144,7 @@ class GroupMembership:
             interval=config.auto_commit_interval_ms / 1e3,
             timeout=config.request_timeout_ms / 1e3,
             backoff=retry_backoff(config, random),
-            exists=self._exists,
+            unknown_topics=partial(UnknownTopics, self._metadata),
             is_of_former_topic=self.is_of_former_topic,
         )
 
@@ -355,17 +356,19 @@ class GroupMembership:
         if held is None:
             offsets, held = self._gate.holding(offsets)
         try:
-            stored = await self.offsets.commit(
-                offsets,
-                timeout=timeout,
-                sender=partial(self._gate.now, member, held),
-                current_id=self.topic_id,
-                is_gone=self._is_gone,
-                on_stored=partial(self._note_stored, rewinds),
-                retry=retry,
-                slot=slot,
-                rewinds=rewinds,
-            )
+            with UnknownTopics(self._metadata) as unknown:
+                stored = await self.offsets.commit(
+                    offsets,
+                    timeout=timeout,
+                    sender=partial(self._gate.now, member, held),
+                    current_id=self.topic_id,
+                    unknown=unknown,
+                    on_stored=partial(self._note_stored, rewinds),
+                    on_unsure=self._note_unsure,
+                    retry=retry,
+                    slot=slot,
+                    rewinds=rewinds,
+                )
         except KafkaError as error:
             self.observe_commit(asked, time() - began, error)
             if isinstance(error, BrokerError) and member is not None and error.code in _ABOUT_THE_MEMBER:
@@ -384,6 +387,11 @@ class GroupMembership:
         if self._auto_commit is not None:
             self._auto_commit.stored(stored)
         self._changes.user_moved.notify()
+
+    def _note_unsure(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group may have another offset of these now than the one stored before."""
+        if self._auto_commit is not None:
+            self._auto_commit.forget(partitions)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float
@@ -432,17 +440,9 @@ class GroupMembership:
         """The positions of ``partitions``: the same objects for as long as the partitions stay assigned."""
         return self._gate.held(partitions)
 
-    def _is_gone(self, topic: str) -> bool:
-        """Whether the newest metadata cover ``topic``, and say that it does not exist."""
-        cluster = self._metadata.cluster
-        return topic not in cluster.topics and (cluster.complete or topic in cluster.errors)
-
     def is_of_former_topic(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
         """Whether the metadata say by now that the topic was recreated after ``offset`` was read."""
         return is_of_another_topic(offset, self.topic_id(tp.topic))
-
-    def _exists(self, topic: str) -> bool:
-        return topic in self._metadata.cluster.topics
 
     def topic_id(self, topic: str) -> UUID | None:
         """The id that the newest metadata give ``topic``; None if they give none."""

@@ -149,7 +149,7 @@ class UserCommits:
         former = {tp for tp, offset in offsets.items() if self.membership.is_of_former_topic(tp, offset)}
         if not former:
             return offsets
-        _refuse(tp for tp in former if subscription.holds_records((tp,)))
+        _refuse(tp for tp in former if subscription.holds_records((tp,)) or tp in subscription.left.held)
         return {tp: offset for tp, offset in offsets.items() if tp not in former}
 
     def _offsets(self, what: Committable) -> dict[TopicPartition, OffsetAndMetadata] | None:

@@ -21,6 +21,7 @@ from ...errors import BrokerError, CommitFailed, KafkaError, RebalanceInProgress
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
 from .group_offsets import TOPIC_NOT_KNOWN, AsOfItsSlot, Offsets
+from .unknown_topics import UnknownTopics
 
 logger = logging.getLogger("aiokc.group")
 
@@ -45,8 +46,8 @@ class AutoCommit:
     """Commits, every ``interval`` seconds, the offsets of processed records that are not stored yet.
 
     A failure is logged and retried soon. It is raised from no call, because the next commit makes up for it. ``error``
-    is the error of the last attempt. ``exists`` says whether the newest metadata know a topic. Offsets for which
-    ``is_of_former_topic`` is true are left out.
+    is the error of the last attempt, as long as there is something to store. ``unknown_topics`` makes what looks at the
+    topics that the coordinator does not know. Offsets for which ``is_of_former_topic`` is true are left out.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class AutoCommit:
         interval: float,
         timeout: float,
         backoff: Backoff,
-        exists: Callable[[str], bool],
+        unknown_topics: Callable[[], UnknownTopics],
         is_of_former_topic: IsOfFormerTopic,
     ) -> None:
         self._group_id = group_id
@@ -66,7 +67,7 @@ class AutoCommit:
         self._interval = max(interval, _SHORTEST_INTERVAL)
         self._timeout = timeout
         self._backoff = backoff
-        self._exists = exists
+        self._unknown_topics = unknown_topics
         self._is_of_former_topic = is_of_former_topic
         self.error: KafkaError | None = None
         self._stored: dict[TopicPartition, tuple[int, UUID | None]] = {}
@@ -76,8 +77,12 @@ class AutoCommit:
         self._wake = Signal()
 
     def go_on(self) -> None:
-        """Keep the place in partitions that the application left and has assigned again by hand, in one go."""
+        """Keep the place in partitions that the application left and has assigned again by hand, in one go.
+
+        For those that it has left, others may commit from here on: forget what was stored.
+        """
         self._subscription.go_on(self._stored)
+        self.forget(tp for tp in list(self._stored) if self._subscription.find(tp) is None)
 
     def hurry(self) -> None:
         """Make the next commit at once, without waiting for the interval."""
@@ -121,20 +126,23 @@ class AutoCommit:
         loop = asyncio.get_running_loop()
         began = loop.time()
         gone: frozenset[str] = _NO_TOPICS
-        while (error := await self._flush(began + timeout - loop.time(), but_not=gone)) is not None:
-            patience = timeout if _passes(error) else _ASSIGNING if isinstance(error, RebalanceInProgress) else 0.0
-            left = began + min(patience, timeout) - loop.time()
-            if left <= 0:
-                return
-            await asyncio.sleep(min(self._backoff.next(), left))
-            gone = _NO_TOPICS
-            if isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN:
-                gone = frozenset(tp.topic for tp in self._not_stored(_NO_TOPICS) if not self._exists(tp.topic))
+        with self._unknown_topics() as unknown:
+            while (error := await self._flush(began + timeout - loop.time(), but_not=gone)) is not None:
+                patience = timeout if _passes(error) else _ASSIGNING if isinstance(error, RebalanceInProgress) else 0.0
+                left = began + min(patience, timeout) - loop.time()
+                if left <= 0:
+                    return
+                is_unknown = isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN
+                in_doubt = {tp.topic for tp in self._not_stored(_NO_TOPICS)} if is_unknown else _NO_TOPICS
+                unknown.follow(in_doubt)
+                await asyncio.sleep(min(self._backoff.next(), left))
+                gone = frozenset(topic for topic in in_doubt if unknown.is_gone(topic))
         self._backoff.reset()
 
     async def _flush(self, timeout: float, but_not: Collection[str] = _NO_TOPICS) -> KafkaError | None:
         """Commit what is not stored yet, in one attempt; return the error, or None."""
         if not any(self._wanted(but_not)):
+            self.error = None  # the application has stored since what could not be stored, say, or has left it
             return None
         try:
             # The offsets are taken when the slot has come: the application's own commit() may be under way, and may
@@ -166,7 +174,9 @@ class AutoCommit:
 
     def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The group has stored ``offsets``, by a commit of this class or of the application."""
-        self._stored.update((tp, (offset.offset, offset.topic_id)) for tp, offset in offsets.items())
+        for tp, offset in offsets.items():
+            if self._subscription.find(tp) is not None:
+                self._stored[tp] = offset.offset, offset.topic_id
 
     def heard(self, found: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """The group has these offsets: where another client has committed since, forget what was stored before."""
@@ -175,7 +185,14 @@ class AutoCommit:
                 del self._stored[tp]
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Other members may commit for ``partitions`` from here on: forget what was stored for them."""
+        """Forget what was stored for ``partitions``: the group may have another offset by now, or soon.
+
+        Other members may commit for them from here on, or a commit of this consumer got no answer. To rely on what was
+        stored before that would leave the group where the unanswered commit has put it:
+
+        1. 20 is stored. The application seeks to 5, and commits that; its call is cancelled when the request is out.
+        2. The coordinator stores 5. The application processes up to 20 again: that is stored, as far as is known here.
+        """
         for tp in partitions:
             self._stored.pop(tp, None)
 

@@ -33,6 +33,7 @@ from ...wire import prepare
 from ...wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from ..cluster.coordinator_lookup import CoordinatorLookup
 from .commit_order import CommitOrder, CommitSlot
+from .unknown_topics import UnknownTopics
 
 prepare(OffsetFetchRequest, OffsetCommitRequest)
 
@@ -75,7 +76,8 @@ Offsets: TypeAlias = (
     Mapping[TopicPartition, OffsetAndMetadata] | Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
 )
 
-# After these errors the coordinator is looked up anew.
+# After these errors the coordinator is looked up anew. The offsets of a commit may be stored all the same: so a broker
+# says, too, that it has appended them, and has not heard in time from enough replicas.
 _NOT_THE_COORDINATOR: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
 )
@@ -111,11 +113,11 @@ def _nobody() -> MemberToken | None:
     return None
 
 
-def _not_known_to_be_gone(topic: str) -> bool:
-    return False
-
-
 def _tell_nobody(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    pass
+
+
+def _no_doubts(partitions: Iterable[TopicPartition]) -> None:
     pass
 
 
@@ -149,8 +151,9 @@ class GroupOffsets:
         timeout: float,
         sender: CommitSender = _nobody_of,
         current_id: FindTopicId = _no_topic_id,
-        is_gone: Callable[[str], bool] = _not_known_to_be_gone,
+        unknown: UnknownTopics | None = None,
         on_stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = _tell_nobody,
+        on_unsure: Callable[[Iterable[TopicPartition]], None] = _no_doubts,
         retry: bool = True,
         slot: CommitSlot | None = None,
         rewinds: Collection[TopicPartition] = (),
@@ -168,12 +171,13 @@ class GroupOffsets:
         topic's name, the topic was recreated: that raises CommitFailed, once all other offsets are stored.
 
         Retriable errors are retried until ``timeout`` seconds are over (then RequestTimedOut names the last error), or
-        not at all without ``retry``. If all offsets left to store are of topics that the coordinator does not know,
-        and ``is_gone`` says that they do not exist, the coordinator's error is raised after retry_backoff_max_ms; not
-        before, because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
+        not at all without ``retry``. If all offsets left to store are of topics that the coordinator does not know, and
+        that do not exist (``unknown``), the coordinator's error is raised after retry_backoff_max_ms; not before,
+        because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
         BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises, which is asked before each attempt.
         After an error, some of the offsets may be stored. ``on_stored`` is called with those that an answer says are,
-        also where other partitions of it are refused.
+        also where other partitions of it are refused. ``on_unsure`` is called with partitions whose offset may be
+        stored, or not: the call was cancelled, or an attempt got no answer, or one that leaves it open.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -182,7 +186,9 @@ class GroupOffsets:
 
         def is_hopeless(error: KafkaError) -> bool:
             is_unknown = isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN
-            return is_unknown and loop.time() >= may_be_new_until and all(is_gone(tp.topic) for tp in remaining)
+            if unknown is None or not is_unknown or loop.time() < may_be_new_until:
+                return False
+            return all(unknown.is_gone(tp.topic) for tp in remaining)
 
         async def attempt(left: float) -> None:
             until = loop.time() + left
@@ -191,11 +197,18 @@ class GroupOffsets:
                 portion = _portion(remaining, current_id)
                 if not portion:
                     raise self._of_former_topics(remaining)
-                codes = await self._send_commit(portion, member, until - loop.time())
+                try:
+                    codes = await self._send_commit(portion, member, until - loop.time())
+                except BaseException:
+                    on_unsure(portion)
+                    raise
                 stored = {tp: remaining.pop(tp) for tp in portion if codes[tp] == ErrorCode.NONE}
                 self._note_stored(stored, order, is_named)
                 on_stored(stored)
                 if refused := {tp: codes[tp] for tp in portion if tp not in stored}:
+                    on_unsure(tp for tp, code in refused.items() if code in _NOT_THE_COORDINATOR)
+                    if unknown is not None:
+                        unknown.follow(_former_topics(portion, refused))
                     raise self._commit_error(member, refused)
 
         async with self._slot(deadline, timeout, slot) as mine:
@@ -422,6 +435,13 @@ def _portion(
         if len(by_id) == _AT_ONCE:
             break
     return by_id or dict(islice(by_name.items(), _AT_ONCE))
+
+
+def _former_topics(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], codes: Mapping[TopicPartition, int]
+) -> set[str]:
+    """The topics that the coordinator does not know, though this client did. One without an id may be created soon."""
+    return {tp.topic for tp, code in codes.items() if code in TOPIC_NOT_KNOWN and offsets[tp].topic_id is not None}
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

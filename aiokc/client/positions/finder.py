@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import islice
 from random import Random
@@ -24,7 +24,7 @@ from ...core.subscription.state import Subscription
 from ...errors import AuthenticationFailed, KafkaError, NoOffsetForPartition
 from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
-from ..cluster.list_offsets import AT_ONCE, OffsetLister, group_by_leader, may_pass
+from ..cluster.list_offsets import AT_ONCE, Answer, Asked, Found, OffsetLister, group_by_leader, may_pass
 from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
@@ -78,6 +78,7 @@ class PositionFinder:
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._absent: frozenset[TopicPartition] = frozenset()
         self._leaderless: PositionTokens = {}  # the partitions that wait for metadata which name their leader
+        self._under_way: dict[int, tuple[int, PositionTokens]] = {}  # which leader is asked for which partitions
         self._looked_at: Cluster | None = None  # for leaders of these
 
     async def run(self) -> None:
@@ -165,7 +166,7 @@ class PositionFinder:
         loop = asyncio.get_running_loop()
         leaderless = self._new_backoff()  # a topic that does not exist may never have one
         while True:
-            await self._end_waits_for_leaders()
+            await self._look_for_leaders()
             now = loop.time()
             subscription = self._subscription
             if not self._metadata.cluster.topics and subscription.in_state(AWAIT_RESET, now, 1):
@@ -203,16 +204,37 @@ class PositionFinder:
         while not self._metadata.cluster.topics and (left := until - loop.time()) > 0:
             await self.wake.wait(left)
 
-    async def _end_waits_for_leaders(self) -> None:
+    async def _look_for_leaders(self) -> None:
+        """Let the partitions be asked for at once that have a leader, or another one, by newer metadata."""
+        cluster = self._metadata.cluster
+        if cluster is self._looked_at or not (self._leaderless or self._under_way):
+            return
+        self._looked_at = cluster
+        await self._end_waits_for_leaders(cluster)
+        await self._leave_former_leaders(cluster)
+
+    async def _leave_former_leaders(self, cluster: Cluster) -> None:
+        """Ask the new leaders of partitions while the former ones have not answered, and ignore what those answer yet.
+
+        A broker that hangs loses its partitions within seconds, and says nothing for request_timeout_ms.
+        """
+        subscription = self._subscription
+        for node_id, tokens in list(self._under_way.values()):
+            for done, (tp, token) in enumerate(tokens.items(), start=1):
+                if done % _SET_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                position, leader = subscription.get(tp, token), cluster.leader(tp)
+                if position is None or leader is None or leader.node_id == node_id:
+                    continue
+                assert position.reset_timestamp is not None
+                subscription.await_reset(tp, position.reset_timestamp, lost=position.lost)
+
+    async def _end_waits_for_leaders(self, cluster: Cluster) -> None:
         """Let the partitions be asked for at once that have a leader by newer metadata.
 
         The pause of a partition without a leader is one between requests for metadata. It must not delay a partition
         whose metadata have come: otherwise the first record after assign() takes retry_backoff_ms longer.
         """
-        cluster = self._metadata.cluster
-        if not self._leaderless or cluster is self._looked_at:
-            return
-        self._looked_at = cluster
         waiting = list(self._leaderless)
         for begin in range(0, len(waiting), _SET_AT_ONCE):
             if begin:
@@ -242,11 +264,45 @@ class PositionFinder:
                 count = len(topics[tp.topic].partitions)
                 logger.warning("%s does not exist: its topic has %d partitions; looking again until it does", tp, count)
 
-    async def _look_up_timestamps(
-        self, node_id: int, asked: Mapping[TopicPartition, int], tokens: PositionTokens
-    ) -> None:
+    async def _look_up_timestamps(self, node_id: int, asked: Asked, tokens: PositionTokens) -> None:
+        self._under_way[id(tokens)] = node_id, tokens
+        try:
+            await self._look_up(node_id, asked, tokens)
+        finally:
+            del self._under_way[id(tokens)]
+
+    async def _look_up(self, node_id: int, asked: Asked, tokens: PositionTokens) -> None:
         cluster = self._metadata.cluster  # as of now: the answer cannot be about a topic that is created later
         answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
+        await self._take_in(node_id, answer, asked, tokens, cluster)
+        get, none = self._subscription.get, {tp for tp, offset in answer.found.items() if offset is None}
+        left = {tp: token for tp, token in tokens.items() if tp in none and get(tp, token) is not None}
+        if left:  # no record is as new as the timestamp (KIP-1106)
+            answer, asked = await self._look_up_ends(node_id, {tp: asked[tp] for tp in left})
+            await self._take_in(node_id, answer, asked, left, cluster)
+
+    async def _look_up_ends(self, node_id: int, asked: Asked) -> tuple[Answer, dict[TopicPartition, int]]:
+        """Look up the ends of logs that had no record as new as the timestamp; return what each offset stands for, too.
+
+        A record that is written, or a transaction that ends, before the broker says where the log ends is as new, and
+        would be skipped there. So the timestamp is asked for once more. If there is no such record still, what becomes
+        readable from here on lies behind that end.
+        """
+        timeout = self._request_timeout
+        self._subscription.retry_later(asked, asyncio.get_running_loop().time() + 2 * timeout)
+        ends = await self._lister.ask(node_id, dict.fromkeys(asked, LATEST), timeout=timeout)
+        at_end = {tp: end for tp, end in ends.found.items() if end is not None}
+        if not at_end:
+            return Answer({}, ends.errors), dict(asked)
+        answer = await self._lister.ask(node_id, {tp: asked[tp] for tp in at_end}, timeout=timeout)
+        found: Found = {tp: answer.found[tp] or end for tp, end in at_end.items() if tp in answer.found}
+        meant = {tp: LATEST if answer.found.get(tp) is None else timestamp for tp, timestamp in asked.items()}
+        return Answer(found, ends.errors | answer.errors), meant
+
+    async def _take_in(
+        self, node_id: int, answer: Answer, asked: Asked, tokens: PositionTokens, cluster: Cluster
+    ) -> None:
+        """Set the positions that ``answer`` has. Those that it has no offset for, for want of a record, stay as is."""
         subscription, found, says = self._subscription, answer.found, logger.isEnabledFor(logging.INFO)
         unanswered: list[TopicPartition] = []
         for done, (tp, token) in enumerate(tokens.items(), start=1):
@@ -255,12 +311,9 @@ class PositionFinder:
             if tp not in found:
                 unanswered.append(tp)
                 continue
-            if (position := subscription.get(tp, token)) is None:
-                continue  # a seek, or a new assignment: it wins over the answer
             offset = found[tp]
-            if offset is None:  # no record is as new as the timestamp (KIP-1106)
-                subscription.await_reset(tp, LATEST, lost=position.lost)
-                continue
+            if offset is None or (position := subscription.get(tp, token)) is None:
+                continue  # a seek, or a new assignment, wins over the answer
             if says or position.lost:
                 self._log(tp, offset.offset, asked[tp])
             topic = cluster.topics.get(tp.topic)
@@ -279,7 +332,7 @@ class PositionFinder:
             self._metadata.request_update()
             for error in {id(answer.errors[tp]): answer.errors[tp] for tp in left if tp in answer.errors}.values():
                 self._report(error, tokens, retriable=may_pass(error) or isinstance(error, AuthenticationFailed))
-        else:
+        elif None not in found.values():
             self._backoffs.pop(node_id, None)
         self.found.notify()
         self.wake.notify()

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 
 from ...config import ClientConfig
 from ...core.backoff import Backoff, retry_backoff
+from ...core.cluster.snapshot import Cluster
 from ...core.fetch.buffer import FetchBuffer
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.position import PartitionPosition, PositionState
@@ -30,7 +31,7 @@ from ...wire.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from ..aio.signal import Signal
-from ..cluster.list_offsets import group_by_leader
+from ..cluster.list_offsets import AT_ONCE, group_by_leader
 from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
@@ -98,25 +99,50 @@ class PositionValidator:
         self._backoffs: dict[int, Backoff] = {}
         self._leaderless = self._new_backoff()
         self._behind: dict[TopicPartition, tuple[int, float]] = {}  # token, and since when the metadata are older
+        self._under_way: dict[int, tuple[int, dict[TopicPartition, _Asked]]] = {}  # which leader is asked about which
+        self._looked_at: Cluster | None = None  # for other leaders of these
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
 
     async def run(self) -> None:
-        """Validate until cancelled, with a task for each leader that is asked."""
+        """Validate until cancelled, with a task for each request to a leader.
+
+        Thousands of partitions take several requests (AT_ONCE): all in one step would hold the loop too long.
+        """
         async with anyio.create_task_group() as tasks:
             while True:
+                await self._leave_former_leaders()
                 now = asyncio.get_running_loop().time()
-                self._ask_leaders(tasks, now)
+                if self._ask_leaders(tasks, now):
+                    await asyncio.sleep(0)
+                    continue
                 retry = self._subscription.next_retry(now)
                 await self.wake.wait(None if retry is None else retry - now)
 
-    def _ask_leaders(self, tasks: TaskGroup, now: float) -> None:
+    async def _leave_former_leaders(self) -> None:
+        """Have the new leaders of partitions asked, by newer metadata, while the former ones have not answered.
+
+        A broker that hangs loses its partitions within seconds, and says nothing for request_timeout_ms.
+        """
+        cluster = self._metadata.cluster
+        if cluster is self._looked_at or not self._under_way:
+            return
+        self._looked_at = cluster
+        for node_id, asked in list(self._under_way.values()):
+            moved = [tp for tp in asked if (leader := cluster.leader(tp)) is not None and leader.node_id != node_id]
+            self._subscription.retry_now([tp for tp in moved if self._waits(tp, asked.pop(tp)) is not None])
+            await asyncio.sleep(0)
+
+    def _ask_leaders(self, tasks: TaskGroup, now: float) -> bool:
+        """Ask about as many partitions as one request may have; return whether there may be more of them."""
         subscription, cluster = self._subscription, self._metadata.cluster
-        tokens = subscription.in_state(PositionState.AWAIT_VALIDATION, now)
+        tokens = subscription.in_state(PositionState.AWAIT_VALIDATION, now, AT_ONCE)
         asked: dict[TopicPartition, _Asked] = {}
         behind: list[TopicPartition] = []
         for tp, token in tokens.items():
             offset, epoch, is_read = self._buffer.frontier(tp, subscription[tp])
             leader_epoch = cluster.leader_epoch(tp)
+            if epoch is None or not 0 <= leader_epoch < epoch:
+                self._behind.pop(tp, None)  # if the metadata are older another time, that is out of date at first, too
             if epoch is None or leader_epoch < 0:
                 self._go_on([tp], leader_epoch)  # there is no epoch to compare
             elif epoch <= leader_epoch or not self._may_be_old(tp, token, now):
@@ -132,6 +158,7 @@ class PositionValidator:
             subscription.retry_later(without_leader, now + self._leaderless.next())
         elif asked:
             self._leaderless.reset()
+        return len(tokens) == AT_ONCE
 
     def _may_be_old(self, tp: TopicPartition, token: int, now: float) -> bool:
         """Whether the metadata, whose leader epoch is older than that of what was read, may still be out of date.
@@ -145,6 +172,8 @@ class PositionValidator:
         return now - self._behind[tp][1] < self._timeout
 
     async def _ask(self, node_id: int, asked: dict[TopicPartition, _Asked]) -> None:
+        """Ask a leader. What ``_leave_former_leaders`` takes out of ``asked`` meanwhile, another one is asked about."""
+        self._under_way[id(asked)] = node_id, asked
         try:
             response = await self._pool.request(node_id, _request(asked), timeout=self._timeout)
         except UnsupportedVersion:
@@ -155,6 +184,8 @@ class PositionValidator:
             self._retry(node_id, asked, error)
         else:
             self._take_in(node_id, asked, response)
+        finally:
+            del self._under_way[id(asked)]
         self.wake.notify()
 
     def _take_in(

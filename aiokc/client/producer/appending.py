@@ -95,6 +95,7 @@ class Appending:
     async def send(
         self,
         record: ProducerRecord[Any, Any],
+        on_done: OnDelivered | None = None,
         *,
         timeout: float,
         serialized: bool = False,
@@ -109,7 +110,7 @@ class Appending:
         if self.interceptors is not None:
             record = self.interceptors.on_send(record)
         try:
-            return await self._send(record, timeout, serialized, begun)
+            return await self._send(record, on_done, timeout, serialized, begun)
         except asyncio.CancelledError:  # no refusal: a transaction goes on without the record
             cancelled = "send() was cancelled before it had appended the record"
             self._failed_before_append(
@@ -121,7 +122,14 @@ class Appending:
             self._failed_before_append(record, error)
             raise
 
-    async def _send(self, record: ProducerRecord[Any, Any], timeout: float, serialized: bool, begun: int) -> Delivery:
+    async def _send(
+        self,
+        record: ProducerRecord[Any, Any],
+        on_done: OnDelivered | None,
+        timeout: float,
+        serialized: bool,
+        begun: int,
+    ) -> Delivery:
         deadline = self.now() + timeout
         topic, partition = record.topic, record.partition
         if serialized:
@@ -152,7 +160,7 @@ class Appending:
             route = self.routes.again(route)
             if partition is not None and partition >= len(route.queues):  # the topic was recreated meanwhile
                 raise self.routes.missing(topic, partition, f"the topic has {len(route.queues)} partitions now")
-        return self._append(route, partition, key, value, headers, record.timestamp_ms, size, None)
+        return self._append(route, partition, key, value, headers, record.timestamp_ms, size, on_done)
 
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
         """Append a record now. Raises MetadataMissing and BufferFull in the place of waiting."""
@@ -181,7 +189,7 @@ class Appending:
             partition = self.routes.choose(route, key, value)
         if partition is not None and partition >= len(route.queues):
             self.routes.look_again()
-            raise self.routes.missing(topic, partition)
+            raise self.routes.missing(topic, partition, f"the topic has {len(route.queues)} partitions so far")
         size = self._checked_size(record, key, value, headers)
         if not self.memory.has_room(size):
             self._sender.hurry()

@@ -111,25 +111,33 @@ class Producer(TransactionCalls, Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersToSend | None = (),
+        on_done: OnDelivered | None = None,
         timeout_ms: int | None = None,
     ) -> Delivery:
         """Append a record, and return its Delivery: await that for where the record is stored.
 
         The call waits for the topic's metadata, for an AsyncSerializer, and for memory, for ``timeout_ms`` at most
         (default: max_block_ms); not for a broker's acknowledgement. ``partition`` None: by the key, or by the
-        ``partitioner``. ``timestamp_ms`` None: now. A call that is cancelled has appended nothing. Raises
-        MetadataMissing, BufferFull, SerializationFailed, PartitioningFailed and MessageTooLarge.
+        ``partitioner``. ``timestamp_ms`` None, or -1 as a record without one has it: now. A call that is cancelled has
+        appended nothing. Raises MetadataMissing, BufferFull, SerializationFailed, PartitioningFailed and
+        MessageTooLarge.
+
+        ``on_done(metadata, error)`` is called in the event loop once it is known what became of the record: in order of
+        the sends to a partition, and never inside of this call. ``error`` None: it is stored. What the call itself
+        raises, the callback is not told.
         """
+        if on_done is not None:
+            check_on_done(on_done)
         if self._turns.is_over():
             begun = self._runtime.session.begun
             await let_others_run()  # before anything is appended: it may be cancelled
             self._runtime.appending.check_same(begun, topic)
         if timeout_ms is None:
-            delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
+            delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers, on_done)
             if delivery is not None:
                 return delivery
         record = checked_record(topic, value, key, partition, timestamp_ms, headers)
-        return await self._runtime.appending.send(record, timeout=self._seconds(timeout_ms))
+        return await self._runtime.appending.send(record, on_done, timeout=self._seconds(timeout_ms))
 
     async def send_and_wait(
         self,
@@ -164,11 +172,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         headers: HeadersToSend | None = (),
         on_done: OnDelivered | None = None,
     ) -> Delivery:
-        """Do as send(), without waiting: raises BufferFull, and MetadataMissing for a topic that is not known yet.
-
-        ``on_done(metadata, error)`` is called in the event loop once it is known what became of the record: in order of
-        the sends to a partition, and never inside of this call. ``error`` None: it is stored.
-        """
+        """Do as send(), without waiting: raises BufferFull, and MetadataMissing for a topic that is not known yet."""
         if on_done is not None:
             check_on_done(on_done)
         delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers, on_done)

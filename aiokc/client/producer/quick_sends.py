@@ -83,7 +83,10 @@ class QuickSends:
     ) -> Delivery | None:
         """Append a record and return its Delivery; None: it goes the ordinary way."""
         route = self.topics.get(topic) if type(topic) is str else None
-        if route is None or asyncio.get_running_loop() is not self.loop:
+        try:
+            if route is None or asyncio.get_running_loop() is not self.loop:
+                return None
+        except RuntimeError:  # called in a thread that runs no loop, as the ordinary way says
             return None
         if type(headers) is list or headers is None:  # C reads tuples only: nobody can change those meanwhile
             headers = tuple(headers or ())

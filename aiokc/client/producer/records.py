@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from ...errors import ConfigError, shown
-from ...types import HeadersToSend, ProducerRecord
+from ...types import NO_TIMESTAMP, HeadersToSend, ProducerRecord
 from ..arguments import checked_count, checked_headers, is_topic_name
 
 _MOST_32: Final = (1 << 31) - 1
@@ -22,7 +22,9 @@ def checked_record(
     if partition is not None:
         partition = checked_count("partition", partition, least=0, most=_MOST_32)
     if timestamp_ms is not None:
-        timestamp_ms = checked_count("timestamp_ms", timestamp_ms, least=0, most=_MOST_64)
+        timestamp_ms = checked_count("timestamp_ms", timestamp_ms, least=NO_TIMESTAMP, most=_MOST_64)
+        if timestamp_ms == NO_TIMESTAMP:  # of a record that was read, and is sent on: no broker must take it for a time
+            timestamp_ms = None
     headers = checked_headers(headers) if headers else ()
     return ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
 

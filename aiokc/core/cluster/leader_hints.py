@@ -40,12 +40,12 @@ class LeaderHints:
         self.cluster = self.said = Cluster()  # ``said`` by the metadata alone
         self._leaders: dict[TopicPartition, NewLeader] = {}
         self._addresses: dict[int, Broker] = {}
-        self._wrong: dict[TopicPartition, tuple[int, int]] = {}  # its epoch, and the snapshot in which it was wrong
+        self._wrong: dict[TopicPartition, tuple[NewLeader, int]] = {}  # and the snapshot in which it was wrong
 
     def refreshed(self, said: Cluster) -> None:
         """The metadata have answered."""
         self.said = said
-        self._wrong = {tp: wrong for tp, wrong in self._wrong.items() if said.leader_epoch(tp) < wrong[0]}
+        self._wrong = {tp: wrong for tp, wrong in self._wrong.items() if _is_ahead(tp, wrong[0], said)}
         self._put_on()
 
     def forget_errors(self, followed: Collection[str] | None) -> None:
@@ -72,17 +72,22 @@ class LeaderHints:
             if leader.node_id == node_id and (partitions is None or tp in partitions)
         ]
         for tp in wrong:
-            self._wrong[tp] = self._leaders.pop(tp).epoch, self.said.version
+            self._wrong[tp] = self._leaders.pop(tp), self.said.version
         if wrong:
             self._put_on()
         return bool(wrong)
 
     def _was_wrong(self, tp: TopicPartition, leader: NewLeader) -> bool:
         wrong = self._wrong.get(tp)
-        return wrong is not None and (leader.epoch <= wrong[0] or self.said.version == wrong[1])
+        return wrong is not None and (leader.epoch <= wrong[0].epoch or self.said.version == wrong[1])
 
     def _put_on(self) -> None:
         self.cluster, held = with_leaders(self.said, self._leaders, self._addresses)
         self._leaders = {tp: leader for tp, leader in self._leaders.items() if tp in held}
         used = {leader.node_id for leader in self._leaders.values()}
         self._addresses = {node_id: broker for node_id, broker in self._addresses.items() if node_id in used}
+
+
+def _is_ahead(tp: TopicPartition, leader: NewLeader, said: Cluster) -> bool:
+    """Whether the metadata do not know of the leader's epoch yet. They never will in a recreated topic."""
+    return said.topic_id(tp.topic) in (None, leader.topic_id) and said.leader_epoch(tp) < leader.epoch

@@ -16,6 +16,7 @@ from ...wire.messages.discovery import MetadataResponse, MetadataResponsePartiti
 from .topic_ids import FormerIds, TopicIds
 
 _NO_ID = UUID(int=0)
+_OF_PATTERNS: Final = frozenset("^$*+?()[]{}|\\")  # no topic's name has one of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +307,9 @@ def known_error(cluster: Cluster, topics: Iterable[str]) -> BrokerError | None:
 
 def topic_error(code: int, topic: str) -> BrokerError:
     """Return the error of a topic in a Metadata response."""
-    unclear = code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    hint = "; without the permission DESCRIBE a broker says the same of a topic that does not exist" if unclear else ""
+    hint = ""
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        hint = "; without the permission DESCRIBE a broker says the same of a topic that does not exist"
+    elif code == ErrorCode.INVALID_TOPIC_EXCEPTION and not _OF_PATTERNS.isdisjoint(topic):
+        hint = "; to subscribe to a pattern give re.compile(...), and not its text"
     return broker_error(code, f"topic {topic!r}{hint}")

@@ -55,9 +55,13 @@ class BatchQueue:
         self._memory.hold(unread)
 
     def opened(self, unread: Unread, opened: Opened | None) -> None:
-        """Note that the first batch is open, or hidden (``opened`` is None), and free its part of the frame."""
-        self.reader, unread.size = opened or (None, 0)
-        unread.reader, unread.hidden = self.reader, self.reader is None
+        """Note that a batch is open, or hidden (``opened`` is None), and free its part of the frame.
+
+        It is the first one, or those before it were decoded and put back.
+        """
+        unread.reader, unread.size = opened or (None, 0)
+        unread.hidden = unread.reader is None
+        self._find_reader()
         self._memory.free(unread)
         self._memory.bytes += unread.size
         self._decoded += unread.size

@@ -62,6 +62,11 @@ class FetchBuffer:
         return self._memory.is_settled
 
     @property
+    def settling_frees(self) -> bool:
+        """Whether ``settle`` may make room: a frame is kept only for what was handed out."""
+        return self._memory.settling_frees
+
+    @property
     def is_replacing(self) -> bool:
         """Whether ``replace`` has something to do."""
         return self._memory.is_replacing
@@ -268,6 +273,11 @@ class FetchBuffer:
             # ``next`` may be ahead of the position without a record: behind offsets that hold none.
             if not buffer.empty or buffer.next > position.position:
                 yield buffer, position
+
+    def can_hand_out(self, subscription: Subscription, only: Iterable[TopicPartition] | None) -> bool:
+        """Whether anything may be handed out now, as far as is known: not refused by a deserializer, and no error."""
+        serving = self.servable(subscription, only)
+        return any(not buffer.empty and not buffer.at_error and buffer.refused is None for buffer, _ in serving)
 
     def in_turn(self, subscription: Subscription) -> Serving | None:
         """Return what ``servable`` yields first, where that is the first in the order of service; else None."""

@@ -123,6 +123,7 @@ class FrameMemory:
         self.came = 0  # frames, so far
         self._lent_spans: list[RecordSpan] = []  # that were taken, and are not settled
         self._lent: list[Frame] = []  # the frame of each of these
+        self.settling_frees = False  # whether ``settle`` may free a frame: one of which nothing is unread
         self._replaced: Frame | None = None  # of which some is copied, and some is not
 
     @property
@@ -233,6 +234,7 @@ class FrameMemory:
             return False
         done = detach_held(self._lent_spans, _COPIED_AT_ONCE)
         lent, self._lent = self._lent[:done], self._lent[done:]
+        self.settling_frees = self.settling_frees and bool(self._lent)
         del self._lent_spans[:done]
         for frame in lent:
             frame.lent -= 1
@@ -257,7 +259,11 @@ class FrameMemory:
         frame.left -= len(unread.view)
         frame.read_at = self.came
         unread.view, unread.frame = _EMPTY, None
-        if not frame.unread and not frame.lent:
+        if frame.unread:
+            return
+        if frame.lent:
+            self.settling_frees = True
+        else:
             self._forget(frame)
 
     def _forget(self, frame: Frame) -> None:
@@ -309,5 +315,7 @@ class FrameMemory:
         if frame.unread:
             return
         self._replaced = None
-        if not frame.lent and self._frames.get(id(frame.owner)) is frame:  # else others have forgotten it, or will
+        if frame.lent:
+            self.settling_frees = True
+        elif self._frames.get(id(frame.owner)) is frame:  # else others have forgotten it
             self._forget(frame)

@@ -242,11 +242,15 @@ class PartitionBuffer:
         )
 
     def opened(self, unread: Unread, opened: Opened | None) -> None:
-        """Go on with the reader that ``open`` returned, unless the batch was dropped meanwhile."""
-        if self._kept.first is not unread:
+        """Go on with the reader that ``open`` returned, unless the batch was dropped meanwhile.
+
+        If what was decoded before it was put back meanwhile (``rewind``), the batch is open when its turn comes again.
+        """
+        is_next = self._kept.first is unread
+        if not is_next and unread not in self._kept.unread:
             return
         self._kept.opened(unread, opened)
-        if opened is None or opened[0].remaining == 0:
+        if is_next and (opened is None or opened[0].remaining == 0):
             self._close_batch(unread.header)
 
     def failed_with(self, error: RecordError) -> None:

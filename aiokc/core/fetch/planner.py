@@ -45,7 +45,7 @@ class Demand:
     """What the application does at the moment.
 
     ``takes``: it takes records, so that a full buffer will soon have room again. ``waits``: a call waits, or has raised
-    an error, and nothing of the partitions in ``only`` (None: of any partition) could be handed out.
+    an error, and nothing of the partitions in ``only`` (None: of any partition) can be handed out.
     """
 
     takes: bool = True

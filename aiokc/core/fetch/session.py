@@ -213,7 +213,6 @@ class FetchSession:
             elif target is None:
                 forgotten.append(known)
                 self._forget(known)
-                self.marks.pop(tp, None)
             elif target == known:
                 continue
             elif len(asked) == _MOST_ASKED:  # or the broker would send again what lies behind the old offset
@@ -223,6 +222,7 @@ class FetchSession:
             else:
                 if known.topic_id is not target.topic_id and known.topic_id not in (None, target.topic_id):
                     replaced.append(known)
+                    self.marks.pop(tp, None)
                 asked.append(target)
                 self._learn(target, known)
         self._ask_for_added(wanted, asked)
@@ -272,6 +272,7 @@ class FetchSession:
 
     def _forget(self, known: FetchTarget) -> None:
         self.known.pop(known.tp, None)
+        self.marks.pop(known.tp, None)
         if known.topic_id is None:
             self._nameless -= 1
 

@@ -13,7 +13,13 @@ from .mechanism import Conversation, Work
 T = TypeVar("T")
 
 _NO_LAYER: Final = 0x01
-_KDC_UNREACHABLE: Final = -1765328228  # KRB5_KDC_UNREACH
+# Codes of MIT Kerberos: no KDC was asked, or none could answer. Without an answer of DNS, the realm is "unknown".
+_NO_KDC: Final = {
+    -1765328228,  # KRB5_KDC_UNREACH
+    -1765328230,  # KRB5_REALM_UNKNOWN
+    -1765328164,  # KRB5_REALM_CANT_RESOLVE
+    -1765328355,  # KRB5KDC_ERR_SVC_UNAVAILABLE
+}
 
 
 class SecurityContext(Protocol):
@@ -89,7 +95,7 @@ def _in_thread(step: Callable[[], T]) -> Generator[Work, Any, T]:
         return result
     if isinstance(result.error, KafkaError):
         raise result.error
-    retriable = getattr(result.error, "min_code", None) == _KDC_UNREACHABLE
+    retriable = getattr(result.error, "min_code", None) in _NO_KDC
     raise AuthenticationFailed(f"Kerberos: {broker_text(str(result.error))}", retriable=retriable) from result.error
 
 

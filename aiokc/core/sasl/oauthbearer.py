@@ -47,9 +47,10 @@ class OAuthBearer:
         self.expires_at: float | None = min((end for end in ends if end is not None), default=None)
         subject = self._claims.subject if self._claims is not None else ""
         self.identity = identity or (f"token of subject {quoted(subject)}" if subject else "token")
-        # A broker may repeat a part of the token: its payload, or the signature, with which anyone can complete it.
-        parts = [part for part in token.reveal().split(".") if len(part) >= _SHORTEST_PART]
-        self.secrets: Sequence[Secret] = (token, *map(Secret, parts))
+        # A broker may repeat a part of the token: its payload, or the signature, with which anyone can complete it. Or
+        # an extension, which may be a secret as well. What is shorter is a name, or can't be told from other words.
+        parts = [*token.reveal().split("."), *map(str, self._extensions.values())]
+        self.secrets: Sequence[Secret] = (token, *(Secret(part) for part in parts if len(part) >= _SHORTEST_PART))
 
     def conversation(self) -> Conversation:
         message = self._first_message()

@@ -166,6 +166,11 @@ class PartitionPosition:
         self.reset_timestamp = timestamp
         self.retry_at = 0.0
 
+    def forget_topic(self) -> None:
+        """Forget what is known of the topic that was read: it was recreated, and the lag was that in the old log."""
+        self.topic_id = self.committed = None
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = None
+
     def hand_out(self, position: int, leader_epoch: int | None) -> None:
         """Note that the application holds everything below ``position``. Only Subscription.hand_out may call this."""
         self.held, self.held_id = True, self.topic_id
@@ -202,11 +207,16 @@ class PartitionPosition:
         self.processed_id = self.topic_id
 
     def processed_up_to(self, offset: OffsetAndMetadata) -> None:
-        """Count as processed what the application holds below ``offset``: it has committed that."""
+        """Count as processed what the application holds below ``offset``: it has committed that.
+
+        Where that is all, it holds nothing any more: a rebalance need not wait for it.
+        """
         end = self.position if self.held_end is None else self.held_end
-        if self.processed_position < offset.offset <= end:
+        if self.held and self.processed_position < offset.offset <= end:
             self.processed_position, self.processed_epoch = offset.offset, offset.leader_epoch
             self.processed_id = self.topic_id if self.held_end is None else self.held_id
+            if offset.offset == end:
+                self.held, self.held_end = False, None
 
     def of_topic(self, topic_id: UUID | None) -> None:
         """Note that the position belongs to this topic, and so does what is processed if nothing is held."""

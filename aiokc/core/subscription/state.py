@@ -338,7 +338,7 @@ class Subscription:
             self._held.discard(tp)
             self._former_ids[tp] = position.held_id
             position.mark_processed()
-        position.topic_id = position.committed = None
+        position.forget_topic()
         self.await_reset(tp, timestamp, lost=True)
 
     def in_state(self, state: PositionState, now: float, most: int | None = None) -> dict[TopicPartition, int]:

@@ -22,7 +22,7 @@ class Nodes:
     def __init__(self, config: ClusterConfig, random: Random) -> None:
         self._config = config
         self._random = random
-        self._traffic: dict[int, NodeTraffic] = {}  # kept for brokers that are gone: counters only grow
+        self._traffic: dict[int, NodeTraffic] = {}  # kept when a broker is gone: counters only grow
         self._bootstrap = {
             -1 - index: self._new_node(Broker(-1 - index, host, port))
             for index, (host, port) in enumerate(config.addresses)
@@ -54,6 +54,8 @@ class Nodes:
             if wanted is None or (wanted.host, wanted.port) != known.address:
                 del self._brokers[node_id]
                 known.retire()
+                if not known.traffic.connects:  # nothing to keep, and metadata may name ever new brokers
+                    del self._traffic[node_id]
         new = [node for broker in brokers.values() if (node := self.introduce(broker)) is not None]
         if self._brokers:
             for server in self._bootstrap.values():
@@ -109,7 +111,7 @@ class Nodes:
 
     @property
     def metrics(self) -> dict[int, NodeMetrics]:
-        """What was exchanged with each broker, those that are gone included. Any thread may ask."""
+        """What was exchanged with each broker, also if it is gone, once it was connected to. Any thread may ask."""
         found: dict[int, NodeMetrics] = {}
         for node_id, traffic in list(self._traffic.items()):
             if node_id >= 0:

@@ -207,7 +207,7 @@ class SaslSession:
     async def _renew(self) -> None:
         line = self._line
         try:
-            if self._logins is not None and (refusal := self._logins.in_doubt) is not None:
+            if self._logins is not None and (refusal := self._logins.begin_renewal(self._loop.time())) is not None:
                 raise fresh(refusal)  # the broker would only refuse this session, too
             mechanism = await self._credentials.login(self._host)
         except AuthenticationFailed as error:
@@ -233,6 +233,8 @@ class SaslSession:
             self._put_off(error)  # the broker does not let the connection authenticate again now
         else:
             logger.debug("%s: authenticated again", line.name)
+            if self._logins is not None:
+                self._logins.renewed(self._loop.time())
             self._later.reset()
             self._take_over(session, mechanism)
 

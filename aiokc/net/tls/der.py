@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -35,6 +36,15 @@ def element(data: bytes, at: int = 0) -> Element:
     return Element(tag, start, start + length)
 
 
+def parts(data: bytes, whole: Element) -> list[Element]:
+    """Return the elements that a SEQUENCE or a SET holds. Raises ValueError."""
+    found, at = list[Element](), whole.start
+    while at < whole.end:
+        found.append(element(data, at))
+        at = found[-1].end
+    return found
+
+
 def is_whole_sequence(data: bytes) -> bool:
     """Whether ``data`` is one SEQUENCE, such as a certificate, and nothing behind it."""
     try:
@@ -52,15 +62,30 @@ class Validity(NamedTuple):
 
 
 def validity(certificate: bytes) -> Validity:
-    """Return the validity of a certificate in DER (RFC 5280, section 4.1). Raises ValueError."""
-    body = element(certificate, element(certificate).start)
-    at = body.start
-    if (version := element(certificate, at)).tag == _VERSION:
-        at = version.end
-    for _ in ("serial number", "signature algorithm", "issuer"):
-        at = element(certificate, at).end
-    begin = element(certificate, element(certificate, at).start)
-    return Validity(_time(certificate, begin), _time(certificate, element(certificate, begin.end)))
+    """Return the validity of a certificate in DER. Raises ValueError."""
+    found = _fields(certificate)[3]
+    begin, end = parts(certificate, found)
+    return Validity(_time(certificate, begin), _time(certificate, end))
+
+
+def issuer_and_subject(certificate: bytes) -> tuple[bytes, bytes]:
+    """Return both names of a certificate in DER, not decoded: its issuer is the same bytes there as a subject.
+
+    Raises ValueError.
+    """
+    fields = _fields(certificate)
+    issuer, subject = (certificate[found.start : found.end] for found in (fields[2], fields[4]))
+    return issuer, subject
+
+
+def _fields(certificate: bytes) -> Sequence[Element]:
+    """Return serial number, signature algorithm, issuer, validity, subject and what follows (RFC 5280, section 4.1)."""
+    fields = parts(certificate, element(certificate, element(certificate).start))
+    if fields and fields[0].tag == _VERSION:
+        del fields[0]
+    if len(fields) < 6:
+        raise ValueError("no certificate")
+    return fields
 
 
 def _time(data: bytes, found: Element) -> datetime:

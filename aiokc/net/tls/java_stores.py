@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ...errors import ConfigError
 from ...secret import Secret
-from .der import element
+from .der import Element, element, issuer_and_subject, parts
 from .pem import PrivateKey, text_of
 
 JKS: Final = b"\xfe\xed\xfe\xed"
@@ -22,6 +22,10 @@ _DIGEST_BYTES: Final = 20
 _SALT: Final = b"Mighty Aphrodite"  # sun.security.provider.JavaKeyStore
 _OLD_VERSION: Final = 1  # its certificates have no type before them
 _KEY_PROTECTOR: Final = bytes.fromhex("2b060104012a02110101")  # OID 1.3.6.1.4.1.42.2.17.1.1
+# Of PKCS12 (RFC 7292): the OIDs of a part that is not encrypted as a whole, of private keys, and of their names.
+_DATA: Final = bytes.fromhex("2a864886f70d010701")
+_KEY_BAGS: Final = (bytes.fromhex("2a864886f70d010c0a0101"), bytes.fromhex("2a864886f70d010c0a0102"))
+_FRIENDLY_NAME: Final = bytes.fromhex("2a864886f70d010914")
 
 
 class KeyEntry(NamedTuple):
@@ -33,10 +37,14 @@ class KeyEntry(NamedTuple):
 
 
 class JavaStore(NamedTuple):
-    """What a store holds: certificates to trust, in DER, and private keys with their certificates."""
+    """What a store holds: certificates to trust, in DER, and private keys with their certificates.
+
+    ``unclear``: those of PKCS12 that are to be trusted, or are of a key that is not read: which, can't be told.
+    """
 
     certificates: Sequence[bytes]
     keys: Sequence[KeyEntry]
+    unclear: Sequence[bytes] = ()
 
     @property
     def trusted(self) -> Sequence[bytes]:
@@ -175,5 +183,60 @@ def read_pkcs12(data: bytes, password: Secret | None, where: str, option: str, i
     own = [] if store.cert is None else [store.cert.certificate.public_bytes(Encoding.DER)]
     if store.key is None:
         return JavaStore([*own, *others], [])
+    chain, rest = _chain(own, others)
     text = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
-    return JavaStore([], [KeyEntry("", PrivateKey(Secret(text), is_encrypted=False), [*own, *others])])
+    names = _key_names(data)
+    first = KeyEntry(names[0] if names else "", PrivateKey(Secret(text), is_encrypted=False), chain)
+    # The package cryptography returns the first key, and all certificates without what Java marks the trusted ones by.
+    # Java writes the chain of each key, and then each certificate to trust, also one that is in a chain.
+    if len(names) == 1:
+        return JavaStore(rest, [first])
+    unread = PrivateKey(Secret(""), is_encrypted=True)
+    return JavaStore([], [first, *(KeyEntry(name, unread, []) for name in names[1:])], unclear=rest)
+
+
+def _chain(own: Sequence[bytes], others: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return the chain of a key's own certificate, found by names, as Java does; and what is left of the others."""
+    chain, left = list(own), list(others)
+    while chain:
+        issuer, subject = issuer_and_subject(chain[-1])
+        found = next((at for at, one in enumerate(left) if issuer_and_subject(one)[1] == issuer), None)
+        if found is None or issuer == subject:
+            break
+        chain.append(left.pop(found))
+    return chain, left
+
+
+def _key_names(data: bytes) -> list[str]:
+    """Return the names of the private keys in PKCS12, "" for one without; none if the file does not show its keys.
+
+    Java and OpenSSL encrypt each key by itself, and not what is around them. Others may write BER.
+    """
+    try:
+        _, safe, *_ = parts(data, element(data))
+        bags = [bag for contents in _unencrypted(data, safe) for bag in _unencrypted(data, contents)]
+        return [_friendly_name(data, bag) for bag in bags if _content(data, element(data, bag.start)) in _KEY_BAGS]
+    except ValueError:
+        return []
+
+
+def _unencrypted(data: bytes, info: Element) -> Sequence[Element]:
+    """Return what is in the SEQUENCE that a ContentInfo holds; nothing if that is encrypted."""
+    kind, content = parts(data, info)
+    if _content(data, kind) != _DATA:
+        return ()
+    octets = element(data, content.start)
+    return parts(data, element(data, octets.start))
+
+
+def _friendly_name(data: bytes, bag: Element) -> str:
+    _, _, *attributes = parts(data, bag)
+    for attribute in (one for found in attributes for one in parts(data, found)):
+        kind, values = parts(data, attribute)
+        if _content(data, kind) == _FRIENDLY_NAME:
+            return _content(data, element(data, values.start)).decode("utf-16-be", "replace")
+    return ""
+
+
+def _content(data: bytes, found: Element) -> bytes:
+    return data[found.start : found.end]

@@ -75,6 +75,12 @@ def read_trust(config: SecurityConfig) -> Trust | None:
         return _trust_in_pem(data, where)
     instead = f"openssl pkcs12 -nokeys -in {os.fspath(location)} -out ca.pem, and ssl_truststore_location='ca.pem'"
     store = _java_store(data, password, None, where, "ssl_truststore", instead, config.ssl_truststore_type)
+    if store.unclear:
+        raise ConfigError(
+            f"{where} is PKCS12 with private keys: which of its certificates to trust cannot be told: "
+            f"keytool -exportcert -rfc -keystore {os.fspath(location)} -alias NAME -file ca.pem, and "
+            "ssl_truststore_location='ca.pem'"
+        )
     if not store.trusted:
         raise ConfigError(f"{where} holds no certificate to trust")
     return Trust(store.trusted, where)

@@ -122,7 +122,11 @@ def test_without_topics_a_plan_has_what_is_committed_or_named() -> None:
             assert list(told(await client.plan_reset("g", ToEarliest()))) == [ZERO, OTHER]
             assert told(await client.plan_reset("g", LikeGroup("other"))) == {ONE: (None, 6, "")}
             assert told(await client.plan_reset("g", ToOffsets({ONE: 3}))) == {ONE: (None, 3, "")}
-            empty = await client.plan_reset("nothing", ToEarliest())
+            with pytest.raises(BrokerError, match="typo") as unknown:
+                await client.plan_reset("typo", ToEarliest())
+            assert unknown.value.code == ErrorCode.GROUP_ID_NOT_FOUND
+            async with member_of(cluster, group_id="nothing"):
+                empty = await client.plan_reset("nothing", ToEarliest())
             assert empty.rows == ()
             assert await client.apply_reset(empty) == {}
 

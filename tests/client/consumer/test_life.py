@@ -47,6 +47,17 @@ async def test_stop_belongs_to_the_loop_of_start(kind: type[Consumer | Client]) 
         await asyncio.to_thread(asyncio.run, client.stop())  # nothing is left to do
 
 
+async def test_a_call_in_a_thread_without_a_loop_says_how_to_call() -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g", enable_auto_commit=False) as consumer,
+    ):
+        await consumer.wait_assigned()
+        for call in (consumer.commit_soon, consumer.group_metadata):
+            with pytest.raises(UsageError, match="run_coroutine_threadsafe"):
+                await asyncio.to_thread(call)
+
+
 async def test_a_cancelled_background_task_is_an_error_and_no_hang() -> None:
     async with Cluster(topics={"t": 1}) as cluster, Consumer("t", bootstrap_servers=cluster.bootstrap) as consumer:
         waiting = asyncio.ensure_future(consumer.getone())

@@ -15,6 +15,8 @@ import pytest
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.core.cluster.snapshot import Cluster as Snapshot
+from aiokc.core.fetch.batch_queue import Opened
+from aiokc.core.fetch.frame_memory import Unread
 from aiokc.core.fetch.partition_buffer import PartitionBuffer
 from aiokc.core.fetch.planner import Looked
 from aiokc.error_codes import ErrorCode
@@ -22,6 +24,7 @@ from aiokc.errors import AuthorizationFailed
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.virtual.loop import VirtualLoop
+from aiokc.types import ConsumerRecords
 from aiokc.wire.messages.fetch import FetchRequest
 
 from ..virtually import virtually
@@ -186,6 +189,44 @@ async def test_a_cancelled_call_leaves_its_thread_to_the_next_one() -> None:
                 assert calls == [1]
             finally:
                 kind.open = right  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("call", ["records", "columns"])
+@pytest.mark.parametrize("before", [0, 1], ids=["next", "behind what is put back"])
+async def test_what_a_thread_opens_between_two_calls_is_not_opened_again(
+    call: str, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise calls with short timeouts would never get it.
+
+    A call for columns puts back the rows before it when it is cancelled, so that it is not the next batch then.
+    """
+    loop, began, go_on, opened = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), []
+    right = PartitionBuffer.open
+
+    def slowly(self: PartitionBuffer, unread: Unread) -> Opened | None:
+        opened.append(unread.header.base_offset)
+        loop.call_soon_threadsafe(began.set)
+        go_on.wait(20)
+        return right(self, unread)
+
+    monkeypatch.setattr(PartitionBuffer, "open", slowly)
+    async with Cluster(topics={"t": 1}) as cluster:
+        for _ in range(before):
+            cluster.append("t", b"before")
+        cluster.append("t", NewRecord(bytes(400_000)))
+        async with reading(cluster, ZERO) as consumer, asyncio.timeout(20):
+            poll = consumer.getmany if call == "records" else consumer.getmany_columns
+            cancelled = asyncio.create_task(poll())
+            await began.wait()
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            (opening,) = consumer._runtime.fetcher.collector._opening.values()
+            go_on.set()
+            await asyncio.wait([opening])
+            batch = await poll()
+            rows = len(batch[ZERO]) if isinstance(batch, ConsumerRecords) else len(pa.record_batch(batch))
+            assert rows == before + 1
+            assert opened == [before]
 
 
 async def test_one_error_for_many_partitions_is_raised_once() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from aiokc import Consumer, TopicPartition
+from aiokc.errors import DeserializationFailed
 from aiokc.net.transport import FrameTransport
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
@@ -106,6 +108,48 @@ def test_a_broker_whose_log_has_been_read_is_asked_for_no_more_than_an_idle_one(
             assert max(asked) > idle, "it has more now"
 
     virtually(story, brokers=1, topics={"t": 1})
+
+
+def refuse_bad(data: bytes) -> bytes:
+    if data.startswith(b"bad"):
+        raise ValueError("bad")
+    return data
+
+
+@pytest.mark.parametrize("got_nothing", ["its time was over", "it raised", "what filled the buffer was paused"])
+def test_after_a_call_that_got_nothing_the_buffer_stays_within_its_limit(got_nothing: str) -> None:
+    """The call still counts as one that waits, while the application is at work on something else. Then records come in
+    far more partitions than the buffer has room for.
+    """
+    bad, many = TopicPartition("bad", 0), [TopicPartition("many", number) for number in range(100)]
+    fills = got_nothing != "its time was over"
+
+    async def story(cluster: Cluster) -> None:
+        for _ in range(TOTAL if fills else 0):
+            cluster.append("bad", b"bad" + VALUE)
+        options: dict[str, Any] = {"fetch_buffer_bytes": BUDGET, "max_partition_fetch_bytes": 2 * len(VALUE)}
+        if got_nothing == "it raised":
+            options["value_deserializer"] = refuse_bad
+        async with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options) as consumer:
+            consumer.assign([bad, *many])
+            await asyncio.sleep(5)
+            assert (consumer.metrics().buffered_bytes > BUDGET // 2) == fills
+            if got_nothing == "what filled the buffer was paused":
+                consumer.pause(bad)
+            with pytest.raises(DeserializationFailed) if got_nothing == "it raised" else nullcontext():
+                assert await consumer.getmany(timeout_ms=0) == {}
+            for tp in many:
+                cluster.append("many", *[VALUE] * 3, partition=tp.partition)
+            await asyncio.sleep(30)
+            assert consumer.metrics().buffered_bytes <= BUDGET * 5 // 4
+            consumer.pause(bad)
+            taken = 0
+            while taken < 3 * len(many):
+                batch = await consumer.getmany(timeout_ms=5_000)
+                assert batch, "each partition is fetched in the end"
+                taken += sum(map(len, batch.values()))
+
+    virtually(story, brokers=1, topics={"bad": 1, "many": len(many)})
 
 
 @pytest.fixture

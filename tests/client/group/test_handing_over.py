@@ -9,7 +9,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import CommitFailed, KafkaError
+from aiokc.errors import CommitFailed, KafkaError, UnknownTopic
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold
@@ -24,6 +24,16 @@ pytestmark = pytest.mark.timeout(30)
 ZERO = TopicPartition("t", 0)
 TEN = tuple(b"%d" % number for number in range(10))
 AUTO: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 600_000}
+
+
+def options_of(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": cluster.bootstrap,
+        "group_id": "g",
+        "auto_offset_reset": "earliest",
+        "allow_auto_create_topics": False,
+        "metadata_max_age_ms": 1_000,
+    }
 
 
 async def read(consumer: Consumer, *batches: int) -> None:
@@ -67,6 +77,71 @@ def test_a_topic_that_was_deleted_does_not_hold_up_its_group() -> None:
     virtually(story, topics={"t": 1, "gone": 1}, brokers=1)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("leave", ["unsubscribe", "subscribe"])
+def test_a_topic_that_was_deleted_does_not_hold_up_who_leaves_it(protocol: str, leave: str) -> None:
+    """Nothing asks for the topic any more by then: the metadata would tell for ever that it exists."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        cluster.append("gone", *TEN)
+        listener = Noting()
+        options = options_of(cluster) | AUTO | {"group_protocol": protocol}
+        async with Consumer("t", "gone", **options, listener=listener) as consumer:
+            await read(consumer, 10, 10)
+            assert await consumer.getmany(timeout_ms=0) == {}
+            cluster.delete_topic("gone")
+            if leave == "unsubscribe":
+                consumer.unsubscribe()
+            else:
+                consumer.subscribe(["t"], listener=listener)
+            async with asyncio.timeout(5):
+                await listener.until(lambda: bool(listener.count("revoked")))
+            assert cluster.committed("g") == {ZERO: 10}
+
+    virtually(story, topics={"t": 1, "gone": 1}, brokers=1)
+
+
+@pytest.mark.parametrize("way", ["assign", "classic", "consumer"])
+def test_a_commit_of_a_deleted_topic_that_was_left_says_so_soon(way: str) -> None:
+    """The metadata had said that it is gone, and forget that once it is left. A group waits for such a commit of its
+    member's listener.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("gone", *TEN)
+        loop = asyncio.get_running_loop()
+        took: list[float] = []
+
+        async def commit(_: object) -> None:
+            began = loop.time()
+            with pytest.raises(UnknownTopic):
+                await consumer.commit(batch)
+            took.append(loop.time() - began)
+
+        listener = Noting()
+        options = options_of(cluster) | ({} if way == "assign" else {"group_protocol": way})
+        async with Consumer(**options, enable_auto_commit=False) as consumer:
+            if way == "assign":
+                consumer.assign([TopicPartition("gone", 0)])
+            else:
+                consumer.subscribe(["gone"], listener=listener)
+            batch = await consumer.getmany(timeout_ms=10_000)
+            assert len(batch) == 1
+            cluster.delete_topic("gone")
+            await asyncio.sleep(5)
+            listener.on["revoked"] = commit
+            if way == "assign":
+                consumer.assign([ZERO])
+                await commit(None)
+            else:
+                consumer.unsubscribe()
+                await listener.until(lambda: bool(listener.count("revoked")) and listener.done == len(listener.told))
+            assert 0 < took[0] < 5
+
+    virtually(story, topics={"t": 1, "gone": 1}, brokers=1)
+
+
 def test_a_coordinator_that_does_not_know_a_topic_yet_is_asked_again() -> None:
     """The coordinator has just started. The metadata know the topic, so its offsets are worth a second attempt."""
 
@@ -82,6 +157,26 @@ def test_a_coordinator_that_does_not_know_a_topic_yet_is_asked_again() -> None:
             assert cluster.committed("g") == {ZERO: 10}
 
     virtually(story, topics={"t": 1}, brokers=1)
+
+
+def test_who_has_committed_all_that_it_holds_does_not_hold_up_its_group_after_a_seek() -> None:
+    """The application works on something else for long by then, and asks for no records."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        cluster.append("t", *TEN, partition=1)
+        async with listening(cluster, "t") as busy:
+            await busy.wait_assigned()
+            batch = await busy.getmany(timeout_ms=10_000, max_records=20)
+            assert len(batch) == 2
+            for tp in batch:
+                busy.seek(tp, 5)
+            await busy.commit(batch)
+            async with listening(cluster, "t") as other:
+                await other.wait_assigned(timeout_ms=10_000)
+                assert len(other.assignment()) == 1
+
+    virtually(story, topics={"t": 2}, brokers=1)
 
 
 def test_stop_cuts_short_the_last_commit_of_a_revocation() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -10,14 +13,18 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer
+from aiokc.client.cluster.metadata import Metadata
 from aiokc.client.offsets.auto_commit import AutoCommit
 from aiokc.client.offsets.group_offsets import Offsets
+from aiokc.client.offsets.unknown_topics import UnknownTopics
+from aiokc.config import ClientConfig
 from aiokc.core.backoff import Backoff
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import RebalanceInProgress
+from aiokc.errors import AuthorizationFailed, KafkaError, RebalanceInProgress
+from aiokc.net.pool import Pool
 from aiokc.testing import Cluster
-from aiokc.testing.faults import delay
+from aiokc.testing.faults import Interception, delay, lose_answer, refuse_afterwards
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire.messages.group import LeaveGroupRequest
@@ -307,6 +314,31 @@ def test_what_is_processed_again_is_stored_again(how: str) -> None:
     virtually(story, topics={"t": 1}, brokers=1)
 
 
+@pytest.mark.parametrize("stored", ["before it was left", "after it was left"])
+def test_what_was_stored_before_it_was_left_is_not_relied_on_afterwards(stored: str) -> None:
+    """Others may have committed since; the application seeks to the very offset that auto-commit had stored."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 20)
+        is_before = stored == "before it was left"
+        async with Consumer(**options_of(cluster) | ({} if is_before else SLOW)) as consumer:
+            consumer.assign([ZERO])
+            await go_on(consumer, 3)
+            assert cluster.committed("g") == ({ZERO: 20} if is_before else {})
+            consumer.unsubscribe()
+            await asyncio.sleep(1)
+            assert cluster.committed("g") == {ZERO: 20}
+            async with Consumer(**options_of(cluster) | {"enable_auto_commit": False}) as operator:
+                operator.assign([ZERO])
+                await operator.commit({ZERO: 5})
+            consumer.assign([ZERO])
+            consumer.seek(ZERO, 20)
+            await go_on(consumer, 3)
+        assert cluster.committed("g") == {ZERO: 20}
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
 @pytest.mark.parametrize("by_hand", [True, False], ids=["by hand", "as a member"])
 def test_by_hand_what_is_stored_is_stored_again_each_hour(by_hand: bool) -> None:
     """Kafka forgets it otherwise: for a group without members, the time since the last commit is what counts."""
@@ -368,7 +400,9 @@ async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:
 
     subscription = Subscription()
     backoff = Backoff(0.1, 1.0, Random(1))
-    commits = AutoCommit("g", subscription, refuse, 5.0, 5.0, backoff, lambda topic: True, lambda tp, offset: False)
+    config = ClientConfig(bootstrap_servers="a:1")
+    unknown = partial(UnknownTopics, Metadata(config, Pool(config, random=Random(1)), Random(1)))
+    commits = AutoCommit("g", subscription, refuse, 5.0, 5.0, backoff, unknown, lambda tp, offset: False)
     await commits.hand_over(5.0)
     subscription.assign([ZERO])
     await commits.hand_over(5.0)
@@ -377,3 +411,104 @@ async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:
     await commits.hand_over(5.0)
     assert calls == []
     assert commits.error is None
+
+
+def test_an_error_is_told_until_what_it_was_about_is_stored() -> None:
+    """By the application itself, too: then auto-commit has nothing to store that could show that it works again."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 20)
+        refused = cluster.intercept(OffsetCommitRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        async with Consumer("t", **options_of(cluster)) as consumer:
+            batch = await consumer.getmany(timeout_ms=5_000)
+            await asyncio.sleep(1)
+            error = consumer.health().last_error
+            assert isinstance(error, AuthorizationFailed)
+            refused.cancel()
+            await consumer.commit(batch)
+            await asyncio.sleep(1)
+            assert consumer.health().last_error is None
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+# A commit of the application got no answer: the group may have its offset, or the one before
+
+
+async def cancelled(consumer: Consumer, under_way: Interception) -> None:
+    commit = asyncio.create_task(consumer.commit())
+    await under_way.caught(1)
+    commit.cancel()
+    assert isinstance((await asyncio.gather(commit, return_exceptions=True))[0], asyncio.CancelledError)
+
+
+async def unanswered(consumer: Consumer, under_way: Interception) -> None:
+    """commit_soon() sends once."""
+    told: list[KafkaError | None] = []
+    consumer.commit_soon(on_done=lambda offsets, error: told.append(error))
+    await under_way.caught(1)
+    await consumer.commit({})
+    assert [error is None for error in told] == [False]
+
+
+IN_DOUBT = pytest.mark.parametrize(
+    ("end", "fault"),
+    [
+        (cancelled, delay(0.2)),
+        (unanswered, lose_answer()),
+        (unanswered, refuse_afterwards(ErrorCode.COORDINATOR_NOT_AVAILABLE)),
+    ],
+    ids=["cancelled", "connection lost", "not replicated in time"],
+)
+WAYS = pytest.mark.parametrize("way", ["by hand", "classic", "consumer"])
+
+
+@asynccontextmanager
+async def reading(cluster: Cluster, way: str) -> AsyncIterator[Consumer]:
+    options = options_of(cluster) | ({} if way == "by hand" else {"group_protocol": way})
+    async with Consumer(**options) as consumer:
+        if way == "by hand":
+            consumer.assign([ZERO])
+        else:
+            consumer.subscribe(["t"])
+        yield consumer
+
+
+@WAYS
+@IN_DOUBT
+def test_what_is_processed_again_is_stored_again_after_a_commit_that_went_back(way: str, end: Any, fault: Any) -> None:
+    """The group may have been taken back, though the application has no answer that says so."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 20)
+        async with reading(cluster, way) as consumer:
+            await go_on(consumer, 5)
+            assert cluster.committed("g") == {ZERO: 20}
+            under_way = cluster.intercept(OffsetCommitRequest, fault, times=1)
+            consumer.seek(ZERO, 5)
+            await end(consumer, under_way)
+            await go_on(consumer, 5)
+            assert cluster.committed("g") == {ZERO: 20}
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+@WAYS
+@IN_DOUBT
+def test_records_that_are_read_again_are_not_skipped_after_a_commit_of_them(way: str, end: Any, fault: Any) -> None:
+    """The application gives its commit up, and does the records again: should it crash then, they must come again."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 20)
+        async with reading(cluster, way) as consumer:
+            assert len((await consumer.getmany(timeout_ms=10_000))[ZERO]) == 20
+            await asyncio.sleep(1)
+            assert cluster.committed("g") == {ZERO: 0}
+            under_way = cluster.intercept(OffsetCommitRequest, fault, times=1)
+            await end(consumer, under_way)
+            consumer.seek(ZERO, 0)
+            assert len((await consumer.getmany(timeout_ms=10_000))[ZERO]) == 20
+            await asyncio.sleep(1)
+            assert cluster.committed("g") == {ZERO: 0}
+
+    virtually(story, topics={"t": 1}, brokers=1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import LATEST, Client, Consumer, TopicPartition
+from aiokc import LATEST, Client, Consumer, OffsetAndMetadata, TopicPartition
 from aiokc.client.consumer.waiting_for_positions import wait_positions
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
@@ -16,8 +16,9 @@ from aiokc.errors import AuthorizationFailed, BrokerError, RequestTimedOut, Usag
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import delay, drop
+from aiokc.wire import Request
 from aiokc.wire.messages.discovery import MetadataRequest
-from aiokc.wire.messages.offsets import ListOffsetsRequest
+from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 from ..virtually import virtually
 
@@ -125,6 +126,29 @@ async def test_a_silent_broker_keeps_no_other_from_its_answer() -> None:
             await consumer.seek_to_beginning(ONE)
             assert (await consumer.getone()).value == b"1"
             assert dropped.hits == 1, "the silent one is asked once at a time"
+
+
+@pytest.mark.parametrize("silent_to", [ListOffsetsRequest, OffsetForLeaderEpochRequest])
+def test_a_silent_leader_is_not_waited_for_once_the_metadata_name_another(silent_to: type[Request[Any]]) -> None:
+    """It loses its partitions within seconds, and says nothing for request_timeout_ms (30 s)."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        silent = cluster.leader("t")
+        dropped = cluster.intercept(silent_to, drop(), where=lambda exchange: exchange.broker == silent)
+        consumer = reading(cluster, ZERO, ONE)
+        async with consumer, asyncio.timeout(10):
+            if silent_to is OffsetForLeaderEpochRequest:
+                consumer.seek(ZERO, OffsetAndMetadata(0, leader_epoch=0))
+            record = asyncio.create_task(consumer.getone())
+            await dropped.caught(1)
+            await consumer.position(ONE)  # so that another broker is asked for the metadata
+            cluster.move_leader("t")
+            consumer._runtime.cluster_client.metadata.request_update()
+            assert (await record).value == b"0"
+            assert dropped.hits == 1
+
+    virtually(story, topics={"t": 2})
 
 
 async def test_thousands_of_partitions_are_asked_for_by_several_requests_each_once() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, TopicPartition
+from aiokc import Consumer, Producer, TopicPartition
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.config import ConsumerConfig, duration_ms
 from aiokc.core.subscription.offset_reset import OffsetReset
@@ -17,12 +17,15 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import ConfigError, NoOffsetForPartition, OffsetOutOfRange
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold, disconnect
 from aiokc.testing.kafka import LocalKafka
 from aiokc.types import EARLIEST, LATEST
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
 from tests.producing import Message, produce
 from tests.suite.unused_faults import may_be_unused
+
+from ..virtually import virtually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -93,6 +96,79 @@ async def test_by_duration_starts_at_the_end_where_nothing_is_young_enough() -> 
             assert await consumer.position(T0) == 1
             cluster.append("t", b"new")
             assert await values(consumer, 1) == [b"new"]
+
+
+def asks_for_the_end(exchange: Exchange) -> bool:
+    return any(part.timestamp == LATEST for topic in exchange.request.topics for part in topic.partitions)
+
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize("when", ["before the end is known", "after the end is known", "while the end is refused"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["no position", "out of range"])
+def test_by_duration_skips_nothing_that_is_written_while_positions_are_looked_up(when: str, is_lost: bool) -> None:
+    """The first answer says that nothing is young enough. A record that comes next is younger than the duration."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", NewRecord(b"old", timestamp=cluster._state.now_ms() - 2 * HOUR))
+
+        def write(exchange: Exchange) -> ErrorCode | None:
+            cluster.append("t", NewRecord(b"young", timestamp=cluster._state.now_ms()))
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if when == "while the end is refused" else None
+
+        def write_next(exchange: Exchange) -> None:
+            cluster.intercept(ListOffsetsRequest, write, times=1)
+
+        meanwhile = write_next if when == "after the end is known" else write
+        cluster.intercept(ListOffsetsRequest, meanwhile, times=1, where=asks_for_the_end)
+        async with reading(cluster, auto_offset_reset="by_duration:PT1H") as consumer:
+            if is_lost:
+                consumer.seek(T0, 99)
+            assert await values(consumer, 1) == [b"young"]
+
+    virtually(story)
+
+
+def test_by_duration_skips_no_transaction_that_ends_while_positions_are_looked_up() -> None:
+    """With read_committed, none of its records counts before it ends, and from then on all of them do."""
+
+    async def story(cluster: Cluster) -> None:
+        async with Producer(bootstrap_servers=cluster.bootstrap, transactional_id="x") as producer:
+            transaction = producer.transaction()
+            await transaction.__aenter__()
+            await producer.send_and_wait("t", b"young", partition=0)
+
+            async def end(exchange: Exchange) -> None:
+                await transaction.__aexit__(None, None, None)
+
+            cluster.intercept(ListOffsetsRequest, end, times=1, where=asks_for_the_end)
+            options = {"auto_offset_reset": "by_duration:PT1H", "isolation_level": "read_committed"}
+            async with reading(cluster, **options) as consumer:
+                assert await values(consumer, 1) == [b"young"]
+
+    virtually(story)
+
+
+def test_by_duration_goes_on_at_the_end_from_before_it_has_looked_twice() -> None:
+    """What comes behind the end that was asked for is read, also if the second look finds that it is old."""
+
+    async def story(cluster: Cluster) -> None:
+        old = cluster._state.now_ms() - 2 * HOUR
+        cluster.append("t", NewRecord(b"old", timestamp=old))
+        asked: list[int] = []
+
+        def write(exchange: Exchange) -> None:
+            asked.append(exchange.request.topics[0].partitions[0].timestamp)
+            if len(asked) == 3:
+                cluster.append("t", NewRecord(b"written late, and old", timestamp=old))
+
+        cluster.intercept(ListOffsetsRequest, write)
+        async with reading(cluster, auto_offset_reset="by_duration:PT1H") as consumer:
+            assert await values(consumer, 1) == [b"written late, and old"]
+        assert asked == [asked[0], LATEST, asked[0]]
+
+    virtually(story)
 
 
 @pytest.mark.every_kafka

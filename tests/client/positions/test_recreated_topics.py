@@ -322,6 +322,25 @@ def test_commit_fails_while_records_of_the_old_topic_are_held() -> None:
     with_old_records(story)
 
 
+def test_commit_fails_while_records_of_the_old_topic_are_held_that_was_left() -> None:
+    """Each time: a commit() that returns says that the offsets of what is held are stored."""
+
+    async def story(cluster: Cluster) -> None:
+        async with member(cluster, group_id="g", enable_auto_commit=False) as consumer:
+            consumer.unsubscribe()
+            consumer.assign([ZERO])
+            assert await consumer.getmany(timeout_ms=10_000)
+            consumer.unsubscribe()
+            await recreate(cluster, None)
+            for _ in range(3):
+                with pytest.raises(CommitFailed):
+                    await consumer.commit()
+            consumer.assign([ZERO])
+            assert await read(consumer, NEW[-1]) == NEW
+
+    with_old_records(story)
+
+
 def test_with_brokers_that_know_offsets_by_name_a_wrong_one_is_mended_as_soon_as_it_is_known() -> None:
     """The metadata are older than the topic, and such a commit carries nothing but the name."""
 

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, OffsetAndMetadata, TopicPartition
+from aiokc.error_codes import ErrorCode
 from aiokc.errors import LogTruncated
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
+from tests.suite.unused_faults import may_be_unused
 
 from ..listening import Noting, Polling, listening
 from ..virtually import virtually
@@ -97,7 +100,7 @@ def answering(epoch: int, offset: int) -> Any:
         response: Any = await exchange.handle()
         for topic in response.topics:
             for end in topic.partitions:
-                end.leader_epoch, end.end_offset = epoch, offset
+                end.error_code, end.leader_epoch, end.end_offset = ErrorCode.NONE, epoch, offset
         return response
 
     return answer
@@ -149,5 +152,83 @@ def test_after_a_truncation_the_position_is_of_the_epoch_that_the_leader_named()
                     await asyncio.sleep(0.1)
             await consumer.commit()
             assert await consumer.committed(ZERO) == {ZERO: OffsetAndMetadata(2, "", 0)}
+
+    virtually(story, topics={"t": 1})
+
+
+async def test_many_partitions_are_asked_about_in_portions() -> None:
+    """Neither writing a request nor comparing what its response says holds the loop for long."""
+    partitions = [TopicPartition("t", number) for number in range(1_201)]
+    async with Cluster(brokers=1, topics={"t": len(partitions)}) as cluster:
+        cluster.append("t", b"0", partition=1_200)
+        asked: list[int] = []
+
+        def note(exchange: Exchange) -> None:
+            asked.append(len(exchange.request.topics[0].partitions))
+
+        cluster.intercept(OffsetForLeaderEpochRequest, note)
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap)
+        consumer.assign(partitions)
+        async with consumer, asyncio.timeout(20):
+            for tp in partitions:
+                consumer.seek(tp, OffsetAndMetadata(0, leader_epoch=0))
+            assert (await consumer.getone()).value == b"0"
+            assert await consumer.position(partitions[-1]) == 1
+        assert max(asked) <= 1_000
+        assert sum(asked) == len(partitions)
+
+
+# Metadata that are older than what was read
+
+
+def test_metadata_that_are_out_of_date_twice_are_waited_for_twice() -> None:
+    """A deposed leader that does not know of it yet calls a later epoch unknown. To believe it would skip records."""
+
+    async def story(cluster: Cluster) -> None:
+        partition = cluster._partition("t", 0)
+        before = partition.leader, partition.leader_epoch
+
+        async def out_of_date(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            for topic in response.topics:
+                topic.partitions[0].leader_id, topic.partitions[0].leader_epoch = before
+            return response
+
+        async def not_there(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            for topic in response.topics:
+                topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+            return response
+
+        def elect(*values: bytes) -> None:
+            nonlocal before
+            before = partition.leader, partition.leader_epoch
+            cluster.move_leader("t")
+            cluster.append("t", *values)
+
+        elect(b"0")
+        stale = cluster.intercept(MetadataRequest, out_of_date)
+        async with reading(cluster, auto_offset_reset="latest", metadata_max_age_ms=5_000) as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(0, leader_epoch=1))
+            first = asyncio.create_task(consumer.getone())
+            await stale.caught(3)
+            stale.cancel()
+            assert (await first).value == b"0"
+            await asyncio.sleep(60)
+
+            elect(b"1")
+            assert (await consumer.getone()).value == b"1"
+            asked = may_be_unused(
+                cluster.intercept(OffsetForLeaderEpochRequest, answering(-1, -1), where=lambda e: e.broker == before[0])
+            )
+            gone = cluster.intercept(MetadataRequest, not_there, times=1)  # a broker that has just started
+            await gone.caught(1)
+            stale = cluster.intercept(MetadataRequest, out_of_date)
+            second = asyncio.create_task(consumer.getone())
+            await stale.caught(3)
+            cluster.append("t", b"2")
+            stale.cancel()
+            async with asyncio.timeout(60):
+                assert ((await second).value, asked.hits) == (b"2", 0)
 
     virtually(story, topics={"t": 1})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import pytest
 
-from aiokc import Producer, RecordMetadata, TopicPartition
+from aiokc import NO_TIMESTAMP, Producer, ProducerRecord, RecordMetadata, TopicPartition
 from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, MetadataMissing, ProducerClosed, RecordRefused
-from aiokc.testing import ApiKey, Cluster, ErrorCode
+from aiokc.testing import ApiKey, Cluster, ErrorCode, NewRecord
 from aiokc.testing.faults import disconnect, lose_answer
 
 pytestmark = pytest.mark.timeout(30)
@@ -179,6 +180,37 @@ async def test_a_failure_that_was_awaited_is_not_raised_again() -> None:
         assert isinstance(told[1], RecordRefused)
 
 
+async def test_send_calls_back_once_for_each_record_in_order_also_where_it_waits_for_room() -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        producing(cluster, batch_size=2_000, buffer_memory=20_000) as producer,
+    ):
+        told: list[tuple[int, int | None, Exception | None]] = []
+        for number in range(200):  # the first one finds out about the topic, and many wait for those before them
+            on_done = partial(lambda number, metadata, error: told.append((number, metadata.offset, error)), number)
+            await producer.send("t", bytes(1_000), on_done=on_done)
+        assert len(told) > 100
+        await producer.flush()
+        assert told == [(number, number, None) for number in range(200)]
+
+
+async def test_send_calls_back_for_a_record_that_is_refused_by_a_broker_and_goes_on_after_a_callback_that_raises(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, linger_ms=60_000) as producer:
+        told: list[Any] = []
+        cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_TIMESTAMP, times=1)
+        await producer.send("t", b"1", on_done=lambda metadata, error: 1 / 0)
+        await producer.send("t", b"2", on_done=lambda metadata, error: told.append((metadata.offset, type(error))))
+        await producer.flush()  # raises nothing: the callbacks were told
+        assert told == [(None, RecordRefused)]
+        assert "ZeroDivisionError" in caplog.text
+        with pytest.raises(MetadataMissing):
+            await producer.send("t", b"3", partition=9, timeout_ms=10, on_done=lambda *outcome: told.append(outcome))
+        await producer.flush()
+        assert len(told) == 1, "what the call raises, no callback is told"
+
+
 async def test_a_failure_that_nobody_has_seen_is_raised_at_the_end_of_the_block() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
 
@@ -222,7 +254,7 @@ async def test_what_the_arguments_may_be() -> None:
             {"topic": ""},
             {"partition": -1},
             {"partition": True},
-            {"timestamp_ms": -1},
+            {"timestamp_ms": -2},
             {"headers": [("a", "text")]},
             {"headers": [(b"a", b"")]},
             {"headers": 5},
@@ -231,6 +263,20 @@ async def test_what_the_arguments_may_be() -> None:
             with pytest.raises(ConfigError):
                 await producer.send(**{"topic": "t", "value": b"", **wrong})  # type: ignore[arg-type]
         assert values(cluster) == []
+
+
+async def test_a_record_that_was_read_without_a_time_is_sent_on_with_the_time_of_the_append() -> None:
+    async with Cluster(topics={"t": 1, "copy": 1}) as cluster, producing(cluster) as producer:
+        cluster.append("t", NewRecord(b"v"))
+        (read,) = cluster.records("t")
+        assert read.timestamp == NO_TIMESTAMP
+        for _ in range(2):  # the first time each goes the ordinary way
+            await producer.send("copy", read.value, timestamp_ms=read.timestamp)
+            producer.send_soon("copy", read.value, timestamp_ms=read.timestamp)
+            await producer.send_many("copy", [ProducerRecord("copy", read.value, timestamp_ms=read.timestamp)])
+        await producer.flush()
+        assert len(found := cluster.records("copy")) == 6
+        assert all(one.timestamp > 1_700_000_000_000 for one in found)
 
 
 async def test_an_unknown_topic_is_missing_after_the_time_to_block() -> None:

@@ -157,7 +157,7 @@ async def test_callbacks_come_in_order_with_the_records(ways: list[bool]) -> Non
         ({"topic": ["t"]}, ConfigError),
         ({"topic": ""}, ConfigError),
         ({"partition": -1}, ConfigError),
-        ({"timestamp_ms": -1}, ConfigError),
+        ({"timestamp_ms": -2}, ConfigError),
         ({"headers": (("h", 5),)}, ConfigError),
         ({"headers": 5}, ConfigError),
         ({"value": bytes(2_000_000)}, MessageTooLarge),
@@ -184,10 +184,14 @@ async def test_what_is_no_callback_is_refused_before_anything_is_appended(on_don
         await producer.send("t", b"v")
         with pytest.raises(ConfigError, match="on_done must be a"):
             producer.send_soon("t", b"w", on_done=on_done)
+        with pytest.raises(ConfigError, match="on_done must be a"):
+            await producer.send("t", b"w", on_done=on_done)
         told: asyncio.Queue[Any] = asyncio.Queue()
         producer.send_soon("t", b"x", on_done=partial(lambda *outcome: told.put_nowait(outcome)))
         assert (await told.get())[1] is None
-        assert values(cluster) == [b"v", b"x"]
+        await producer.send("t", b"y", on_done=partial(lambda *outcome: told.put_nowait(outcome)))
+        assert (await told.get())[1] is None
+        assert values(cluster) == [b"v", b"x", b"y"]
 
 
 async def test_memory_is_bounded_and_comes_back(ways: list[bool]) -> None:
@@ -244,6 +248,15 @@ async def test_another_loop_is_refused() -> None:
         thread.start()
         await asyncio.to_thread(thread.join, 10)
         assert len(raised) == 1
+
+
+async def test_send_soon_in_a_thread_without_a_loop_says_how_to_call(ways: list[bool]) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        for sent in range(2):  # the first time the topic is not known, the second one it is sent to in C
+            with pytest.raises(UsageError, match="run_coroutine_threadsafe"):
+                await asyncio.to_thread(producer.send_soon, "t", b"v")
+            assert values(cluster) == [b"v"] * sent
+            await producer.send_and_wait("t", b"v")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from aiokc import Client, Producer, ProducerInterceptor, TopicPartition
 from aiokc.errors import ConfigError, MessageTooLarge
-from aiokc.testing import Cluster
+from aiokc.testing import Cluster, NewRecord
 
 from .test_producer import producing, values
 
@@ -65,6 +65,18 @@ async def test_columns_that_were_read_are_sent_as_they_are() -> None:
         ]
 
 
+async def test_rows_without_a_time_that_were_read_are_sent_with_the_time_of_the_append() -> None:
+    async with Cluster(topics={"t": 1, "copy": 1}) as cluster, producing(cluster) as producer:
+        cluster.append("t", *[NewRecord(b"%d" % number, timestamp=number % 2 - 1) for number in range(6)])
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            async for columns in client.read_columns({TopicPartition("t", 0): (0, 6)}):
+                await (await producer.send_many("copy", columns))
+        found = cluster.records("copy")
+        assert [one.value for one in found] == [b"%d" % number for number in range(6)]
+        assert [one.timestamp for one in found[1::2]] == [0, 0, 0]
+        assert all(one.timestamp > 1_700_000_000_000 for one in found[::2])
+
+
 async def test_a_row_that_cannot_be_sent_is_told_with_the_number_of_those_before() -> None:
     batch = pa.record_batch({"value": [b"1", b"2", bytes(2_000_000), b"3"]})
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
@@ -81,11 +93,22 @@ async def test_a_row_that_cannot_be_sent_is_told_with_the_number_of_those_before
         (pa.record_batch({"key": [b"k"]}), "there is no column value"),
         (pa.record_batch({"value": [1]}), "column value has Arrow's type"),
         (pa.record_batch({"value": [b"v"], "partition": [-1]}), "partition"),
+        (pa.record_batch({"value": [b"v"], "timestamp": [-2]}), "timestamp"),
+        (pa.record_batch({"value": [b"v"], "timestamp": pa.array([1 << 60], pa.timestamp("s"))}), "timestamp"),
         (pa.record_batch({"value": [b"v"], "headers": pa.array([[None]], HEADERS)}), "header"),
         (b"bytes", "records is bytes"),
         ("text", "records is str"),
     ],
-    ids=["no value", "wrong value", "wrong partition", "null header", "bytes", "str"],
+    ids=[
+        "no value",
+        "wrong value",
+        "wrong partition",
+        "wrong time",
+        "time beyond 64 bits",
+        "null header",
+        "bytes",
+        "str",
+    ],
 )
 async def test_what_is_no_records(records: Any, message: str) -> None:
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:

@@ -263,7 +263,7 @@ def test_a_partitioner_of_the_application_chooses() -> None:
             assert len(seen) == 2
             with pytest.raises(MetadataMissing, match=r"partition 5 of .* the topic has 3 partitions"):
                 await producer.send("t", b"v", b"xxxxx", timeout_ms=2000)
-            with pytest.raises(MetadataMissing):
+            with pytest.raises(MetadataMissing, match="the topic has 3 partitions"):
                 producer.send_soon("t", b"v", b"xxxxx")
             waits = asyncio.ensure_future(producer.send_and_wait("t", b"v", b"xxxxx"))
             await asyncio.sleep(0.5)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -159,6 +162,19 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "wrong.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=r"wrong\.csv"):
         ToOffsets.load(tmp_path / "wrong.csv")
+
+
+def test_a_time_is_milliseconds_or_a_datetime_with_its_zone() -> None:
+    new_year = datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))
+    assert ToTime(new_year + timedelta(microseconds=1_999)) == ToTime(1_767_225_600_001)
+    assert ToTime(datetime(1970, 2, 1, tzinfo=UTC)).timestamp == 31 * 86_400_000
+    with pytest.raises(ConfigError, match=r"timestamp=1767225600 are seconds .2026-01-01"):
+        ToTime(1_767_225_600)
+    with pytest.raises(ConfigError, match="zone"):
+        ToTime(datetime(2026, 1, 1))
+    with pytest.raises(ConfigError, match="must be a whole number of at least 0"):
+        ToTime(datetime(1969, 1, 1, tzinfo=UTC))
+    assert pickle.loads(pickle.dumps(ToTime(8_000))) == ToTime(8_000) == copy.deepcopy(ToTime(8_000))
 
 
 @pytest.mark.parametrize("wrong", [-1, True, 1.5, "5", 1 << 63, None])

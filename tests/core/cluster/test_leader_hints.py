@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from aiokc.core.cluster.leader_hints import DENIALS, LeaderHints
@@ -12,11 +14,11 @@ from aiokc.types import Broker, PartitionInfo, TopicInfo, TopicPartition
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def metadata(version: int = 1, *, leader: int = 1, epoch: int = 3) -> Cluster:
+def metadata(version: int = 1, *, leader: int = 1, epoch: int = 3, topic_id: UUID | None = None) -> Cluster:
     """Both partitions have this leader; the brokers are 1 and 2."""
     partitions = {tp.partition: PartitionInfo("t", tp.partition, leader, epoch) for tp in (T0, T1)}
     brokers = {node_id: Broker(node_id, "h", node_id) for node_id in (1, 2)}
-    return Cluster(version, brokers=brokers, topics={"t": TopicInfo("t", partitions, None)})
+    return Cluster(version, brokers=brokers, topics={"t": TopicInfo("t", partitions, topic_id)})
 
 
 @pytest.fixture
@@ -32,8 +34,8 @@ def leader(hints: LeaderHints, tp: TopicPartition) -> tuple[int, int]:
     return found.node_id, hints.cluster.leader_epoch(tp)
 
 
-def named(node_id: int, epoch: int) -> NewLeader:
-    return NewLeader(node_id, epoch, None)
+def named(node_id: int, epoch: int, topic_id: UUID | None = None) -> NewLeader:
+    return NewLeader(node_id, epoch, topic_id)
 
 
 def test_a_leader_that_was_named_counts_until_the_metadata_know_as_much(hints: LeaderHints) -> None:
@@ -74,6 +76,19 @@ def test_after_a_wrong_name_none_counts_before_the_next_metadata_and_the_same_on
     hints.disprove(2)
     hints.refreshed(metadata(3, leader=2, epoch=5))
     assert leader(hints, T0) == (2, 5), "the metadata are always believed"
+
+
+def test_a_wrong_name_says_nothing_of_a_recreated_topic() -> None:
+    """The epochs of the new topic start anew, and would not reach that of the wrong leader for a long time."""
+    old, new = UUID(int=1), UUID(int=2)
+    hints = LeaderHints()
+    hints.refreshed(metadata(topic_id=old))
+    hints.learn({T0: named(2, 9, old)}, {})
+    hints.disprove(2)
+    hints.refreshed(metadata(2, topic_id=old))
+    assert hints.learn({T0: named(2, 9, old)}, {}) == set()
+    hints.refreshed(metadata(3, epoch=0, topic_id=new))
+    assert hints.learn({T0: named(2, 1, new)}, {}) == {T0}
 
 
 def test_a_leader_that_was_elected_a_moment_ago_denies_nothing() -> None:

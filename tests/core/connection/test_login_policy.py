@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 from aiokc.core.connection.login_policy import LoginPolicy
@@ -68,6 +69,64 @@ def test_a_success_of_the_loop_lets_the_watchdog_log_in_again() -> None:
     policy.refused_to_thread(REFUSAL)
     policy.succeeded()
     assert policy.refusal_to_thread is None
+
+
+def test_a_renewed_session_lets_the_watchdog_log_in_again() -> None:
+    policy = LoginPolicy(Random(1))
+    policy.refused_to_thread(REFUSAL)
+    assert policy.bars_thread(0.0) is REFUSAL
+    policy.renewed(0.0)
+    assert policy.bars_thread(0.0) is None
+
+
+def test_a_refusal_bars_the_watchdog_for_its_pause() -> None:
+    policy = LoginPolicy(Random(1))
+    policy.refused(REFUSAL, 0.0)
+    assert policy.bars_thread(policy.retry_at - 0.1) is REFUSAL
+    assert policy.bars_thread(policy.retry_at) is None
+    policy.refused_to_thread(REFUSAL)
+    assert policy.bars_thread(1e9) is REFUSAL
+
+
+def test_after_the_pause_one_session_is_renewed_and_shows_whether_the_others_may_be() -> None:
+    policy = LoginPolicy(Random(1))
+    policy.refused(REFUSAL, 0.0)
+    policy.renewed(policy.retry_at - 0.1)  # it began before the refusal
+    assert policy.begin_renewal(policy.retry_at - 0.1) is REFUSAL
+    now = policy.retry_at
+    assert [policy.begin_renewal(now) for _ in range(3)] == [None, REFUSAL, REFUSAL]
+    assert [policy.begin_renewal(now + 30.0) for _ in range(2)] == [None, REFUSAL]  # nothing was heard of the first one
+    policy.renewed(now + 31.0)
+    assert [policy.begin_renewal(now + 31.0) for _ in range(3)] == [None, None, None]
+
+
+def test_a_renewed_session_shortens_no_pause_between_connections() -> None:
+    """Else a client with many sessions would offer the credentials at each renewal to a broker that refuses them."""
+    policy = LoginPolicy(Random(1))
+    now, pauses = 100.0, []
+    for _ in range(8):
+        policy.refused(REFUSAL, now)
+        policy.renewed(now)
+        pauses.append(policy.pause(now))
+        now = policy.retry_at
+        policy.renewed(now)
+    assert all(earlier < later for earlier, later in pairwise(pauses[:5]))
+    assert pauses[-1] >= 24.0
+
+
+def test_a_refused_renewal_is_the_last_until_a_new_connection_logs_in() -> None:
+    policy = LoginPolicy(Random(1))
+    policy.refused_renewal(REFUSAL)
+    policy.renewed(1.0)  # it began before the other one was refused
+    assert policy.begin_renewal(1.0) is REFUSAL
+    policy.refused(REFUSAL, 1.0)
+    assert policy.begin_renewal(1e9) is REFUSAL
+    policy.renewed(1e9)
+    assert policy.begin_renewal(1e9) is REFUSAL
+    policy.succeeded()
+    assert [policy.begin_renewal(0.0) for _ in range(2)] == [None, None]
+    policy.refused(REFUSAL, 0.0)
+    assert policy.begin_renewal(policy.retry_at) is None
 
 
 def test_each_refusal_is_logged_once() -> None:

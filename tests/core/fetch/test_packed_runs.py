@@ -286,7 +286,7 @@ def test_a_batch_that_is_wrong_is_unpacked_ahead_of_no_one(ahead: bool) -> None:
 
 def long_log() -> tuple[bytes, int]:
     """Batches of more than are unpacked at once, and the offset behind them."""
-    chance, count = Random(1), 600
+    chance, count = Random(1), 1200
     batches = [
         encode_batch([NewRecord(chance.randbytes(900)) for _ in range(20)], base_offset=at, codec=Codec.LZ4)
         for at in range(0, count, 20)

@@ -75,7 +75,10 @@ kinds: Final = st.lists(
     max_size=8,
 )
 steps: Final = st.lists(
-    st.tuples(st.sampled_from(["records", "part", "columns", "cancelled", "rewound"]), st.integers(1, 9)), max_size=30
+    st.tuples(
+        st.sampled_from(["records", "part", "columns", "cancelled", "rewound", "in a thread"]), st.integers(1, 9)
+    ),
+    max_size=30,
 )
 
 
@@ -98,6 +101,12 @@ def test_records_and_columns_alternate(batches: list[str], ends_corrupt: bool, s
         elif kind == "rewound":
             buffer.decode(count)
             buffer.rewind()
+            continue
+        elif kind == "in a thread":  # while it opens the next batch, the call that waits for it is cancelled
+            if (unread := buffer.unopened()) is not None:
+                opened = buffer.open(unread)
+                buffer.rewind()
+                buffer.opened(unread, opened)
             continue
         else:
             if buffer.ready:
@@ -127,6 +136,31 @@ def test_records_and_columns_alternate(batches: list[str], ends_corrupt: bool, s
         assert position == end
         memory.settle()
         assert memory.bytes == 0
+
+
+@pytest.mark.parametrize(
+    "batches", [["messages", "plain", "messages"], ["plain", "messages"], ["messages", "aborted"]], ids="-".join
+)
+def test_a_batch_that_is_opened_while_others_are_put_back_before_it(batches: list[str]) -> None:
+    """A thread opens the last one when the call that waits for it is cancelled, and puts back the rows before it."""
+    data, seen, aborted, end = log(batches)
+    last = log(batches[:-1])[3]
+    memory = FrameMemory()
+    buffer = PartitionBuffer(TP, 1, 0, Limits(), memory)
+    buffer.add(FetchedPartition(TP, 1, 0, memoryview(data), aborted))
+    while (unread := buffer.unopened()) is None or unread.header.base_offset < last:
+        buffer.append(new_builder(COLUMNS, "ms"), 9, 1 << 20, END)
+    opened = buffer.open(unread)
+    buffer.rewind()
+    buffer.opened(unread, opened)
+
+    assert len(unread.view) == 0
+    while buffer.undecoded:
+        buffer.decode(100)
+    records, after = buffer.take(100)
+    assert ([record.offset for record in records], after) == (seen, end)
+    memory.settle()
+    assert memory.bytes == 0
 
 
 @settings(deadline=None)

@@ -178,6 +178,7 @@ def test_a_recreated_topic_is_forgotten_by_its_old_id() -> None:
     assert (forgotten.topic_id, forgotten.partitions) == (ID_A, [0])
     assert [topic.topic_id for topic in request.topics(13, 1)] == [ID_A2]
     assert request.forgotten_topics(12) == [], "by name it would forget what the same request asks for"
+    assert session.marks.keys() == {B0}, "what was said of the old one is not said of the new one"
     assert session.answered(answer((A0, ID_A))) is None, "what comes of the old one is not believed"
 
 

@@ -66,6 +66,10 @@ ATTEMPTS: dict[str, Attempt] = {
     "SCRAM with NUL": (lambda: scram(CANARY + "\0"), ScriptedBroker),
     "OAUTHBEARER is refused": (bearer, lambda: ScriptedBroker([f'{{"status":"{CANARY}"}}'.encode(), ECHO])),
     "OAUTHBEARER is refused and accepted": (bearer, lambda: ScriptedBroker([CANARY.encode(), b""])),
+    "OAUTHBEARER with an extension that may be a secret": (
+        lambda: bearer("token", key=CANARY),
+        lambda: ScriptedBroker([f'{{"status":"{CANARY}"}}'.encode(), ECHO]),
+    ),
     "OAUTHBEARER with a token that is none": (lambda: bearer(CANARY + "\x01"), ScriptedBroker),
     "OAUTHBEARER with an extension that is none": (lambda: bearer(auth="x"), ScriptedBroker),
     "OAUTHBEARER with an expired token": (expired, ScriptedBroker),

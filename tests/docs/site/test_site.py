@@ -18,7 +18,7 @@ from .programs import program
 staging = program("staging")
 
 # What the pages call on something that is neither a consumer, a client nor a record.
-OTHERS = {"Consumer", "Producer", "RebalanceListener", "Client", "topic", "value", "compile"}
+OTHERS = {"Consumer", "Producer", "RebalanceListener", "Client", "topic", "value", "compile", "gather"}
 
 
 @pytest.fixture(scope="module")

@@ -131,6 +131,48 @@ async def test_a_refused_renewal_alone_lets_the_others_wait_for_the_next_login()
         assert [seen.count("login") for seen in broker.seen] == [2, 2, 1]
 
 
+async def test_after_the_pause_of_a_refusal_by_another_broker_sessions_are_renewed() -> None:
+    """Nothing needs that broker any more, so no new connection shows that the credentials are good."""
+    broker, refused = SessionBroker(), Verdict(authenticate=58)
+    async with (
+        serving(broker) as server,
+        serving(SessionBroker(refused)) as another,
+        connected_pool(server) as (pool, connection),
+    ):
+        other = await pool.connection(1, Purpose.FETCH, timeout=10)
+        pool.set_brokers({1: server.broker(1), 2: another.broker(2)})
+        with pytest.raises(AuthenticationFailed):
+            await ask(pool, 2)
+        pool.logins.retry_at = asyncio.get_running_loop().time()  # the end of the pause
+        for each, purpose in ((connection, Purpose.DATA), (other, Purpose.FETCH)):
+            make_due(each, over=True)
+            assert await ask(pool, 1, purpose=purpose) == "t"
+        assert [seen.count("login") for seen in broker.seen] == [2, 2]
+        assert (server.accepted, another.accepted) == (2, 1)
+
+
+async def test_after_the_pause_one_renewal_shows_that_the_credentials_are_bad() -> None:
+    """All sessions have ended in the meantime: the account of a directory is locked after a few wrong passwords."""
+    purposes, refused = (Purpose.DATA, Purpose.FETCH, Purpose.JOIN), Verdict(authenticate=58)
+    broker = SessionBroker(Verdict(), Verdict(), Verdict(), *[refused] * 5)
+    async with (
+        serving(broker) as server,
+        serving(SessionBroker(refused)) as another,
+        connected_pool(server) as (pool, _),
+    ):
+        connections = [await pool.connection(1, purpose, timeout=10) for purpose in purposes]
+        pool.set_brokers({1: server.broker(1), 2: another.broker(2)})
+        with pytest.raises(AuthenticationFailed):
+            await ask(pool, 2)
+        pool.logins.retry_at = asyncio.get_running_loop().time()  # the end of the pause
+        for each in connections:
+            make_due(each, over=True)
+        asked = [asyncio.ensure_future(ask(pool, 1, purpose=purpose)) for purpose in purposes]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [AuthenticationFailed] * 3
+        assert sorted(seen.count("login") for seen in broker.seen[:3]) == [1, 1, 2]
+
+
 async def test_a_rotated_user_gets_a_new_connection() -> None:
     users = iter(["alice", "bob", "bob"])
 

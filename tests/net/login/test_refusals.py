@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from aiokc.net.options import Route
 from aiokc.net.pool import Pool, Purpose
 
 from ..scripted import ask, options, running_pool, serving, ticks
-from .session_broker import Logins, SessionBroker, Verdict, alice
+from .session_broker import Logins, SessionBroker, Verdict, alice, make_due
 from .test_pool_sessions import ALICE
 
 pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(20)]
@@ -124,6 +125,7 @@ async def test_the_thread_makes_no_attempt_while_a_refusal_counts() -> None:
         pool.set_brokers({1: server.broker(1)})
         with pytest.raises(AuthenticationFailed):
             await ask(pool, 1)
+        pool.logins.retry_at = inf  # however long what follows may take
         with pytest.raises(AuthenticationFailed, match="not connecting, since a broker has refused"):
             await asyncio.to_thread(open_blocking, server.port, Logins(), pool)
         assert server.accepted == 2
@@ -139,6 +141,42 @@ async def test_a_refusal_that_the_thread_gets_is_its_last() -> None:
         pool.set_brokers({1: server.broker(1)})
         assert await ask(pool, 1) == "t"  # the loop has found that the credentials are good again
         await asyncio.to_thread(open_blocking, server.port, Logins(), pool)
+
+
+async def test_a_session_that_is_renewed_lets_the_thread_connect_again() -> None:
+    """A password is rotated: the thread offers the one that the loop had last, and the loop renews with the new one."""
+    async with serving(SessionBroker(Verdict(), REFUSED)) as server, running_pool(server, **ALICE) as pool:
+        pool.set_brokers({1: server.broker(1)})
+        connection = await pool.connection(1, timeout=10)
+        with pytest.raises(AuthenticationFailed, match="refused user 'alice'"):
+            await asyncio.to_thread(open_blocking, server.port, Logins(), pool)
+        make_due(connection, over=True)
+        assert await ask(pool, 1) == "t"
+        await asyncio.to_thread(open_blocking, server.port, Logins(), pool)
+        assert server.accepted == 3
+        assert not connection.closed
+
+
+async def test_after_the_pause_the_thread_makes_one_attempt() -> None:
+    """The loop may need nothing of the broker that refused, while the coordinator accepts the same all the time."""
+    async with (
+        serving(SessionBroker(REFUSED)) as one,
+        serving(SessionBroker(Verdict(), REFUSED)) as two,
+        running_pool(one, **ALICE) as pool,
+    ):
+        pool.set_brokers({1: one.broker(1)})
+        with pytest.raises(AuthenticationFailed):
+            await ask(pool, 1)
+        pool.logins.retry_at = inf  # however long what follows may take
+        with pytest.raises(AuthenticationFailed, match="not connecting"):
+            await asyncio.to_thread(open_blocking, two.port, Logins(), pool)
+        may_try_again(pool)
+        await asyncio.to_thread(open_blocking, two.port, Logins(), pool)
+        with pytest.raises(AuthenticationFailed, match="refused user 'alice'"):
+            await asyncio.to_thread(open_blocking, two.port, Logins(), pool)
+        with pytest.raises(AuthenticationFailed, match="not connecting"):
+            await asyncio.to_thread(open_blocking, two.port, Logins(), pool)
+        assert two.accepted == 2
 
 
 async def test_the_thread_is_silent_without_a_valid_token() -> None:

@@ -6,9 +6,11 @@ from random import Random
 
 import pytest
 
+from aiokc.config import ClientConfig
 from aiokc.core.backoff import Backoff
 from aiokc.errors import ConnectionFailed
 from aiokc.net.brokers.node import Node
+from aiokc.net.brokers.nodes import Nodes
 from aiokc.types import Broker
 
 ERROR = ConnectionFailed("refused")
@@ -82,3 +84,15 @@ def test_attempts_for_several_purposes_that_fail_at_once_count_as_one(node: Node
 def test_a_failed_request_leaves_the_limit_of_attempts_alone(node: Node) -> None:
     node.failure(ERROR, 100.0)
     assert node.setup_timeout == 10.0
+
+
+def test_counters_outlive_a_broker_that_was_connected_to_and_no_other() -> None:
+    """A broken or hostile broker may name others without end."""
+    nodes = Nodes(ClientConfig(bootstrap_servers="h:9092"), Random(1))
+    for node_id in range(100):
+        (new,) = nodes.set_brokers({node_id: Broker(node_id, "h", 9092)})
+        new.traffic.connects += node_id == 7
+    assert sorted(nodes.metrics) == [7, 99]
+    assert nodes.metrics[7].connects == 1
+    nodes.set_brokers({7: Broker(7, "elsewhere", 9092)})
+    assert (sorted(nodes.metrics), nodes.metrics[7].connects) == ([7], 1)

@@ -12,12 +12,13 @@ from aiokc.config import SecurityConfig
 from aiokc.errors import ConfigError
 from aiokc.net.tls import java_stores
 from aiokc.net.tls.building import build
+from aiokc.net.tls.der import Element
 from aiokc.net.tls.pem import parse
 from aiokc.net.tls.stores import read_identity, read_trust
 from aiokc.secret import Secret
 
 from . import certificates as made
-from .peers.keytool import KEY_PASSWORD, STORE_PASSWORD, UNICODE_PASSWORD, key_store, pkcs12_of, trust_store
+from .peers.keytool import KEY_PASSWORD, STORE_PASSWORD, UNICODE_PASSWORD, add_key, key_store, pkcs12_of, trust_store
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key_store(source, folder / "client.jks", "JKS")
     key_store(source, folder / "client-with-key-password.jks", "JKS", key_password=True)
     key_store(source, folder / "client-by-keytool.p12", "PKCS12")
+    trust_store(pkcs12_of(CHAINED, folder / "key-and-trust.p12"), "PKCS12", made.stranger(), INTERMEDIATE)
+    add_key(pkcs12_of(CHAINED, folder / "two-keys.p12"), "PKCS12", "other")
     return folder
 
 
@@ -50,6 +53,8 @@ def trusted(file: Path, **options: Any) -> set[bytes]:
     return set(found.certificates)
 
 
+ROOT, CHAINED = made.chain_of(1)
+INTERMEDIATE = CHAINED.cert_chain_pems[1].bytes()
 BOTH = set(der(made.authority().cert_pem.bytes(), made.stranger().cert_pem.bytes()))
 
 
@@ -74,6 +79,19 @@ def test_what_java_trusts_by_a_key_store(folder: Path) -> None:
     (leaf,) = der(made.client().cert_chain_pems[0].bytes())
     assert trusted(folder / "client.jks", ssl_truststore_password=STORE_PASSWORD) == {leaf}
     assert trusted(folder / "client.p12", ssl_truststore_password=STORE_PASSWORD) == {leaf}
+
+
+def test_pkcs12_with_a_key_and_with_what_is_trusted(folder: Path) -> None:
+    """It does not keep the two apart. An authority may be trusted, and be in the chain of the key, too."""
+    password = {"ssl_truststore_password": STORE_PASSWORD}
+    leaf, issuer = der(made.chain_pem(CHAINED))
+    (stranger,) = der(made.stranger().cert_pem.bytes())
+    assert trusted(folder / "key-and-trust.p12", **password) == {leaf, issuer, stranger}
+    assert trusted(pkcs12_of(CHAINED, folder / "chain.p12"), **password) == {leaf}
+    options = {"ssl_keystore_location": folder / "key-and-trust.p12", "ssl_keystore_password": STORE_PASSWORD}
+    identity = read_identity(config(**options))
+    assert identity is not None
+    assert list(identity.chain) == [leaf, issuer]
 
 
 @pytest.mark.parametrize(
@@ -162,6 +180,30 @@ def test_several_keys(folder: Path, tmp_path: Path) -> None:
     file = made.written(tmp_path / "two.jks", twice)
     with pytest.raises(ConfigError, match=r"holds 2 private keys \('client', 'client'\)"):
         build(config(ssl_keystore_location=file, ssl_key_password=STORE_PASSWORD))
+
+
+def test_pkcs12_with_several_keys(folder: Path) -> None:
+    """The package cryptography returns the first one."""
+    file = folder / "two-keys.p12"
+    with pytest.raises(ConfigError, match=r"holds 2 private keys \('client', 'other'\)"):
+        build(config(ssl_keystore_location=file, ssl_keystore_password=STORE_PASSWORD))
+    with pytest.raises(ConfigError, match=r"which of its certificates to trust cannot be told: keytool -exportcert"):
+        trusted(file, ssl_truststore_password=STORE_PASSWORD)
+
+
+def test_pkcs12_that_does_not_show_how_many_keys_it_has(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys may be in a part that is encrypted as a whole, and the encoding may be BER, which is longer than DER."""
+
+    def longer(data: bytes, at: int = 0) -> Element:
+        raise ValueError("not DER")
+
+    for name, value in (("_KEY_BAGS", ()), ("element", longer)):
+        with monkeypatch.context() as patch:
+            data = (folder / "key-and-trust.p12").read_bytes()
+            patch.setattr(java_stores, name, value)
+            store = java_stores.read_pkcs12(data, Secret(STORE_PASSWORD), "file", "option", "instead")
+            assert [list(entry.chain) for entry in store.keys] == [der(made.chain_pem(CHAINED))]
+            assert (len(store.certificates), len(store.unclear)) == (0, 2)
 
 
 def test_a_cut_off_or_changed_jks_file_is_refused_at_every_byte(folder: Path, tmp_path: Path) -> None:

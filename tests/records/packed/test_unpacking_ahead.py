@@ -65,6 +65,17 @@ def test_a_run_is_begun_once_and_ended_once(ahead: UnpackingAhead) -> None:
     assert ahead.bytes == 0
 
 
+def test_of_lz4_twice_as_much_is_unpacked(ahead: UnpackingAhead) -> None:
+    sizes = {}
+    for codec in (Codec.ZSTD, Codec.LZ4):
+        assert begin(ahead, codec, packed(batches=200, codec=codec)) > 0
+        buffer, taken = ahead.end(codec)
+        assert taken > 0
+        sizes[codec] = len(buffer)
+    assert 220 << 10 < sizes[Codec.ZSTD] < 300 << 10
+    assert 1.8 < sizes[Codec.LZ4] / sizes[Codec.ZSTD] < 2.2
+
+
 def test_what_is_not_worth_it_is_not_begun(ahead: UnpackingAhead) -> None:
     assert begin(ahead, "few bytes", packed(batches=5)) == 0
     small = memoryview(b"".join(encode_batch([NewRecord(_noise(at)[:900])], codec=Codec.LZ4) for at in range(100)))

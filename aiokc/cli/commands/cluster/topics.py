@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ...output.columns import Column
+from ...problems import Problem, nearest, quoted
+from ..groups.choosing import is_glob
 
 if TYPE_CHECKING:
     from aiokc import Client, TopicInfo, TopicPartition
@@ -24,6 +26,10 @@ EXAMPLES = (
     ("aiokc topics --sizes --configs", "with the bytes on all disks, and the settings that are no defaults"),
     ("aiokc topics --under-replicated", "those that a broker's loss would hurt"),
 )
+
+_BY_KAFKA = "aiokc creates, changes and deletes no topics: Kafka's own tools do (kafka-topics.sh)"
+#: Words that are no argument of this command, and what to say of them.
+NOT_HERE = dict.fromkeys(("create", "alter", "delete"), _BY_KAFKA)
 
 COLUMNS = (
     Column("topic"),
@@ -49,7 +55,9 @@ async def run(context: Context) -> int:
     args = context.args
     columns = [*COLUMNS, *([SIZE] if args.sizes else []), *([CONFIGS] if args.configs else [])]
     async with context.client() as client:
-        topics = [topic for topic in (await client.list_topics()).values() if _is_wanted(topic, args)]
+        known = await client.list_topics()
+        _check_name(args.glob, known)
+        topics = [topic for topic in known.values() if _is_wanted(topic, args)]
         topics.sort(key=lambda topic: topic.name)
         records = await _records(context, client, topics)
         sizes = await _sizes(context, client) if args.sizes else {}
@@ -62,6 +70,15 @@ async def run(context: Context) -> int:
         rows.append(row)
     context.out.rows(columns, rows, empty="no topics")
     return 0
+
+
+def _check_name(glob: str | None, known: Mapping[str, TopicInfo]) -> None:
+    """Raise Problem for the name of a topic that does not exist: no topic is what a pattern may match."""
+    if glob is None or is_glob(glob) or glob in known:
+        return
+    names = [topic.name for topic in known.values() if not topic.is_internal]
+    hint = NOT_HERE.get(glob, "'aiokc topics' lists them")
+    raise Problem(f"there is no topic {quoted(glob)}{nearest(glob, names)}", hint)
 
 
 def _is_wanted(topic: TopicInfo, args: Namespace) -> bool:

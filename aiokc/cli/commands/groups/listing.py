@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...output.columns import Column
 from ...problems import UsageProblem, nearest, quoted
-from .choosing import described, listed
+from .choosing import described, is_glob, listed
 
 if TYPE_CHECKING:
     from aiokc import Client
@@ -57,13 +57,24 @@ async def run(context: Context) -> int:
     states, types = _values("--state", args.state, _STATES), _values("--type", args.type, _TYPES)
     async with context.client() as client:
         groups = await listed(client, context.fail, states, types)
+        if not (states or types or context.exit_code):  # else the brokers may not have listed it
+            _tell_of_missing(context, args.globs, groups)
         if args.globs:
             groups = [group for group in groups if any(fnmatchcase(group.group_id, glob) for glob in args.globs)]
         rows = []
         for start in range(0, len(groups), _AT_ONCE):
             rows += await _rows(context, client, groups[start : start + _AT_ONCE])
-    context.out.rows(COLUMNS, rows, empty="no such group" if args.globs or states or types else "no group")
+    if rows or not context.exit_code:  # else what was said of groups that are not there says it all
+        context.out.rows(COLUMNS, rows, empty="no such group" if args.globs or states or types else "no group")
     return 0
+
+
+def _tell_of_missing(context: Context, globs: Sequence[str], groups: Sequence[GroupListing]) -> None:
+    """A group that is named, and is not there, has failed; a pattern may match nothing."""
+    known = {group.group_id for group in groups}
+    for name in globs:
+        if not is_glob(name) and name not in known:
+            context.fail(f"group {quoted(name)}", f"there is no such group{nearest(name, known)}")
 
 
 def _values(option: str, given: Sequence[str], known: Sequence[str]) -> list[str]:

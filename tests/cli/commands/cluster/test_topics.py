@@ -44,6 +44,18 @@ async def test_topics_with_all_columns() -> None:
         assert result == Result(0, "no topics\n", "")
 
 
+async def test_a_name_that_no_topic_has() -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        result = await aiokc("topics", "list", "--json", bootstrap=cluster.bootstrap)
+        assert result == Result(1, "", "aiokc: there is no topic 'list'\n'aiokc topics' lists them\n")
+        result = await aiokc("topics", "order", bootstrap=cluster.bootstrap)
+        assert result.code == 1
+        assert result.err.splitlines()[0] == "aiokc: there is no topic 'order'; did you mean orders?"
+        assert "kafka-topics.sh" in (await aiokc("topics", "create", bootstrap=cluster.bootstrap)).err
+        result = await aiokc("topics", "orders", "--under-replicated", bootstrap=cluster.bootstrap)
+        assert result == Result(0, "no topics\n", "")
+
+
 async def test_under_replicated_topics_and_partitions_without_leader() -> None:
     async with Cluster(2, topics={"orders": 2}) as cluster:
         assert objects(await aiokc("topics", "--under-replicated", "--json", bootstrap=cluster.bootstrap)) == []

@@ -35,6 +35,17 @@ async def test_without_a_group(shell: Shell) -> None:
     assert (await shell.run("groups", "--csv")).out == "group,type,state,protocol,members,lag\n"
 
 
+async def test_a_name_that_no_group_has(shell: Shell) -> None:
+    result = await shell.run("groups", "list")
+    assert (result.code, result.out, result.err) == (1, "", "error: group 'list': there is no such group\n")
+    await commit(shell.cluster, "billing", "orders", 5)
+    result = await shell.run("groups", "billin", "b*", "--csv")
+    assert result.code == 1
+    assert result.err == "error: group 'billin': there is no such group; did you mean billing?\n"
+    assert result.out.splitlines()[1].startswith("billing,")
+    assert (await shell.run("groups", "billing", "--state", "stable")).code == 0, "there is one, in another state"
+
+
 async def test_offsets_are_shown_in_kafkas_columns(shell: Shell) -> None:
     await commit(shell.cluster, "billing", "orders", 4, 20)
     result = await shell.run("groups", "show", "billing")

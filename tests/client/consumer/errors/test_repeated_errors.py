@@ -99,7 +99,18 @@ def test_what_topics_refuse() -> None:
             refused = await same_each_time(reader.getmany, times=50)
             assert isinstance(refused, BrokerError)
             assert refused.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert "pattern" not in str(refused)
             assert isinstance(await same_each_time(lambda: reader.position(T0), times=50), UsageError)
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("text", ["^ev.*", "ev.*"])
+def test_the_text_of_a_pattern_is_refused_with_what_to_give(text: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Consumer(text, bootstrap_servers=cluster.bootstrap) as reader:
+            with pytest.raises(BrokerError, match=r"to subscribe to a pattern give re\.compile"):
+                await reader.getmany()
 
     virtually(story)
 

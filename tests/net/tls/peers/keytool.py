@@ -38,9 +38,11 @@ def keytool(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def trust_store(file: Path, kind: str, *authorities: trustme.CA, password: str = "STORE") -> Path:
+def trust_store(file: Path, kind: str, *authorities: trustme.CA | bytes, password: str = "STORE") -> Path:
+    """Add certificates to a store, or make it. They are those of authorities, or PEM."""
     for number, authority in enumerate(authorities):
-        pem = made.written(file.with_suffix(".pem"), authority.cert_pem.bytes())
+        text = authority if isinstance(authority, bytes) else authority.cert_pem.bytes()
+        pem = made.written(file.with_suffix(".pem"), text)
         named = ("-alias", f"ca-{number}", "-file", str(pem), "-keystore", str(file), "-storetype", kind)
         keytool("-importcert", "-noprompt", *named, "-storepass:env", password)
     return file
@@ -64,3 +66,9 @@ def key_store(source: Path, file: Path, kind: str, *, key_password: bool = False
         *("-deststorepass:env", "STORE", *protected),
     )
     return file
+
+
+def add_key(file: Path, kind: str, alias: str) -> None:
+    """Add a private key to a store, with a certificate that it has signed itself."""
+    named = ("-alias", alias, "-dname", f"CN={alias}", "-keystore", str(file), "-storetype", kind)
+    keytool("-genkeypair", "-keyalg", "EC", *named, "-storepass:env", "STORE")

@@ -1,0 +1,41 @@
+"""Topics that a group's coordinator does not know: the metadata say whether they were deleted, or are new to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+
+from ..cluster.metadata import Metadata
+
+
+class UnknownTopics:
+    """Looks, for one commit, at topics whose offsets the coordinator has refused because it does not know them.
+
+    They are followed until the ``with`` block ends. The application may have left them by then, and nothing else asks
+    for them: the metadata would go on telling what they were before, or tell nothing.
+    """
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._topics: set[str] = set()
+        self._interest = metadata.interest()
+
+    def follow(self, topics: Iterable[str]) -> None:
+        """The coordinator does not know these: ask for them, from here on."""
+        new = set(topics) - self._topics
+        if new:
+            self._topics |= new
+            self._interest.set(self._topics)
+
+    def is_gone(self, topic: str) -> bool:
+        """Whether the newest metadata cover ``topic``, and say that it does not exist."""
+        cluster = self._metadata.cluster
+        return topic not in cluster.topics and (cluster.complete or topic in cluster.errors)
+
+    def __enter__(self) -> UnknownTopics:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._interest.close()
