@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from .client.producer.producer import Producer
     from .client.transactional_loop.transactional_loop import TransactionalLoop
     from .client.transactions.transaction import Transaction
-    from .config import ClientConfig, ConsumerConfig, ProducerConfig
+    from .config import (
+        ClientConfig,
+        ClientOptions,
+        ClusterOptions,
+        ConsumerConfig,
+        ConsumerOptions,
+        ProducerConfig,
+        ProducerOptions,
+    )
     from .error_codes import ErrorCode
     from .errors import KafkaError
     from .interceptor import ConsumerInterceptor, ProducerInterceptor
@@ -83,9 +91,12 @@ __all__ = [
     "Claim",
     "Client",
     "ClientConfig",
+    "ClientOptions",
+    "ClusterOptions",
     "Consumer",
     "ConsumerConfig",
     "ConsumerInterceptor",
+    "ConsumerOptions",
     "ConsumerRecord",
     "ConsumerRecords",
     "Delivery",
@@ -114,6 +125,7 @@ __all__ = [
     "ProducerInterceptor",
     "ProducerMetrics",
     "ProducerObserver",
+    "ProducerOptions",
     "ProducerRecord",
     "RawRecord",
     "RawRecords",
@@ -151,8 +163,12 @@ _MODULES: Final = {
     "TransactionalLoop": ".client.transactional_loop.transactional_loop",
     "Transaction": ".client.transactions.transaction",
     "ClientConfig": ".config",
+    "ClientOptions": ".config",
+    "ClusterOptions": ".config",
     "ConsumerConfig": ".config",
+    "ConsumerOptions": ".config",
     "ProducerConfig": ".config",
+    "ProducerOptions": ".config",
     "ErrorCode": ".error_codes",
     "KafkaError": ".errors",
     "ConsumerInterceptor": ".interceptor",

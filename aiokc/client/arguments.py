@@ -9,7 +9,7 @@ from operator import index
 from typing import Any, Final, TypeGuard
 
 from ..errors import ConfigError, shown
-from ..types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from ..types import Headers, OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
@@ -132,6 +132,28 @@ def _range(tp: object, given: Any) -> tuple[int, int]:
     return start, until
 
 
+def checked_headers(given: Iterable[Any]) -> Headers:
+    """Return these as headers that a batch can hold. Raises ConfigError."""
+    try:
+        pairs = tuple((name, content) for name, content in given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"headers={shown(given)}: give pairs of a name and bytes, or None") from error
+    for name, content in pairs:
+        if type(name) is not str or not (content is None or type(content) is bytes) or not _is_encodable(name):
+            raise ConfigError(
+                f"header ({shown(name)}, ...): a name is a str that UTF-8 can encode, and its content bytes or None"
+            )
+    return pairs
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return True
+
+
 def checked_topics(given: Iterable[Any]) -> list[str]:
     """Return these as names that a broker can be asked for. Raises ConfigError."""
     wanted = list(given)
@@ -144,7 +166,8 @@ def checked_topics(given: Iterable[Any]) -> list[str]:
 def no_topics(given: list[Any]) -> ConfigError:
     """Return the error for what is no list of topics' names."""
     if any(isinstance(one, Mapping) for one in given):  # of options, as confluent-kafka takes them: they hold secrets
-        return ConfigError("topics must be non-empty strings, not a mapping: give options by keyword, as **options")
+        instead = "give options by keyword, as **options, or as config=ConsumerConfig.from_mapping(...)"
+        return ConfigError(f"topics must be non-empty strings, not a mapping: {instead}")
     wrong = next(one for one in given if not is_topic_name(one))
     instead = ": name each topic by itself" if isinstance(wrong, list | tuple | set | frozenset) else ""
     names = "non-empty strings, one compiled pattern or one SubscriptionPattern"

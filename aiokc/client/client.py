@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
 from types import TracebackType
-from typing import Any, Unpack, cast
+from typing import Any, Literal, Unpack, cast, overload
 from uuid import UUID
 
 from ..config import ClientConfig, ClientOptions, IsolationLevel, configured
@@ -103,21 +103,37 @@ class Client(ClusterCalls, GroupCalls):
         wanted = None if names is None else checked_topics([names] if isinstance(names, str) else names)
         return await self._cluster.topics(wanted, timeout=self._seconds(timeout_ms))
 
+    @overload  # each partition has a beginning and an end
+    async def list_offsets(
+        self,
+        timestamps: Mapping[TopicPartition, Literal[-2, -1]],
+        *,
+        isolation_level: IsolationLevel | None = None,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, OffsetAndTimestamp]: ...
+    @overload
     async def list_offsets(
         self,
         timestamps: Mapping[TopicPartition, int],
         *,
         isolation_level: IsolationLevel | None = None,
         timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
+    async def list_offsets(
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        *,
+        isolation_level: IsolationLevel | None = None,
+        timeout_ms: int | None = None,
+    ) -> Any:
         """Return the first offset with a timestamp at or after each given one; None where there is none.
 
         A timestamp is in ms since the epoch, or EARLIEST, or LATEST: the offset behind the last record that
-        ``isolation_level`` (None: the client's) lets a consumer read. aiokc.admin has three more: MAX_TIMESTAMP, the
-        first record with the highest timestamp; EARLIEST_LOCAL, the first offset on the leader's own disk; and
-        LATEST_TIERED, the last one in tiered storage. Raises UnsupportedVersion where a leader is older than those
-        (Kafka 3.0, 3.5 and 3.9), and UnknownTopic where a topic or partition does not exist, after ``timeout_ms``:
-        until then it may appear.
+        ``isolation_level`` (None: the client's) lets a consumer read. Neither of the two has None as its result.
+        aiokc.admin has three more: MAX_TIMESTAMP, the first record with the highest timestamp; EARLIEST_LOCAL, the
+        first offset on the leader's own disk; and LATEST_TIERED, the last one in tiered storage. Raises
+        UnsupportedVersion where a leader is older than those (Kafka 3.0, 3.5 and 3.9), and UnknownTopic where a topic
+        or partition does not exist, after ``timeout_ms``: until then it may appear.
         """
         self._cluster.check()
         wanted = checked_timestamps(timestamps)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
+from ..errors import ConfigError
 from .addresses import parse_addresses
 from .checks import at_least, can_be_sent
 from .hidden import hides_secrets
@@ -87,6 +88,25 @@ class ClusterConfig(SecurityConfig):
         at_least(self, self.reconnect_backoff_ms, "reconnect_backoff_max_ms")
         at_least(self, self.socket_connection_setup_timeout_ms, "socket_connection_setup_timeout_max_ms")
         can_be_sent(self, "client_id", "client_rack")
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, Any], *, prefix: str = "") -> Self:
+        """Return the config of options that others wrote: the environment, or a dictionary for another client.
+
+        Names are those of this config, with dots or underscores, in any case, or what librdkafka and kafka-python call
+        them (``sasl.username``, ``queue.buffering.max.ms``). Texts become values of the option's type; other values
+        stay what they are. With a ``prefix``, as in ``ConsumerConfig.from_mapping(os.environ, prefix="AIOKC_")``,
+        only names that begin with it count. Options that only other kinds of clients have are left out, so that one
+        mapping can serve several. Raises one ConfigError with all names that are none and all texts that are wrong, and
+        else what making a config raises.
+        """
+        from .making import options_in  # which knows all kinds of configs
+
+        given, wrong = options_in(cls, options, prefix)
+        del options  # tools that report errors show the variables of each frame, and it holds passwords
+        if wrong is not None:
+            raise ConfigError(wrong)
+        return cls(**given)
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:

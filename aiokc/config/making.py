@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -28,13 +29,24 @@ def configured(cls: type[Config], config: Config | None, options: dict[str, Any]
     if config is not None and not isinstance(config, cls):
         raise ConfigError(
             f"config must be a {cls.__name__}, not {type(config).__name__}: give options by keyword, such as "
-            "bootstrap_servers='host:port', or a mapping of them as **options"
+            f"bootstrap_servers='host:port', a mapping of them as **options, or {cls.__name__}.from_mapping(...) of "
+            "what was written for another client"
         )
     known = cls.__dataclass_fields__
     for name in options:
         if name not in known:
-            raise ConfigError(f"unknown option {name!r}{suggestion(name, known)}")
+            dotted = f" ({cls.__name__}.from_mapping() takes names with dots)" if "." in name else ""
+            raise ConfigError(f"unknown option {name!r}{suggestion(name, known)}{dotted}")
     return cls(**options) if config is None else replace(config, **options)
+
+
+def options_in(cls: type[ClusterConfig], given: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], str | None]:
+    """Return the options of ``cls`` that a mapping written by others holds, and what is wrong: see options_of."""
+    from .written.mapping import options_of
+
+    known = cls.__dataclass_fields__
+    everything = ConsumerConfig.__dataclass_fields__ | ProducerConfig.__dataclass_fields__
+    return options_of(known, everything.keys() - known.keys(), given, prefix)
 
 
 def named(config: ConsumerConfig) -> ConsumerConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 from weakref import ref
 
 from prometheus_client import CollectorRegistry
@@ -71,14 +71,50 @@ def _families(
     yield family
 
 
-class ConsumerCollector(Collector):
+class ClientCollector(Collector):
+    """A collector in a registry, from ``register`` to ``close``, which is also the end of a ``with`` block."""
+
+    #: What it collects, for messages.
+    kind: ClassVar[str]
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._is_registered = False
+
+    def register(self) -> None:
+        """Put the collector into its registry. Raises ConfigError where that has series of the same names."""
+        try:
+            self._registry.register(self)
+        except ValueError:  # of thousands of characters: all names
+            raise ConfigError(
+                f"the registry has series of {self.kind} already, of a collector that nobody has closed: add() to that "
+                "one, close() it, or let a block end it, as in `with collector(consumer):`"
+            ) from None
+        self._is_registered = True
+
+    def close(self) -> None:
+        """Take the collector out of its registry. Calls after the first one do nothing."""
+        if self._is_registered:
+            self._is_registered = False
+            self._registry.unregister(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class ConsumerCollector(ClientCollector):
     """A custom collector of prometheus_client for the consumers that were added. It keeps no consumer alive."""
 
+    kind = "consumers"
+
     def __init__(self, registry: CollectorRegistry, *, per_partition: bool, nodes: bool) -> None:
-        self._registry = registry
+        super().__init__(registry)
         self._per_partition = per_partition
         self._series = [series for series in SERIES if nodes or series.scope is not Scope.NODE]
-        self._consumers: _Exported[Consumer[Any, Any]] = _Exported("consumers")
+        self._consumers: _Exported[Consumer[Any, Any]] = _Exported(self.kind)
 
     def add(self, consumer: Consumer[Any, Any]) -> None:
         """Export ``consumer`` too. Raises ConfigError if a living one has the same client_id and group_id."""
@@ -87,10 +123,6 @@ class ConsumerCollector(Collector):
     def remove(self, consumer: Consumer[Any, Any]) -> None:
         """Export ``consumer`` no longer."""
         self._consumers.remove(consumer)
-
-    def close(self) -> None:
-        """Take the collector out of its registry."""
-        self._registry.unregister(self)
 
     def describe(self) -> Iterator[Metric]:
         """The families without values, so that the registry knows their names before any consumer has them."""
@@ -117,12 +149,14 @@ class ConsumerCollector(Collector):
         return ("topic",) if series.scope is Scope.PARTITION and not self._per_partition else series.scope.value
 
 
-class ProducerCollector(Collector):
+class ProducerCollector(ClientCollector):
     """A custom collector of prometheus_client for the producers that were added. It keeps no producer alive."""
 
+    kind = "producers"
+
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-        self._producers: _Exported[Producer[Any, Any]] = _Exported("producers")
+        super().__init__(registry)
+        self._producers: _Exported[Producer[Any, Any]] = _Exported(self.kind)
 
     def add(self, producer: Producer[Any, Any]) -> None:
         """Export ``producer`` too. Raises ConfigError if a living one has the same client_id."""
@@ -131,10 +165,6 @@ class ProducerCollector(Collector):
     def remove(self, producer: Producer[Any, Any]) -> None:
         """Export ``producer`` no longer."""
         self._producers.remove(producer)
-
-    def close(self) -> None:
-        """Take the collector out of its registry."""
-        self._registry.unregister(self)
 
     def describe(self) -> Iterator[Metric]:
         """The families without values, so that the registry knows their names before any producer has them."""

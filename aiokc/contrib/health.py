@@ -2,8 +2,9 @@
 
     from aiokc.contrib.health import serve
 
-    async with Consumer("events", group_id="billing") as consumer, serve(consumer, port=8080):
-        ...
+    async with Consumer("events", group_id="billing") as consumer, Producer() as producer:
+        async with serve(consumer, producer, port=8080):
+            ...
 
 A probe fails for what a restart may cure. Lag, a broker that is away and a rebalance are not among that.
 """
@@ -20,19 +21,24 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from anyio import CancelScope
 
 from .. import Consumer
 from ..errors import ConfigError
-from ..observation import Health
+from ..observation import Health, ProducerHealth
 from .probe_server import ProbeServer
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["Probe", "ProbeServer", "Rules", "Verdict", "heartbeat_file", "serve", "verdict"]
+    from .. import Producer  # not at run time: a service that only reads does not load it
+
+__all__ = ["Probe", "ProbeServer", "Rules", "Verdict", "heartbeat_file", "producer_verdict", "serve", "verdict"]
+
+#: What a probe looks at.
+Watched: TypeAlias = "Consumer[Any, Any] | Producer[Any, Any]"
 
 logger = logging.getLogger("aiokc.health")
 
@@ -47,10 +53,13 @@ class Rules:
 
     stall_after_ms      a partition stands still for so long (``Health.stalled``)
     handler_after_ms    the application has not asked for records for so long; None: that is no reason
+    unanswered_after_ms a producer's oldest record has had no outcome for so long; None: that is no reason. An outage
+                        makes records wait, too, up to delivery_timeout_ms, and a restart loses them
     """
 
     stall_after_ms: float = 60_000
     handler_after_ms: float | None = None
+    unanswered_after_ms: float | None = None
 
     @classmethod
     def of(cls, consumer: Consumer[Any, Any]) -> Rules:
@@ -65,7 +74,7 @@ class Rules:
 
 
 class Verdict(NamedTuple):
-    """What a probe says. ``live``: no restart is needed. ``ready``: it has begun to read. ``reasons``: why not."""
+    """What a probe says. ``live``: no restart is needed. ``ready``: it is at work. ``reasons``: why not."""
 
     live: bool
     ready: bool
@@ -111,19 +120,43 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(known[:_SHOWN]) + more
 
 
-class Probe:
-    """The verdict about some consumers: the worst one. It remembers the last one, as ``verdict`` needs it."""
+def producer_verdict(now: ProducerHealth, rules: Rules = Rules()) -> Verdict:
+    """Conclude from a producer's health how it stands.
 
-    def __init__(self, *consumers: Consumer[Any, Any], rules: Rules | None = None) -> None:
-        """``rules``: for all of the consumers; None: ``Rules.of`` each that is, or has been, a member of its group."""
-        if not consumers:
-            raise ConfigError("a probe needs at least one consumer to look at")
-        self._consumers, self._rules = consumers, rules
-        self._before: list[Verdict | None] = [None] * len(consumers)
+    Live: it was not started yet, or it runs, no error has ended it (another producer with its transactional_id, for
+    instance), and no record waits for longer than the rules say. Ready: it runs. Partitions in trouble are no reason:
+    their records are sent when a broker takes them again, and a restart loses them.
+    """
+    waits_ms = now.oldest_unanswered_age_ms
+    if now.error is not None:
+        reason = f"its calls raise {type(now.error).__name__}: {now.error}"
+    elif not now.running and now.cluster_id is not None:
+        reason = "it was stopped, or its background has ended"
+    elif rules.unanswered_after_ms is not None and waits_ms is not None and waits_ms >= rules.unanswered_after_ms:
+        reason = f"its oldest record has had no outcome for {waits_ms / 1e3:.3g} s"
+    elif not now.running:
+        return Verdict(True, False, ("it was not started yet",))
+    else:
+        return Verdict(True, True, ())
+    return Verdict(False, False, (reason,))
+
+
+class Probe:
+    """The verdict about consumers and producers: the worst one. It remembers the last ones, as ``verdict`` needs it."""
+
+    def __init__(self, *clients: Watched, rules: Rules | None = None) -> None:
+        """``rules``: for all of them; None: ``Rules.of`` each consumer that is, or has been, a member of its group."""
+        if not clients:
+            raise ConfigError("a probe needs at least one consumer or producer to look at")
+        for client in clients:
+            if not hasattr(client, "health"):
+                raise ConfigError(f"a probe looks at consumers and producers, not at {type(client).__name__}")
+        self._clients, self._rules = clients, rules
+        self._before: list[Verdict | None] = [None] * len(clients)
 
     def look(self) -> Verdict:
-        """Look at the consumers now. Each reason begins with the consumer's client_id where there are several."""
-        found = [self._verdict(one, before) for one, before in zip(self._consumers, self._before, strict=True)]
+        """Look at the clients now. Each reason begins with the client_id where there are several."""
+        found = [self._verdict(one, before) for one, before in zip(self._clients, self._before, strict=True)]
         self._before = [*found]
         if len(found) == 1:
             return found[0]
@@ -131,24 +164,27 @@ class Probe:
             all(one.live for one in found),
             all(one.ready for one in found),
             tuple(
-                f"{_NO_CLIENT_ID if consumer.config.client_id is None else consumer.config.client_id}: {reason}"
-                for consumer, one in zip(self._consumers, found, strict=True)
+                f"{_NO_CLIENT_ID if client.config.client_id is None else client.config.client_id}: {reason}"
+                for client, one in zip(self._clients, found, strict=True)
                 for reason in one.reasons
             ),
         )
 
-    def _verdict(self, consumer: Consumer[Any, Any], before: Verdict | None) -> Verdict:
-        now, rules = consumer.health(), self._rules
+    def _verdict(self, client: Watched, before: Verdict | None) -> Verdict:
+        rules = self._rules
+        if not isinstance(client, Consumer):
+            return producer_verdict(client.health(), rules or Rules())
+        now = client.health()
         if rules is None:
             # A consumer with a group_id may be none of its members: assign() commits under that name and never joins.
             has_joined = now.last_heartbeat_age_ms is not None
-            rules = Rules.of(consumer) if has_joined else Rules()
+            rules = Rules.of(client) if has_joined else Rules()
         return verdict(now, before, rules)
 
 
 @asynccontextmanager
 async def serve(
-    *consumers: Consumer[Any, Any],
+    *clients: Watched,
     port: int = 8080,
     host: str | None = None,
     rules: Rules | None = None,
@@ -157,13 +193,14 @@ async def serve(
     """Answer ``/livez``, ``/readyz`` and ``/metrics`` over HTTP on ``port`` while the block runs.
 
     The answer is 200, or 503 with the reasons, as JSON; /metrics is in the text format of Prometheus. A server in the
-    consumer's loop is a probe of that loop: while a handler blocks it, no answer comes. ``host`` None: on all
-    interfaces; ``port`` 0: one that is free (``server.port``). /metrics needs prometheus-client, else it answers 404;
-    ``registry`` None: it has the series of these consumers alone. Requests are bounded: 8 KiB, 5 s, 16 at a time.
-    Raises OSError where the port is taken. Several consumers without a group need a ``client_id`` each: ConfigError
-    where /metrics could not tell two of them apart.
+    clients' loop is a probe of that loop: while a handler blocks it, no answer comes. ``host`` None: on all
+    interfaces; ``port`` 0: one that is free (``server.port``). /metrics needs prometheus-client, else it answers 404.
+    ``registry`` None: it has the series of these consumers and producers alone; else what that registry has, and
+    nothing is added to it. Requests are bounded: 8 KiB, 5 s, 16 at a time. Raises OSError where the port is taken.
+    Several consumers without a group need a ``client_id`` each: ConfigError where /metrics could not tell two of them
+    apart.
     """
-    server = ProbeServer(Probe(*consumers, rules=rules).look, _metrics_of(consumers, registry))
+    server = ProbeServer(Probe(*clients, rules=rules).look, _metrics_of(clients, registry))
     await server.start(host, port)
     try:
         yield server
@@ -171,32 +208,35 @@ async def serve(
         await server.stop()
 
 
-def _metrics_of(consumers: tuple[Consumer[Any, Any], ...], registry: CollectorRegistry | None) -> Any:
+def _metrics_of(clients: tuple[Watched, ...], registry: CollectorRegistry | None) -> Any:
     """Return a function that gives the text of /metrics; None where prometheus-client is not installed."""
     try:
         from prometheus_client import CollectorRegistry as NewRegistry
 
-        from .prometheus import collector, exposition
+        from .prometheus import collector, exposition, producer_collector
     except ImportError:
         return None
     if registry is None:
         registry = NewRegistry()
-        collector(*consumers, registry=registry)
+        if consumers := [client for client in clients if isinstance(client, Consumer)]:
+            collector(*consumers, registry=registry)
+        if producers := [client for client in clients if not isinstance(client, Consumer)]:
+            producer_collector(*producers, registry=registry)
     wanted = registry
     return lambda: exposition(wanted)
 
 
 @asynccontextmanager
 async def heartbeat_file(
-    *consumers: Consumer[Any, Any], path: str | os.PathLike[str], every_ms: int = 5_000, rules: Rules | None = None
+    *clients: Watched, path: str | os.PathLike[str], every_ms: int = 5_000, rules: Rules | None = None
 ) -> AsyncIterator[Probe]:
-    """Replace the file ``path`` every ``every_ms`` while the consumers are live; its age is what a probe looks at.
+    """Replace the file ``path`` every ``every_ms`` while the clients are live; its age is what a probe looks at.
 
     It is written at once, replaced in one step, so that no reader finds half of it, and removed at the end of the
     block. While a handler blocks the event loop it is not replaced. Raises OSError where it can't be written the first
     time; later failures are logged, and the file grows old.
     """
-    probe, file = Probe(*consumers, rules=rules), _HeartbeatFile(Path(path))
+    probe, file = Probe(*clients, rules=rules), _HeartbeatFile(Path(path))
     if every_ms <= 0:
         raise ConfigError(f"every_ms={every_ms} must be positive")
     try:

@@ -3,8 +3,9 @@
     from aiokc.contrib.prometheus import collector
     from prometheus_client import start_http_server
 
-    collector(consumer)
     start_http_server(9000)
+    with collector(consumer):
+        ...
 
 Values are read when Prometheus scrapes them, so between two scrapes the export costs nothing.
 """
@@ -29,28 +30,29 @@ def collector(
 ) -> ConsumerCollector:
     """Export ``consumers`` to Prometheus by ``registry``, and return the collector, to which more can be added.
 
-    A registry takes one collector. With ``per_partition=False`` lag and lead have one series for each topic (the sum of
-    the lags, the smallest lead), and positions and committed offsets have none. ``nodes=True`` adds the series of each
-    broker. Raises ConfigError where two consumers have the same client_id and group_id, ValueError where the registry
-    has a collector of consumers already.
+    A registry takes one collector at a time: ``close()``, or the end of a ``with`` block, takes it out again. With
+    ``per_partition=False`` lag and lead have one series for each topic (the sum of the lags, the smallest lead), and
+    positions and committed offsets have none. ``nodes=True`` adds the series of each broker. Raises ConfigError where
+    two consumers have the same client_id and group_id, and where the registry has a collector of consumers already.
     """
     made = ConsumerCollector(registry, per_partition=per_partition, nodes=nodes)
     for consumer in consumers:
         made.add(consumer)
-    registry.register(made)
+    made.register()
     return made
 
 
 def producer_collector(*producers: Producer[Any, Any], registry: CollectorRegistry = REGISTRY) -> ProducerCollector:
     """Export ``producers`` to Prometheus by ``registry``, and return the collector, to which more can be added.
 
-    A registry takes one collector of producers, beside one of consumers. Raises ConfigError where two producers have
-    the same client_id, ValueError where the registry has a collector of producers already.
+    A registry takes one collector of producers at a time, beside one of consumers; it is closed as that one is. Raises
+    ConfigError where two producers have the same client_id, and where the registry has a collector of producers
+    already.
     """
     made = ProducerCollector(registry)
     for producer in producers:
         made.add(producer)
-    registry.register(made)
+    made.register()
     return made
 
 

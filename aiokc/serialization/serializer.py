@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from ..types import HeadersToSend
-
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
+
+#: The headers of a record, for its serializers to change.
+HeadersOut: TypeAlias = list[tuple[str, bytes | None]]
 
 
 class Serializer(Protocol[T_contra]):
     """A serializer that is given the topic and the headers with the object, as Kafka's own are (KIP-336)."""
 
-    def serialize(self, topic: str, headers: HeadersToSend, data: T_contra, /) -> bytes:
+    def serialize(self, topic: str, headers: HeadersOut, data: T_contra, /) -> bytes:
         """Return the bytes of ``data``, which is never None.
+
+        ``headers`` is a list of this record's own, and what it holds afterwards is sent: a serializer may add headers.
+        That of the key is called first, and that of the value sees what it has added.
 
         send() and the other calls raise SerializationFailed for an exception of this method, and append nothing.
         """
@@ -24,7 +28,7 @@ class Serializer(Protocol[T_contra]):
 class AwaitedSerializer(Protocol[T_contra]):
     """A serializer whose ``serialize`` is ``async def``: give it as AsyncSerializer(...)."""
 
-    def serialize(self, topic: str, headers: HeadersToSend, data: T_contra, /) -> Awaitable[bytes]: ...
+    def serialize(self, topic: str, headers: HeadersOut, data: T_contra, /) -> Awaitable[bytes]: ...
 
 
 class AsyncSerializer(Generic[T_contra]):

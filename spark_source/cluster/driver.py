@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, TypeVar
 
@@ -190,13 +189,13 @@ async def list_offsets(
     if not timestamps:
         return {}
     whole = client.config.default_api_timeout_ms
-    ask = partial(client.list_offsets, timestamps, isolation_level=isolation_level)
+    first = min(_PATIENCE_MS, whole)
     try:
-        found = await ask(timeout_ms=min(_PATIENCE_MS, whole))
+        found = await client.list_offsets(timestamps, isolation_level=isolation_level, timeout_ms=first)
     except RequestTimedOut:  # no UnknownTopic: all partitions exist, as far as the brokers know
-        if whole <= _PATIENCE_MS:
+        if first == whole:
             raise
-        found = await ask(timeout_ms=whole - _PATIENCE_MS)
+        found = await client.list_offsets(timestamps, isolation_level=isolation_level, timeout_ms=whole - first)
     return {tp: at.offset for tp, at in found.items() if at is not None}
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import anyio
 import pytest
 
-from aiokc import Consumer, ErrorCode, Health, TopicPartition
+from aiokc import Client, Consumer, ErrorCode, Health, Producer, TopicPartition
 from aiokc.contrib import health as contrib_health
 from aiokc.contrib.health import Probe, Rules, Verdict, heartbeat_file, verdict
-from aiokc.errors import BrokerError, ConfigError, KafkaError
+from aiokc.errors import BrokerError, ConfigError, KafkaError, ProducerFenced
 from aiokc.testing import Cluster
 from aiokc.testing.faults import drop, throttle
 from aiokc.wire.messages.fetch import FetchRequest
@@ -319,6 +319,68 @@ def test_a_consumer_without_a_client_id_is_named_as_brokers_know_it() -> None:
 def test_a_probe_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least one consumer"):
         Probe()
+    with pytest.raises(ConfigError, match="consumers and producers, not at Client"):
+        Probe(Client())  # type: ignore[arg-type]
+
+
+# Producers
+
+
+def producing(cluster: Cluster, **options: Any) -> Producer[Any, Any]:
+    return Producer(bootstrap_servers=cluster.bootstrap, **options)
+
+
+def test_a_producer_is_live_and_ready_while_it_runs() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = producing(cluster, client_id="p")
+        probe = Probe(producer)
+        assert probe.look() == (True, False, ("it was not started yet",))
+        async with producer, consumer(cluster, "t") as reader:
+            assert probe.look() == WELL
+            await reader.wait_assigned()
+            assert Probe(producer, reader).look() == WELL
+        assert probe.look() == (False, False, ("it was stopped, or its background has ended",))
+        assert Probe(producer, consumer(cluster, "t")).look().reasons == (
+            "p: it was stopped, or its background has ended",
+            "c: it was not started yet",
+        )
+
+    virtually(story)
+
+
+def test_a_producer_that_was_fenced_is_not_live() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, transactional_id="x") as first, producing(cluster, transactional_id="x"):
+            probe = Probe(first)
+            assert probe.look() == WELL
+            with pytest.raises(ProducerFenced):
+                async with first.transaction():
+                    await first.send("t", b"v")
+            found = probe.look()
+            assert not found.live
+            assert found.reasons[0].startswith("its calls raise ProducerFenced: ")
+
+    virtually(story)
+
+
+def test_an_outage_fails_no_probe_of_a_producer_unless_a_rule_says_so() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, delivery_timeout_ms=200_000) as producer:
+            await producer.send_and_wait("t", b"v")
+            probe, strict = Probe(producer), Probe(producer, rules=Rules(unanswered_after_ms=60_000))
+            outage(cluster)
+            await producer.send("t", b"v")
+            assert set(await looks(probe, 50)) == {WELL}
+            assert strict.look() == WELL
+            await asyncio.sleep(11)
+            assert probe.look() == WELL
+            assert strict.look() == (False, False, ("its oldest record has had no outcome for 61 s",))
+            for broker in (1, 2, 3):
+                cluster.bring_up(broker)
+            await producer.flush()
+            assert strict.look() == WELL
+
+    virtually(story)
 
 
 # The file

@@ -18,7 +18,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from aiokc import Consumer
+from aiokc import Consumer, Producer
 from aiokc.contrib import probe_server
 from aiokc.contrib.health import Verdict, serve
 from aiokc.contrib.probe_server import ProbeServer
@@ -175,6 +175,20 @@ async def test_serve_answers_for_a_consumer_and_its_metrics() -> None:
             with pytest.raises(OSError, match=r"in use|Errno"):
                 async with serve(reader, port=server.port, host="127.0.0.1"):
                     pass
+
+
+async def test_a_producer_is_served_as_a_consumer_is() -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        Producer(bootstrap_servers=cluster.bootstrap) as producer,
+        consumer(cluster) as reader,
+    ):
+        for clients, kinds in (((producer,), {"producer"}), ((producer, reader), {"consumer", "producer"})):
+            async with serve(*clients, port=0, host="127.0.0.1") as server:
+                assert (await asked(server, get("/livez")))[0] == 200
+                _, _, content = await asked(server, get("/metrics"))
+                families = text_string_to_metric_families(content.decode())
+                assert {family.name.split("_")[1] for family in families} == kinds
 
 
 def ports(server: ProbeServer) -> set[int]:

@@ -137,7 +137,11 @@ def test_prometheus_has_what_metrics_and_health_tell() -> None:
                 exported.add(producing(cluster))
             exported.remove(producer)
             assert registry.get_sample_value("aiokc_producer_up", me) is None
+            with pytest.raises(ConfigError, match="series of producers already"):
+                producer_collector(registry=registry)
             exported.close()
+            with producer_collector(producer, registry=registry):
+                assert registry.get_sample_value("aiokc_producer_up", me) == 1
 
     virtually(story)
 

@@ -167,11 +167,16 @@ def test_several_consumers_and_what_labels_can_hold() -> None:
         assert found["aiokc_consumer_up", labels] == 0
         with pytest.raises(ConfigError, match="two consumers have client_id='c' and group_id='g'"):
             made.add(consumer(cluster, group_id="g"))
-        with pytest.raises(ValueError, match="Duplicated timeseries"):
+        with pytest.raises(ConfigError, match="series of consumers already, of a collector that nobody has closed"):
             collector(two, registry=registry)
         made.remove(two)
         assert len([name for name, _ in scraped(registry) if name == "aiokc_consumer_up"]) == 1
         made.close()
+        assert scraped(registry) == {}
+        made.close()  # again, which does nothing, also not to the next one
+        for _ in range(2):
+            with collector(two, registry=registry) as made:
+                assert len([name for name, _ in scraped(registry) if name == "aiokc_consumer_up"]) == 1
         assert scraped(registry) == {}
 
     virtually(story)

@@ -64,6 +64,11 @@ class Example:
         return "pyspark" in self.code
 
     @property
+    def needs_registry(self) -> bool:
+        """Whether it needs a schema registry, and packages of its client: a type checker alone looks at it."""
+        return "schema_registry" in self.code
+
+    @property
     def is_whole(self) -> bool:
         return re.search(r"^(import|from) ", self.code, re.MULTILINE) is not None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -16,6 +17,7 @@ import pytest
 from aiokc.testing.kafka import LocalKafka
 
 from ..producing import Message, produce
+from ..suite.child_process import run_to_end
 from .examples import ROOT, Example, examples
 
 VALUES = [f"value-{number:02}" for number in range(12)]
@@ -45,7 +47,7 @@ def topic(kafka: LocalKafka, topic_name: str) -> str:
 
 
 def cases(*, spark: bool) -> list[Example]:
-    return [example for example in EXAMPLES if example.needs_spark == spark]
+    return [example for example in EXAMPLES if example.needs_spark == spark and not example.needs_registry]
 
 
 @pytest.mark.kafka
@@ -97,6 +99,20 @@ async def run(example: Example, bootstrap: str, topic: str, folder: Path, *, tim
     else:
         assert code == 0, what
     return printed, said
+
+
+@pytest.mark.timeout(180)
+def test_a_type_checker_accepts_the_programs(tmp_path: Path) -> None:
+    """mypy --strict, except that their functions need no annotations: what is copied brings no other errors."""
+    programs = [example for page in (*PAGES, "docs/testing.md") for example in examples(page) if example.is_whole]
+    for example in programs:
+        # In the program, not on the command line: with other flags mypy would check all of aiokc anew.
+        relaxed = "disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-calls=False"
+        module = re.sub(r"\W", "_", example.name)
+        (tmp_path / f"{module}.py").write_text(f"# mypy: {relaxed}\n{example.code}")
+    done = run_to_end([sys.executable, "-m", "mypy", "--strict", "--no-pretty", tmp_path], seconds=150, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"no issues found in {len(programs)} source files" in done.stdout
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "/guide/" in page])

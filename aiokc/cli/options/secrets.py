@@ -7,10 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from aiokc.config.written.values import is_file
+
 from ..problems import UsageProblem
 from ..system import System
 from .files import MOST_BYTES, read_text
-from .spelling import is_file, is_secret
+from .spelling import is_secret
 
 _COMMAND_SECONDS = 60
 _PATIENCE_SECONDS = 0.5

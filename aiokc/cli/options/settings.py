@@ -5,13 +5,13 @@ From the strongest to the weakest: a flag, -X, the environment (AIOKC_<OPTION>),
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, Final, NamedTuple, cast
 
 from aiokc import ClientConfig, ConsumerConfig, ProducerConfig
+from aiokc.config.written.mapping import names_no_option
 from aiokc.errors import ConfigError
 
 from ..problems import UsageProblem, quoted
@@ -22,15 +22,6 @@ from .spelling import FIELDS, OF_KIND, field_name, typed
 from .times import duration_ms
 
 _PREFIX: Final = "AIOKC_"
-# Variables of this prefix that are no options.
-_OTHERS: Final = frozenset(
-    (
-        *("AIOKC_PROFILE", "AIOKC_CONFIG", "AIOKC_NATIVE", "AIOKC_CODEC_LIBRARIES", "AIOKC_KAFKA_HOME"),
-        *("AIOKC_BOOTSTRAP", "AIOKC_SPARK", "AIOKC_CALLS"),
-    )
-)
-# Kubernetes gives them to every container beside a service whose name begins with "aiokc".
-_OF_A_SERVICE: Final = re.compile(r"AIOKC_(\w+_)?(SERVICE_HOST|SERVICE_PORT|PORT)(_\w+)?$")
 _CLIENT: Final = frozenset(field.name for field in fields(ClientConfig))
 _TIMEOUT_MS: Final = 30_000
 #: The origin of a default that is not the library's.
@@ -128,7 +119,7 @@ def _of_environment(system: System, warnings: list[str]) -> Iterator[tuple[str, 
     """
     given = {name: name.removeprefix(_PREFIX).lower() for name in system.environ if name.startswith(_PREFIX)}
     for name, spelled in sorted(given.items(), key=lambda item: (item[1] in FIELDS, item)):
-        if name in _OTHERS or _OF_A_SERVICE.match(name):
+        if names_no_option(name, _PREFIX):
             continue
         try:
             field_name(spelled)

@@ -131,17 +131,17 @@ class Appending:
         begun: int,
     ) -> Delivery:
         deadline = self.now() + timeout
-        topic, headers, partition = record.topic, record.headers, record.partition
+        topic, partition = record.topic, record.partition
         if serialized:
-            key, value = record.key, record.value
+            key, value, headers = record.key, record.value, record.headers
         elif self.serializing.is_async:
             with anyio.move_on_after(timeout) as scope:
-                key, value = await self.serializing.serialize_async(topic, headers, record.key, record.value)
+                key, value, headers = await self.serializing.serialize_async(record)
             if scope.cancelled_caught:
                 raise RequestTimedOut(f"the serializers of a record for {topic!r} took longer than {timeout:.3g} s")
             self.check_same(begun, topic)
         else:
-            key, value = self.serializing.serialize(topic, headers, record.key, record.value)
+            key, value, headers = self.serializing.serialize(record)
         route = self.routes.known(topic)
         if route is None or (partition is not None and partition >= len(route.queues)):
             route = await self.routes.find(topic, partition, deadline - self.now())
@@ -151,7 +151,7 @@ class Appending:
             if partition is not None and partition >= len(route.queues):
                 route = await self.routes.find(topic, partition, deadline - self.now())
                 self.check_same(begun, topic)
-        size = self._checked_size(record, key, value)
+        size = self._checked_size(record, key, value, headers)
         if not self.memory.has_room(size):
             self.quick.clear()  # who waits comes first
             if not await self.memory.wait(size, deadline - self.now()):
@@ -160,7 +160,7 @@ class Appending:
             route = self.routes.again(route)
             if partition is not None and partition >= len(route.queues):  # the topic was recreated meanwhile
                 raise self.routes.missing(topic, partition, f"the topic has {len(route.queues)} partitions now")
-        return self._append(route, partition, key, value, record.headers, record.timestamp_ms, size, on_done)
+        return self._append(route, partition, key, value, headers, record.timestamp_ms, size, on_done)
 
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
         """Append a record now. Raises MetadataMissing and BufferFull in the place of waiting."""
@@ -184,17 +184,17 @@ class Appending:
         if route is None:
             self.routes.follow(topic)
             raise self.routes.missing(topic, partition)
-        key, value = self.serializing.serialize(topic, record.headers, record.key, record.value)
+        key, value, headers = self.serializing.serialize(record)
         if partition is None:
             partition = self.routes.choose(route, key, value)
         if partition is not None and partition >= len(route.queues):
             self.routes.look_again()
             raise self.routes.missing(topic, partition, f"the topic has {len(route.queues)} partitions so far")
-        size = self._checked_size(record, key, value)
+        size = self._checked_size(record, key, value, headers)
         if not self.memory.has_room(size):
             self._sender.hurry()
             raise self._buffer_full(record)
-        return self._append(route, partition, key, value, record.headers, record.timestamp_ms, size, on_done)
+        return self._append(route, partition, key, value, headers, record.timestamp_ms, size, on_done)
 
     def append_plain(
         self,
@@ -254,8 +254,10 @@ class Appending:
         self.quick.appended(route, batch)
         return delivery
 
-    def _checked_size(self, record: ProducerRecord[Any, Any], key: bytes | None, value: bytes | None) -> int:
-        size = record_bound(key, value, record.headers)
+    def _checked_size(
+        self, record: ProducerRecord[Any, Any], key: bytes | None, value: bytes | None, headers: HeadersToSend
+    ) -> int:
+        size = record_bound(key, value, headers)
         config = self._config
         if size > config.max_request_size:
             why = f"{size} bytes, and max_request_size is {config.max_request_size}: raise it, and max.message.bytes"

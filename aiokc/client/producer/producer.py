@@ -52,10 +52,10 @@ class Producer(TransactionCalls, Generic[K, V]):
 
     def __init__(
         self,
+        config: ProducerConfig | None = None,
         *,
         key_serializer: AnySerializer[K] | None = None,
         value_serializer: AnySerializer[V] | None = None,
-        config: ProducerConfig | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         self.config = named_producer(configured(ProducerConfig, config, cast(dict[str, Any], options)))
@@ -110,7 +110,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: HeadersToSend = (),
+        headers: HeadersToSend | None = (),
         on_done: OnDelivered | None = None,
         timeout_ms: int | None = None,
     ) -> Delivery:
@@ -147,7 +147,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: HeadersToSend = (),
+        headers: HeadersToSend | None = (),
         timeout_ms: int | None = None,
     ) -> RecordMetadata:
         """Do as send(), and wait until the record is stored; delivery_timeout_ms bounds that.
@@ -169,7 +169,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: HeadersToSend = (),
+        headers: HeadersToSend | None = (),
         on_done: OnDelivered | None = None,
     ) -> Delivery:
         """Do as send(), without waiting: raises BufferFull, and MetadataMissing for a topic that is not known yet."""

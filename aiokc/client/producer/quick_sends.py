@@ -88,8 +88,8 @@ class QuickSends:
                 return None
         except RuntimeError:  # called in a thread that runs no loop, as the ordinary way says
             return None
-        if type(headers) is list:  # C reads tuples only: nobody can change those meanwhile
-            headers = tuple(headers)
+        if type(headers) is list or headers is None:  # C reads tuples only: nobody can change those meanwhile
+            headers = tuple(headers or ())
         appended = route.quick.append(value, key, partition, timestamp_ms, headers)
         if type(appended) is tuple:
             chosen, timestamp_ms, size = appended

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from ...errors import ConfigError, shown
 from ...types import NO_TIMESTAMP, HeadersToSend, ProducerRecord
-from ..arguments import checked_count, is_topic_name
+from ..arguments import checked_count, checked_headers, is_topic_name
 
 _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
 
 
 def checked_record(
-    topic: str, value: Any, key: Any, partition: int | None, timestamp_ms: int | None, headers: HeadersToSend
+    topic: str, value: Any, key: Any, partition: int | None, timestamp_ms: int | None, headers: HeadersToSend | None
 ) -> ProducerRecord[Any, Any]:
     """Return a record whose parts can be sent, as far as that shows before the serializers. Raises ConfigError."""
     check_topic(topic)
@@ -25,7 +25,7 @@ def checked_record(
         timestamp_ms = checked_count("timestamp_ms", timestamp_ms, least=NO_TIMESTAMP, most=_MOST_64)
         if timestamp_ms == NO_TIMESTAMP:  # of a record that was read, and is sent on: no broker must take it for a time
             timestamp_ms = None
-    headers = _checked_headers(headers) if headers else ()
+    headers = checked_headers(headers) if headers else ()
     return ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
 
 
@@ -43,24 +43,3 @@ def check_on_done(on_done: Any) -> None:
         raise ConfigError(f"on_done must be a function of (metadata, error), or None, not {type(on_done).__name__}")
     if inspect.iscoroutinefunction(on_done):
         raise ConfigError("on_done must be a plain function: the producer does not await what it returns")
-
-
-def _checked_headers(headers: Any) -> HeadersToSend:
-    try:
-        pairs = tuple((name, content) for name, content in headers)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"headers={shown(headers)}: give pairs of a name and bytes, or None") from error
-    for name, content in pairs:
-        if type(name) is not str or not (content is None or type(content) is bytes) or not _is_encodable(name):
-            raise ConfigError(
-                f"header ({shown(name)}, ...): a name is a str that UTF-8 can encode, and its content bytes or None"
-            )
-    return pairs
-
-
-def _is_encodable(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # half a surrogate pair
-        return False
-    return True

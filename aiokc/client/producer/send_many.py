@@ -116,12 +116,14 @@ class ManyRecords:
         for index, given in enumerate(some):
             try:
                 record = _record(topic, given)
-                key, value = appending.serializing.serialize(topic, record.headers, record.key, record.value)
+                key, value, headers = appending.serializing.serialize(record)
             except KafkaError as error:
                 del some[index:]
                 return error
-            # A value alone stays one: that is the cheapest to append.
-            some[index] = record._replace(key=key, value=value) if isinstance(given, ProducerRecord) else value
+            if headers or isinstance(given, ProducerRecord):
+                some[index] = record._replace(key=key, value=value, headers=headers)
+            else:  # a value alone stays one: that is the cheapest to append
+                some[index] = value
         return None
 
     def _rows(self, columns: Any) -> ColumnRecords:

@@ -92,7 +92,11 @@ class TransactionalLoop(Generic[K, V]):
         self._is_checked = False  # that the brokers can tell a zombie's offsets
 
     def stop(self) -> None:
-        """Have run() return once the batch that is being processed, if any, is committed or aborted."""
+        """Have run() return once the batch that is being processed, if any, is committed or aborted.
+
+        Where none is running, the next one returns before it reads anything: a signal may come before the task of run()
+        has begun, or while the application handles what run() has raised.
+        """
         self._is_stopping = True
         if self._waits is not None:
             self._waits.cancel()
@@ -111,7 +115,7 @@ class TransactionalLoop(Generic[K, V]):
             raise ConfigError(f"process must be a function of a batch, plain or async, not {type(process).__name__}")
         if self._is_running:
             raise UsageError("run() is running in another task: a loop runs once at a time")
-        self._is_running, self._is_stopping = True, False
+        self._is_running = True
         # Another loop over this consumer may have ended without knowing what became of its last batch.
         self._undone |= self._consumer.assignment()
         try:
@@ -128,7 +132,7 @@ class TransactionalLoop(Generic[K, V]):
                     logger.warning("a batch was not committed, and is processed again: %s", error)
                     await asyncio.sleep(self._backoff.next())
         finally:
-            self._is_running = False
+            self._is_running = self._is_stopping = False
 
     async def _round(self, process: Process[K, V], max_records: int | None) -> None:
         if not self._is_checked:

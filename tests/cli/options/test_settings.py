@@ -13,9 +13,10 @@ import pytest
 from aiokc import Secret
 from aiokc.cli.options import secrets
 from aiokc.cli.options.settings import read_settings
-from aiokc.cli.options.spelling import _OTHER_NAMES, FIELDS
+from aiokc.cli.options.spelling import FIELDS
 from aiokc.cli.parser import parse
 from aiokc.cli.problems import UsageProblem
+from aiokc.config.written.other_names import OTHER_NAMES
 from aiokc.errors import ConfigError
 from tests.cli.running import aiokc, system_of
 
@@ -150,7 +151,7 @@ async def test_config_show_has_options_of_both_kinds() -> None:
 
 
 def test_other_names_lead_to_options_that_exist() -> None:
-    assert set(_OTHER_NAMES.values()) <= FIELDS.keys()
+    assert set(OTHER_NAMES.values()) <= FIELDS.keys()
 
 
 @pytest.mark.parametrize(

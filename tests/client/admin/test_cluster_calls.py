@@ -269,7 +269,7 @@ def test_what_is_no_topic() -> None:
                 with pytest.raises(ConfigError):
                     await client.topic_configs(wrong)  # type: ignore[arg-type]
             with pytest.raises(ConfigError, match="isolation_level"):
-                await client.list_offsets({ZERO: EARLIEST}, isolation_level="both")  # type: ignore[arg-type]
+                await client.list_offsets({ZERO: EARLIEST}, isolation_level="both")  # type: ignore[call-overload]
 
     virtually(story, brokers=1)
 

@@ -1,4 +1,4 @@
-"""What a type checker infers of consumers. test_typing.py runs mypy on this module; it is never run."""
+"""What a type checker infers of consumers and other clients. test_typing.py runs mypy on this; it is never run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from collections.abc import Sequence
 from typing import Any, assert_type
 
 from aiokc import (
+    EARLIEST,
+    LATEST,
     AsyncDeserializer,
+    AsyncSerializer,
+    Client,
+    ClientOptions,
+    ClusterOptions,
     Consumer,
     ConsumerConfig,
+    ConsumerOptions,
     ConsumerRecord,
     ConsumerRecords,
     Headers,
+    OffsetAndTimestamp,
+    Producer,
+    ProducerOptions,
     RawRecords,
+    Secret,
     TopicPartition,
 )
 
@@ -89,11 +100,62 @@ async def typed(consumer: Consumer[str, Order]) -> None:
     await consumer.commit(await consumer.getmany())
 
 
+# A producer's types follow its serializers, and what it is sent may be without headers by name.
+def encoded(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+async def stored(value: Order) -> bytes:
+    return b""
+
+
+class WithHeader:
+    def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: Order) -> bytes:
+        headers.append(("schema", b"1"))
+        return b""
+
+
+assert_type(Producer(), Producer[bytes | None, bytes | None])
+assert_type(Producer(key_serializer=str.encode, value_serializer=encoded), Producer[str, object])
+assert_type(Producer(value_serializer=AsyncSerializer(stored)), Producer[bytes | None, Order])
+assert_type(Producer(value_serializer=WithHeader()), Producer[bytes | None, Order])
+
+
+async def sent(producer: Producer, headers: Headers | None) -> None:
+    await producer.send("t", b"v", headers=headers)
+    await producer.send_and_wait("t", b"v", headers=headers)
+    producer.send_soon("t", b"v", headers=headers)
+
+
+# Each partition has a beginning and an end, and may have no record at or after a time.
+async def offsets(client: Client, partitions: list[TopicPartition]) -> None:
+    ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
+    assert_type(ends, dict[TopicPartition, OffsetAndTimestamp])
+    both = await client.list_offsets({partitions[0]: EARLIEST, partitions[1]: LATEST})
+    assert_type(both, dict[TopicPartition, OffsetAndTimestamp])
+    at = await client.list_offsets(dict.fromkeys(partitions, 1_767_225_600_000))
+    assert_type(at, dict[TopicPartition, OffsetAndTimestamp | None])
+
+
+# One dictionary of options for several clients.
+connecting: ClusterOptions = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_password": Secret("a secret")}
+Consumer("t", group_id="g", **connecting)
+Producer(linger_ms=0, **connecting)
+Client(**connecting)
+reading: ConsumerOptions = {"group_id": "g", "auto_offset_reset": "earliest"}
+Consumer("t", **reading)
+looking: ClientOptions = {"isolation_level": "read_committed"}
+Client(**looking)
+writing: ProducerOptions = {"acks": "all"}
+Producer(value_serializer=encoded, **writing)
+
+
 # Wrong uses are errors: mypy warns of an ignore that ignores nothing.
 Consumer("t", value_deserializer=of_text)  # type: ignore[arg-type]
 Consumer("t", value_deserializer=Unfinished())  # type: ignore[arg-type]
 Consumer("t", key_deserializer="utf-8")  # type: ignore[arg-type]
 Consumer("t", max_poll_record=5)  # type: ignore[call-arg]
+misspelled: ClusterOptions = {"sasl_mechanisms": "PLAIN"}  # type: ignore[typeddict-unknown-key]
 Consumer("t", max_poll_records="5")  # type: ignore[arg-type]
 of_int: Consumer[bytes | None, int] = Consumer("t", value_deserializer=order)  # type: ignore[arg-type]
 not_awaited: Consumer[bytes | None, Order] = Consumer("t", value_deserializer=looked_up)  # type: ignore[arg-type]

@@ -112,6 +112,15 @@ async def test_a_record_has_all_that_it_was_given(ways: list[bool]) -> None:
         assert ways == [False, True]
 
 
+async def test_headers_may_be_none_by_name(ways: list[bool]) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        await producer.send("t", b"0", headers=None)
+        await producer.send_and_wait("t", b"1", headers=None)
+        await producer.send_soon("t", b"2", headers=None)
+        assert [record.headers for record in cluster.records("t")] == [()] * 3
+        assert ways == [False, True, True]
+
+
 async def test_a_key_goes_to_the_same_partition_either_way(ways: list[bool]) -> None:
     async with Cluster(topics={"t": 7}) as cluster, producing(cluster) as producer:
         for _ in range(2):

@@ -146,6 +146,97 @@ def test_an_async_serializer_bounds_nobody_and_its_own_call_only() -> None:
     virtually(story, brokers=1)
 
 
+class Named:
+    """Leaves its name in a header, as a registry's serializer does with the id of a schema (KIP-336)."""
+
+    def __init__(self, name: str, content: Any = b"") -> None:
+        self.header = (name, content)
+        self.seen: list[Any] = []
+
+    def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: str) -> Any:
+        self.seen.append(list(headers))
+        headers.append(self.header)
+        return data.encode()
+
+
+class AwaitedNamed(Named):
+    async def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: str) -> Any:
+        await asyncio.sleep(0)
+        return super().serialize(topic, headers, data)
+
+
+@pytest.mark.parametrize("kind", [Named, AwaitedNamed])
+def test_headers_that_serializers_add_are_sent(kind: type[Named]) -> None:
+    of_key, of_value, log = kind("key"), Named("value"), list[Any]()
+    given = [("given", b"1")]
+
+    async def story(cluster: Cluster) -> None:
+        options: dict[str, Any] = {
+            "key_serializer": AsyncSerializer(of_key) if isinstance(of_key, AwaitedNamed) else of_key,
+            "value_serializer": of_value,
+        }
+        async with producing(cluster, interceptors=[Noting("i", log)], **options) as producer:
+            await producer.send_and_wait("t", "v", "k", headers=given, partition=0)
+        async with producing(cluster, **options) as producer:
+            records = [ProducerRecord("t", "v", "k", 0, None, given), ProducerRecord("t", "v", "k", 0)]
+            await (await producer.send_many("t", records))
+            if kind is Named:
+                await producer.send_soon("t", "v", "k", headers=given, partition=0)
+        names = [[name for name, _ in record.headers] for record in cluster.records("t")]
+        assert names[:3] == [["given", "i", "key", "value"], ["given", "key", "value"], ["key", "value"]]
+        assert names[3:] == ([["given", "key", "value"]] if kind is Named else [])
+
+    virtually(story, brokers=1)
+    assert of_value.seen[0] == [("given", b"1"), ("i", b""), ("key", b"")]
+    assert given == [("given", b"1")], "what the application gave stays its own"
+    assert log[0] == ("i", 0, 0, type(None), ["given", "i", "key", "value"])
+
+
+def test_values_alone_get_the_headers_of_their_serializer() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, value_serializer=Named("value")) as producer:
+            await (await producer.send_many("t", ["a", "b"]))
+        assert [record.headers for record in cluster.records("t")] == [(("value", b""),)] * 2
+
+    virtually(story, brokers=1)
+
+
+def test_a_serializer_that_keeps_the_headers_changes_no_sent_record() -> None:
+    kept: list[list[Any]] = []
+
+    class Keeping(Named):
+        def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: str) -> Any:
+            kept.append(headers)
+            return super().serialize(topic, headers, data)
+
+    async def story(cluster: Cluster) -> None:
+        log: list[Any] = []
+        async with producing(cluster, value_serializer=Keeping("value"), interceptors=[Noting("i", log)]) as producer:
+            delivery = await producer.send("t", "a", partition=0)
+            kept[0].append("nonsense")
+            await delivery
+        assert log[0] == ("i", 0, 0, type(None), ["i", "value"])
+
+    virtually(story, brokers=1)
+
+
+@pytest.mark.parametrize("wrong", ["text", 5, bytearray(b"")], ids=repr)
+def test_a_header_of_a_serializer_that_cannot_be_sent_fails_the_call(wrong: Any) -> None:
+    """It would stand in the way of all later records of its partition."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, key_serializer=Named("id", wrong), value_serializer=Named("value")) as producer:
+            with pytest.raises(SerializationFailed, match="key_serializer has left a header that can't be sent") as no:
+                await producer.send("t", "v", "k")
+            assert no.value.origin == "key"
+            with pytest.raises(SerializationFailed, match="key_serializer has left"):
+                await producer.send_many("t", [ProducerRecord("t", "v", "k")])
+            await producer.send_and_wait("t", "v", partition=0)
+        assert values(cluster) == [b"v"]
+
+    virtually(story, brokers=1)
+
+
 @pytest.mark.parametrize("wrong", [WithTopic, 5, "text"])
 def test_what_is_no_serializer(wrong: Any) -> None:
     with pytest.raises(ConfigError):

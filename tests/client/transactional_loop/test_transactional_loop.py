@@ -63,6 +63,27 @@ async def test_results_and_offsets_are_committed_together(stage: Stage) -> None:
     assert await stage.read() == [b"1", b"2", b"3", b"4", b"5"]
 
 
+@scenario()
+async def test_a_stop_between_two_runs_ends_the_next_one(stage: Stage) -> None:
+    """SIGTERM may come before the task of run() has begun, or while the application handles what run() has raised."""
+    give(stage, 1)
+    async with looping(stage) as (loop, producer):
+        running = asyncio.create_task(loop.run(copying(producer, loop, 99)))
+        loop.stop()
+        await running
+
+        def fails(batch: Batch) -> None:
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await loop.run(fails)
+        loop.stop()
+        await loop.run(copying(producer, loop, 99))
+        assert loop.committed == 0
+        await loop.run(copying(producer, loop, 1))
+        assert loop.committed == 1, "one stop() ends one run()"
+
+
 @scenario(2)
 async def test_a_plain_function_will_do(stage: Stage) -> None:
     give(stage, 1, 2)

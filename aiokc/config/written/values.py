@@ -1,0 +1,96 @@
+"""Texts as the values of options: each as the type that its option has."""
+
+from __future__ import annotations
+
+from dataclasses import Field
+from pathlib import Path
+from typing import Any, Final
+
+from ...errors import ConfigError, shown
+from ...secret import Secret
+from .other_names import counts_kib
+
+# Texts that other clients write in another case than aiokc.
+_UPPER: Final = ("security_protocol", "ssl_truststore_type", "ssl_keystore_type")
+_FILES: Final = ("ssl_keystore_certificate_chain", "ssl_keystore_key")
+# What librdkafka calls these policies, too.
+_RESETS: Final = {
+    **dict.fromkeys(("smallest", "beginning"), "earliest"),
+    **dict.fromkeys(("largest", "end"), "latest"),
+    "error": "none",
+}
+_TRUE: Final = ("true", "yes", "on", "1")
+_FALSE: Final = ("false", "no", "off", "0")
+_MOST_SHOWN: Final = 100  # characters
+
+
+def is_secret(option: Field[Any]) -> bool:
+    """Whether the option holds a password or a private key."""
+    return "Secret" in str(option.type)
+
+
+def is_file(name: str, text: str) -> bool:
+    """Whether ``text`` names the file with the key or the certificates of the option, and is not PEM itself."""
+    return name in _FILES and "-----BEGIN" not in text
+
+
+def typed(option: Field[Any], value: object, name: str) -> Any:
+    """Return ``value``, a text or an object, as the type of the option, in its unit; a secret as a Secret.
+
+    ``name`` is what the option was called. What is no text stays what it is: the config checks its type. Raises
+    ConfigError for a text that is none of the option's, and shows no secret in it.
+    """
+    if not isinstance(value, str):
+        return value * 1024 if type(value) is int and counts_kib(name) else value
+    kind = str(option.type)
+    if kind.startswith(("int", "float")):
+        number = _number(name, value, float if kind.startswith("float") else int)
+        return number * 1024 if counts_kib(name) else number
+    if kind.startswith("bool"):
+        return _boolean(name, value)
+    if kind.startswith("Mapping"):
+        return dict(_pair(name, part) for part in value.split(",") if part.strip())
+    if kind.startswith("Sequence"):
+        return [part.strip() for part in value.split(",")]
+    return _text(option, value)
+
+
+def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
+    try:
+        return kind(text.strip().replace("_", ""))
+    except ValueError:
+        raise ConfigError(f"{name}={_quoted(text)} must be a number") from None
+
+
+def _boolean(name: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE + _FALSE:
+        raise ConfigError(f"{name}={_quoted(text)} must be true or false")
+    return word in _TRUE
+
+
+def _pair(name: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"{name} must be key=value, or several with commas between them")  # it may be confidential
+    return key.strip(), value.strip()
+
+
+def _text(option: Field[Any], text: str) -> Any:
+    if option.name in _UPPER:
+        return text.strip().upper()
+    if option.name == "acks":
+        return int(text) if text.strip() in ("-1", "0", "1") else text.strip().lower()
+    if option.name == "ssl_endpoint_identification_algorithm":
+        return "" if text.strip().lower() == "none" else text.strip().lower()
+    if str(option.type).startswith("OffsetResetPolicy"):
+        return _RESETS.get(text.strip().lower(), text)
+    if is_file(option.name, text):
+        return Path(text).expanduser()
+    if is_secret(option):
+        return Secret(text)
+    return str(Path(text).expanduser()) if "FilePath" in str(option.type) else text
+
+
+def _quoted(text: str) -> str:
+    return shown(text) if len(text) <= _MOST_SHOWN else f"{shown(text[:_MOST_SHOWN])}…"
