@@ -165,13 +165,13 @@ class Answers:
 
     async def _take_time(self, channel: NodeChannel, one: InFlight, tasks: TaskGroup) -> None:
         try:
-            response = await one.connection.answer(one)
+            response, is_doubtful = await one.connection.answer(one)
         except _LOST as error:
             channel.reading = False
             self._lost(channel, one, error)
         else:
             channel.reading = False
-            self._answered(channel, one, response)
+            self._answered(channel, one, response, doubts_denials=is_doubtful)
         self._told(at_once=False)
         self._take_in(channel, tasks, at_once=False)
 
@@ -193,7 +193,9 @@ class Answers:
         channel.heard_at = one.ended_at
         channel.counter.answered.add(one.ended_at - one.sent_at)
 
-    def _answered(self, channel: NodeChannel, one: InFlight, response: ProduceResponse) -> None:
+    def _answered(
+        self, channel: NodeChannel, one: InFlight, response: ProduceResponse, *, doubts_denials: bool = False
+    ) -> None:
         self._heard(channel, one)
         now = asyncio.get_running_loop().time()
         answered = read_response(one.asked, response)
@@ -202,7 +204,7 @@ class Answers:
             moved = self._metadata.learn_leaders(answered.leaders, answered.brokers)
         stale: list[TopicPartition] = []
         for batch, answer in answered.answers:
-            verdict = settle(self._accumulator, batch, answer, now)
+            verdict = settle(self._accumulator, batch, answer, now, doubts_denials=doubts_denials)
             if verdict is Verdict.REFRESH:
                 stale.append(batch.tp)
             if verdict not in (Verdict.STORED, Verdict.DUPLICATE):
