@@ -92,6 +92,7 @@ class NodeChannel:
         self.error: KafkaError | None = None
         self.heard_at: float | None = None  # when the broker last answered
         self.refused_since: float | None = None  # since when it takes nothing, though something waits
+        self.silent_since: float | None = None  # when it was sent the first request that it has let time out
 
     @property
     def usable(self) -> Connection | None:
@@ -180,6 +181,8 @@ class Answers:
         channel.in_flight.popleft()
         channel.counter.failed += 1
         channel.error = error
+        if channel.silent_since is None and isinstance(error, RequestTimedOut):
+            channel.silent_since = one.sent_at  # until it answers: what is sent again over a new connection is no sign
         now = asyncio.get_running_loop().time()
         self._complain(f"broker {channel.node_id}", error)
         for batch in one.asked.batches:
@@ -190,7 +193,7 @@ class Answers:
     @staticmethod
     def _heard(channel: NodeChannel, one: InFlight) -> None:
         channel.in_flight.popleft()
-        channel.heard_at = one.ended_at
+        channel.heard_at, channel.silent_since = one.ended_at, None
         channel.counter.answered.add(one.ended_at - one.sent_at)
 
     def _answered(
