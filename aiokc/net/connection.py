@@ -47,8 +47,8 @@ class Connection:
         self.route: Route | None = None
         self.traffic = NodeTraffic()  # from the end of the handshake on that of the broker: see Node.connected
         self.muted_until = 0.0
-        self.admits_until = inf  # this and doubts_from belong to the SASL session: see Line
-        self.doubts_from = inf
+        self.admits_until = inf  # this and the two below belong to the SASL session: see Line
+        self.doubts_from, self.doubts_before = inf, -inf
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
         self._on_closed = on_closed
@@ -196,17 +196,20 @@ class Connection:
         response = decoded_at_once(request_type, version, body, self.name)
         response = response or await decoded(request_type, version, body, self.name)
         self._throttle(response)
-        if self.last_used >= self.doubts_from and await self._is_doubtful(response, deadline):
+        if self._is_late(now) and await self._is_doubtful(response, now, deadline):
             return await self.ask(request, version, deadline, at_once=at_once)
         return response
 
-    async def _is_doubtful(self, response: Response, deadline: float) -> bool:
+    def _is_late(self, sent_at: float) -> bool:
+        return self.last_used >= self.doubts_from or sent_at < self.doubts_before
+
+    async def _is_doubtful(self, response: Response, sent_at: float, deadline: float) -> bool:
         """Return whether it is a denial that may have been due to the age of the session, which is then a new one.
 
         Some authorizers look at the token that the session began with, and deny near its end what it allows. So before
-        a denial is believed, the request is sent once more: each request of this client may be sent twice.
+        a denial is believed, what was denied is sent once more.
         """
-        return self._session is not None and await denies(response) and await self._session.renew(deadline)
+        return self._session is not None and await denies(response) and await self._session.renew(sent_at, deadline)
 
     def usable_version(self, request_type: type[Request[Any]], max_version: int | None = None) -> int:
         """Return the highest version of an API that both sides speak. Raises UnsupportedVersion."""
@@ -363,23 +366,19 @@ class Connection:
 
     def answer_at_once(self, written: Written[R]) -> R | None:
         """Return what ``answer`` would, where nothing takes time; None: it has to be awaited."""
-        if self.last_used >= self.doubts_from:
+        if self._is_late(written.sent_at):
             return None
         response = decoded_at_once(written.request_type, written.version, written.result(), self.name)
         if response is not None:
             self._throttle(response)
         return response
 
-    async def answer(self, written: Written[R]) -> R:
-        """Return the response to what has ended.
-
-        Raises as ``request``, and SessionEnded for a denial that may be due to the session's age.
-        """
+    async def answer(self, written: Written[R]) -> tuple[R, bool]:
+        """Return the response to what has ended, and whether to send again what it denies. Raises as ``request``."""
         response = await decoded(written.request_type, written.version, written.result(), self.name)
         self._throttle(response)
-        if self.last_used >= self.doubts_from and await self._is_doubtful(response, written.deadline):
-            raise SessionEnded(f"{self.name}: {api_name(written.request_type)} was denied near the session's end")
-        return response
+        sent_at, deadline = written.sent_at, written.deadline
+        return response, self._is_late(sent_at) and await self._is_doubtful(response, sent_at, deadline)
 
     async def ask_in_turn(self, request: AnyRequest, version: int) -> memoryview:
         """Write a request behind what is in flight, and return the body of its reply; for the SASL session alone.

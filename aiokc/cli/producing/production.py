@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO, TypeAlias
 
 from aiokc.errors import KafkaError
 
+from ..options.partitions import partition_count
 from ..output.progress import Progress, progress
 from ..problems import Problem, cut
 from .encoding import Unencodable
@@ -39,7 +40,7 @@ class Production:
         self, context: Context, producer: Producer[bytes, bytes], topic: TopicDescription, shape: Shape
     ) -> None:
         self._context, self._producer, self._topic, self._shape = context, producer, topic.name, shape
-        self._sending = Sending(producer, topic.name, len(topic.partitions))
+        self._sending = Sending(producer, topic.name, partition_count(topic))
         self._is_transaction: bool = context.args.transaction
         self._committed: Committed = "no"
         most = producer.config.max_request_size

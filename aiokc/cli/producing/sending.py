@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokc.errors import KafkaError, TransactionAborted
 
+from ..options.partitions import numbers_below
 from .encoding import Unencodable
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Sending:
         """
         partition = record.partition
         if partition is not None and partition >= self._partitions:
-            has = f"0 to {self._partitions - 1}" if self._partitions > 1 else "0 alone"
+            has = numbers_below(self._partitions)
             return self.failed(where, Unencodable(f"topic {self._topic!r} has no partition {partition}: it has {has}"))
         try:
             delivery = await self._producer.send(

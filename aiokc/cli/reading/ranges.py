@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from aiokc import EARLIEST, LATEST, OffsetAndTimestamp, TopicPartition
 
+from ..options.partitions import numbers_below, partition_count
 from ..problems import Problem, UsageProblem, nearest, quoted
 from .window import Place, Window
 
@@ -65,8 +66,10 @@ def chosen_partitions(topic: TopicDescription, numbers: Iterable[int] | None) ->
     wanted = sorted(topic.partitions) if numbers is None else list(numbers)
     missing = [number for number in wanted if number not in topic.partitions]
     if missing:
-        has = f"0 to {len(topic.partitions) - 1}" if len(topic.partitions) > 1 else "0 alone"
-        raise Problem(f"topic {topic.name!r} has no partition {missing[0]}: it has {has}")
+        count = partition_count(topic)
+        if missing[0] < count:
+            raise Problem(f"topic {topic.name!r}: the broker has left out partition {missing[0]}", "try again")
+        raise Problem(f"topic {topic.name!r} has no partition {missing[0]}: it has {numbers_below(count)}")
     return [TopicPartition(topic.name, number) for number in wanted]
 
 

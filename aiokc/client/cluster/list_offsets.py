@@ -15,7 +15,7 @@ import anyio
 from ...config import ClientConfig, IsolationLevel
 from ...core.backoff import retry_backoff
 from ...core.cluster.leader_hints import DENIALS
-from ...core.cluster.snapshot import Cluster, known_error
+from ...core.cluster.snapshot import Cluster, known_error, partition_count
 from ...error_codes import ErrorCode
 from ...errors import (
     AuthenticationFailed,
@@ -237,8 +237,8 @@ class OffsetLister:
         for tp in sorted(left):
             if cluster.errors.get(tp.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the cluster has no topic {tp.topic!r}")
-            if tp.topic in cluster.topics and cluster.partition(tp) is None:
-                count = len(cluster.topics[tp.topic].partitions)
+            count = partition_count(cluster.topics[tp.topic]) if tp.topic in cluster.topics else tp.partition + 1
+            if tp.partition >= count:  # one that a broker has left out is there
                 return broker_error(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} does not exist: the topic has {count} partitions"
                 )

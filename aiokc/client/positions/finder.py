@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from ...config import ConsumerConfig
 from ...core.backoff import Backoff, retry_backoff
-from ...core.cluster.snapshot import Cluster
+from ...core.cluster.snapshot import Cluster, partition_count
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import AWAIT_RESET, INITIALIZING
@@ -261,7 +261,7 @@ class PositionFinder:
         for tp in sorted(seen & self._absent):
             held_back = self._complaints.admit(str(tp), now)
             if held_back is not None:
-                count = len(topics[tp.topic].partitions)
+                count = partition_count(topics[tp.topic])
                 logger.warning("%s does not exist: its topic has %d partitions; looking again until it does", tp, count)
 
     async def _look_up_timestamps(self, node_id: int, asked: Asked, tokens: PositionTokens) -> None:

@@ -92,6 +92,7 @@ class NodeChannel:
         self.error: KafkaError | None = None
         self.heard_at: float | None = None  # when the broker last answered
         self.refused_since: float | None = None  # since when it takes nothing, though something waits
+        self.silent_since: float | None = None  # when it was sent the first request that it has let time out
 
     @property
     def usable(self) -> Connection | None:
@@ -165,13 +166,13 @@ class Answers:
 
     async def _take_time(self, channel: NodeChannel, one: InFlight, tasks: TaskGroup) -> None:
         try:
-            response = await one.connection.answer(one)
+            response, is_doubtful = await one.connection.answer(one)
         except _LOST as error:
             channel.reading = False
             self._lost(channel, one, error)
         else:
             channel.reading = False
-            self._answered(channel, one, response)
+            self._answered(channel, one, response, doubts_denials=is_doubtful)
         self._told(at_once=False)
         self._take_in(channel, tasks, at_once=False)
 
@@ -180,6 +181,8 @@ class Answers:
         channel.in_flight.popleft()
         channel.counter.failed += 1
         channel.error = error
+        if channel.silent_since is None and isinstance(error, RequestTimedOut):
+            channel.silent_since = one.sent_at  # until it answers: what is sent again over a new connection is no sign
         now = asyncio.get_running_loop().time()
         self._complain(f"broker {channel.node_id}", error)
         for batch in one.asked.batches:
@@ -190,10 +193,12 @@ class Answers:
     @staticmethod
     def _heard(channel: NodeChannel, one: InFlight) -> None:
         channel.in_flight.popleft()
-        channel.heard_at = one.ended_at
+        channel.heard_at, channel.silent_since = one.ended_at, None
         channel.counter.answered.add(one.ended_at - one.sent_at)
 
-    def _answered(self, channel: NodeChannel, one: InFlight, response: ProduceResponse) -> None:
+    def _answered(
+        self, channel: NodeChannel, one: InFlight, response: ProduceResponse, *, doubts_denials: bool = False
+    ) -> None:
         self._heard(channel, one)
         now = asyncio.get_running_loop().time()
         answered = read_response(one.asked, response)
@@ -202,7 +207,7 @@ class Answers:
             moved = self._metadata.learn_leaders(answered.leaders, answered.brokers)
         stale: list[TopicPartition] = []
         for batch, answer in answered.answers:
-            verdict = settle(self._accumulator, batch, answer, now)
+            verdict = settle(self._accumulator, batch, answer, now, doubts_denials=doubts_denials)
             if verdict is Verdict.REFRESH:
                 stale.append(batch.tp)
             if verdict not in (Verdict.STORED, Verdict.DUPLICATE):

@@ -113,11 +113,18 @@ class Sender:
     def _takes_nothing_since(self, channel: NodeChannel) -> float | None:
         """Return since when nothing can be written to a broker; None: it can be, or nobody has tried.
 
-        Nobody tries where the requests in flight are the whole window of the only partition that has anything for it.
+        Nobody tries where the requests in flight are all that may be: the whole window of the only partition that has
+        anything for it, or one batch of each partition, of which none is stored yet.
         """
-        if channel.refused_since is None and self._is_full(channel):
+        if channel.silent_since is not None:
+            return channel.silent_since
+        if channel.refused_since is None and channel.in_flight and (self._is_full(channel) or self._is_probed(channel)):
             return channel.in_flight[-1].sent_at
         return channel.refused_since
+
+    def _is_probed(self, channel: NodeChannel) -> bool:
+        batches = (batch for one in channel.in_flight for batch in one.asked.batches)
+        return all(self.accumulator.queue(batch.tp).probing for batch in batches)
 
     # What a transaction, a flush and stop() wait for
 

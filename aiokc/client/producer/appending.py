@@ -13,6 +13,7 @@ from ...config import ProducerConfig
 from ...core.produce.accumulator import RecordAccumulator
 from ...errors import (
     BufferFull,
+    ConfigError,
     KafkaError,
     MessageTooLarge,
     MetadataMissing,
@@ -101,12 +102,13 @@ class Appending:
         serialized: bool = False,
         begun: int | None = None,
     ) -> Delivery:
-        """Append a record: wait for its topic's metadata, its serializers and memory, at most ``timeout`` seconds.
+        """Append a record as it was given; wait for metadata, its serializers and memory, at most ``timeout`` seconds.
 
         ``serialized``: the serializers were asked already. ``begun``: the transaction of the call; None: the open one.
         """
         begun = self.accumulator.session.begun if begun is None else begun
         self.check_same(begun, record.topic)
+        record = self._checked(record, begun)
         if self.interceptors is not None:
             record = self.interceptors.on_send(record)
         try:
@@ -163,9 +165,10 @@ class Appending:
         return self._append(route, partition, key, value, headers, record.timestamp_ms, size, on_done)
 
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
-        """Append a record now. Raises MetadataMissing and BufferFull in the place of waiting."""
+        """Append a record as it was given, now. Raises MetadataMissing and BufferFull in the place of waiting."""
         self.check()
         begun = self.accumulator.session.begun
+        record = self._checked(record, begun)
         if self.interceptors is not None:
             record = self.interceptors.on_send(record)
         try:
@@ -253,6 +256,14 @@ class Appending:
             batch.call_when_done(count - 1, Told(on_done, timestamp))
         self.quick.appended(route, batch)
         return delivery
+
+    def _checked(self, record: ProducerRecord[Any, Any], begun: int) -> ProducerRecord[Any, Any]:
+        """Return the record, whose parts can be sent. Raises ConfigError; the transaction lacks the record then."""
+        try:
+            return _checked(record)
+        except ConfigError as error:
+            self.accumulator.session.refused(error, begun)
+            raise
 
     def _checked_size(
         self, record: ProducerRecord[Any, Any], key: bytes | None, value: bytes | None, headers: HeadersToSend

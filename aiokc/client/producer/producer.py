@@ -21,7 +21,7 @@ from ..arguments import checked_seconds, checked_wait
 from ..in_use import InUse
 from ..produce.batch_delivery import BatchDelivery
 from ..produce.delivery import Delivery, OnDelivered
-from .records import check_on_done, check_topic, checked_record
+from .records import check_on_done, check_topic
 from .runtime import ProducerRuntime
 from .transaction_calls import TransactionCalls
 
@@ -136,7 +136,7 @@ class Producer(TransactionCalls, Generic[K, V]):
             delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers, on_done)
             if delivery is not None:
                 return delivery
-        record = checked_record(topic, value, key, partition, timestamp_ms, headers)
+        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers or ())
         return await self._runtime.appending.send(record, on_done, timeout=self._seconds(timeout_ms))
 
     async def send_and_wait(
@@ -158,7 +158,7 @@ class Producer(TransactionCalls, Generic[K, V]):
             delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
             if delivery is not None:
                 return await delivery
-        record = checked_record(topic, value, key, partition, timestamp_ms, headers)
+        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers or ())
         return await (await self._runtime.appending.send(record, timeout=self._seconds(timeout_ms)))
 
     def send_soon(
@@ -178,7 +178,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers, on_done)
         if delivery is not None:
             return delivery
-        record = checked_record(topic, value, key, partition, timestamp_ms, headers)
+        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers or ())
         return self._runtime.appending.send_soon(record, on_done)
 
     async def send_many(

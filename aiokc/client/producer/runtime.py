@@ -15,7 +15,7 @@ from ...core.produce.accumulator import AccumulatorOptions, RecordAccumulator
 from ...core.produce.batch import ProducerBatch
 from ...core.produce.failure import Cause, Failure
 from ...core.produce.session import ProducerSession
-from ...errors import ProducerClosed, RequestTimedOut, UsageError
+from ...errors import AuthenticationFailed, ProducerClosed, RequestTimedOut, UsageError
 from ...observation import ProducerHealth, ProducerMetrics
 from ...records import Codec
 from ..aio.signal import Signal
@@ -224,9 +224,13 @@ class ProducerRuntime:
             raise ProducerClosed("stopping: nothing more is sent")
 
     def check(self) -> None:
-        """Raise what every append raises now."""
+        """Raise what every append raises now. A refused login, too: the open transaction lacks the record then (P6)."""
         self.check_running()
-        self.cluster_client.raise_refusal()
+        try:
+            self.cluster_client.raise_refusal()
+        except AuthenticationFailed as refusal:
+            self.session.refused(refusal, self.session.begun)
+            raise
         self.session.check_append()
 
     # Flushing

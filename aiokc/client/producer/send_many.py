@@ -70,24 +70,17 @@ class ManyRecords:
         appending, delivery = self._appending, BatchDelivery()
         appending.check()
         begun = appending.accumulator.session.begun
-        await self._find(topic, timeout, begun)
         try:
+            if appending.routes.known(topic) is None:
+                await appending.routes.find(topic, None, timeout)
+                appending.check_same(begun, topic)
             await self._send(topic, records, delivery, timeout, begun)
         except Exception as error:
+            # Whatever it is: the transaction lacks the record that it is about, and the rest of them (P6).
+            appending.accumulator.session.refused(error, begun)
             _tell(error, delivery)
             raise
         return delivery
-
-    async def _find(self, topic: str, timeout: float, begun: int) -> None:
-        """Wait until the topic is known. If it does not become so, the transaction has failed, as by one send()."""
-        routes = self._appending.routes
-        try:
-            if routes.known(topic) is None:
-                await routes.find(topic, None, timeout)
-        except Exception as error:
-            self._appending.accumulator.session.refused(error, begun)
-            raise
-        self._appending.check_same(begun, topic)
 
     async def _send(self, topic: str, records: Any, delivery: BatchDelivery, timeout: float, begun: int) -> None:
         appending, time_slice = self._appending, TimeSlice()
@@ -105,7 +98,6 @@ class ManyRecords:
             appending.check_same(begun, topic)  # the iterator or a serializer may have sent what failed it
             await self._append_all(_Listed(topic, some, serialized=serializes), delivery, time_slice, timeout, begun)
             if refused is not None:
-                appending.accumulator.session.refused(refused, begun)  # now: those before belong to the transaction
                 raise refused
             if ended is not None:
                 raise ended
@@ -116,6 +108,8 @@ class ManyRecords:
         for index, given in enumerate(some):
             try:
                 record = _record(topic, given)
+                if record is given:
+                    record = checked_record(*record)
                 key, value, headers = appending.serializing.serialize(record)
             except KafkaError as error:
                 del some[index:]
@@ -179,8 +173,9 @@ def _tell(error: Exception, delivery: BatchDelivery) -> None:
 
 
 def _record(topic: str, given: Any) -> ProducerRecord[Any, Any]:
+    """Return what was given as a record, which is not checked yet."""
     if not isinstance(given, ProducerRecord):
         return ProducerRecord(topic, given)
     if given.topic != topic:
         raise ConfigError(f"send_many({topic!r}, ...): a record is for topic {shown(given.topic)}: one call, one topic")
-    return checked_record(*given)
+    return given

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...errors import UsageError
+from ...errors import KafkaError, UsageError
 from ...types import GroupMetadata
 from ..transactions.transaction import Offsets, Transaction, checked_offsets_to_send
 
@@ -42,8 +42,8 @@ class TransactionCalls:
         Raises the first error of the transaction's records and offsets, if any has failed: then abort it. Raises
         RequestTimedOut where nobody knows yet whether it is committed, and goes on asking. After that, and after a call
         that was cancelled, call commit_transaction() again: it waits for the same commit, and tells its outcome. Where
-        nobody will ever know, since a request to commit had no clear answer and its repetition was refused for good,
-        the error's ``may_be_committed`` is true.
+        nobody will ever know, since a request to commit had no clear answer, and its repetition was refused for good or
+        the producer was stopped, the error's ``may_be_committed`` is true.
         """
         driver, deadline = self._driver("commit_transaction()"), self._deadline(timeout_ms)
         await driver.commit(deadline)
@@ -81,5 +81,9 @@ class TransactionCalls:
         driver = self._runtime.transactions
         if driver is None:
             raise UsageError(f"{call} needs a transactional_id: give the producer one")
-        self._runtime.check_running()
+        try:
+            self._runtime.check_running()
+        except KafkaError as error:  # stopped: no call will tell any more what became of a commit
+            error.may_be_committed = driver.may_be_committed
+            raise
         return driver

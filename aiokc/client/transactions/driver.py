@@ -251,7 +251,7 @@ class TransactionDriver:
                     await self._wait(self._end.outcome, deadline, "the abort before")
                     continue
                 case _:
-                    raise self.machine.refusal("begin_transaction()", begins=True)
+                    raise self.refusal("begin_transaction()", begins=True)
             await self._wait(self._initializing, deadline, "InitProducerId")
             if not self.begun:  # the connection to the coordinator is new
                 self._look_at_version_at = asyncio.get_running_loop().time() + _VERSION_SECONDS
@@ -287,8 +287,9 @@ class TransactionDriver:
             end = self._begin_to_end(Commit())
         try:
             await self._wait(end.outcome, deadline, "the commit: nobody knows yet whether it was carried out", end)
-        except RequestTimedOut as error:
-            error.may_be_committed = True
+        except KafkaError as error:
+            if not end.outcome.done():  # it goes on, or nobody will know: the producer was stopped meanwhile
+                error.may_be_committed = True
             raise
 
     async def abort(self, deadline: float) -> None:
@@ -360,11 +361,30 @@ class TransactionDriver:
         return self._end is not None and self._end.committed and not self._end.told
 
     @property
+    def may_be_committed(self) -> bool:
+        """Whether a commit was called for, no call has told its outcome yet, and that is not a failure for sure."""
+        if self._end is None or not self.has_untold_commit:
+            return False
+        error = self._end.outcome.result() if self._end.outcome.done() else None
+        return error is None or (isinstance(error, KafkaError) and error.may_be_committed)
+
+    @property
     def is_abortable(self) -> bool:
         """Whether the open transaction has failed, and can only be aborted."""
         return self.machine.state is State.ABORTABLE_ERROR
 
     # Outcomes
+
+    def refusal(self, call: str, *, begins: bool = False) -> Exception:
+        """Return the machine's, for a call that does not end a transaction.
+
+        What ended the producer may say of a commit that nobody knows its outcome: of what comes after it that says
+        nothing, once a call has told it.
+        """
+        error = self.machine.refusal(call, begins=begins)
+        if isinstance(error, KafkaError):
+            error.may_be_committed = self.may_be_committed
+        return error
 
     def _refuse_unclaimed(self, call: str) -> None:
         end = self._end

@@ -52,7 +52,7 @@ class TransactionSession:
 
     def check_append(self) -> None:
         if self._machine.state is not State.IN_TRANSACTION:
-            raise self._machine.refusal("send()")
+            raise self._driver.refusal("send()")
 
     def appended(self, tp: TopicPartition) -> None:
         if not self._machine.has(tp):

@@ -8,12 +8,13 @@ from typing import Final, NamedTuple
 
 from ...error_codes import ErrorCode
 from ...records.encoding.batch_builder import BATCH_OVERHEAD
+from ..connection.denials import DENIALS
 from .accumulator import RecordAccumulator, recreated
 from .batch import ProducerBatch, Stored
 from .failure import Cause, Failure
 from .identity import after
 from .partition_queue import PartitionQueue
-from .verdicts import RULES, Verdict, rule_of
+from .verdicts import DOUBTED, RULES, Verdict, rule_of
 
 _PASSED: Final = "a later batch is stored, so this one has no place in the partition any more"
 
@@ -29,10 +30,23 @@ class PartitionAnswer(NamedTuple):
     records: Mapping[int, str] = {}
 
 
-def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> Verdict:
-    """Do what the answer means for the batch; return the verdict. The answer comes once for each time it was sent."""
+def settle(
+    accumulator: RecordAccumulator,
+    batch: ProducerBatch,
+    answer: PartitionAnswer,
+    now: float,
+    *,
+    doubts_denials: bool = False,
+) -> Verdict:
+    """Do what the answer means for the batch; return the verdict. The answer comes once for each time it was sent.
+
+    ``doubts_denials``: a denial may be due to the age of a token that was replaced since. The broker has stored
+    nothing, and may do so the next time.
+    """
     queue = accumulator.queue(batch.tp)
     rule = rule_of(answer.code) if answer.code else RULES[ErrorCode.NONE]
+    if doubts_denials and answer.code in DENIALS:
+        rule = DOUBTED
     verdict = rule.verdict
     if batch not in queue.in_flight:
         return verdict  # all batches were ended meanwhile

@@ -34,6 +34,8 @@ class Rule(NamedTuple):
 _RETRY: Final = Rule(Verdict.RETRY)
 _REFRESH: Final = Rule(Verdict.REFRESH)
 _REFUSED: Final = Rule(Verdict.REFUSED)
+#: The rule for a denial that may be due to the age of a token.
+DOUBTED: Final = _RETRY
 
 RULES: Final[dict[int, Rule]] = {
     ErrorCode.NONE: Rule(Verdict.STORED),

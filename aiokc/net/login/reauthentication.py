@@ -53,12 +53,14 @@ class Line(Protocol):
     """What a re-authentication needs of its connection.
 
     A request that is written from ``admits_until`` on needs ``SaslSession.admission`` before, on the loop's clock. A
-    denial that comes from ``doubts_from`` on may be due to the age of the token.
+    denial that comes from ``doubts_from`` on, or answers what was sent before ``doubts_before``, may be due to the age
+    of the token.
     """
 
     name: str
     admits_until: float
     doubts_from: float
+    doubts_before: float
 
     @property
     def versions(self) -> Mapping[int, VersionRange]: ...
@@ -144,18 +146,29 @@ class SaslSession:
             return False
         return True
 
-    async def renew(self, deadline: float) -> bool:
-        """Renew the session now. Return whether that is done: not if it takes until ``deadline``, or can't be."""
+    async def renew(self, sent_at: float, deadline: float) -> bool:
+        """Renew the session in which a request was ``sent_at``. Return whether there is another one now.
+
+        Not if the renewal takes until ``deadline``, or can't be. Then no other denial in this session is doubted.
+        Several requests may have been denied, each before the first one had the session renewed:
+
+        1. Five Produce requests are in flight. The first is denied, and SaslHandshake goes out behind them.
+        2. The others are denied: by the same token. They wait for the same renewal, or find it done.
+        """
+        if sent_at < self._line.doubts_before:
+            return True
         before = self._number
-        self._line.doubts_from = inf  # one denial is doubted in each session
         if not (self._is_running or self._retires or self._line.closed):
             self._begin()
         try:
             async with asyncio.timeout_at(deadline):
                 await self._settled.wait()
         except TimeoutError:
-            return False
-        return self._number > before
+            pass
+        if self._number > before:
+            return True
+        self._line.doubts_from = inf
+        return False
 
     def lose_owner(self) -> None:
         """Nothing runs what ``start`` was given, from now on, or goes on with it."""
@@ -168,6 +181,7 @@ class SaslSession:
     def close(self) -> None:
         """The connection has ended: let those go on that wait at the gate."""
         self._line.admits_until = self._line.doubts_from = inf
+        self._line.doubts_before = -inf
         self._settled.set()
 
     # Renewing
@@ -283,5 +297,7 @@ class SaslSession:
         elif (due := retire_at(session, life, self._random)) is not None:
             self._retires = True
         self._line.admits_until = self._was_due_at = inf if due is None else due
+        if (now := self._loop.time()) >= self._line.doubts_from:
+            self._line.doubts_before = now
         has_token = mechanism.name == "OAUTHBEARER" and life is not None and not self._retires
         self._line.doubts_from = session.sent_at + life / 2 if has_token and life is not None else inf

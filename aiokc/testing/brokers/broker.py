@@ -21,7 +21,7 @@ from ..virtual.loop import VirtualLoop
 from .apis.metadata import advertised
 from .apis.table import FLEXIBLE_FROM, REQUESTS
 from .call import Call
-from .cluster_state import BrokerNode, ClusterState
+from .cluster_state import BrokerNode, ClusterState, Endpoint
 from .exchange import Exchange
 from .tls_connection import TlsConnection
 
@@ -64,16 +64,25 @@ class Broker:
             if self._servers:  # another call has started listening while this one waited for the lock
                 return
             opened: list[asyncio.Server] = []
-            for listener, endpoint in self.node.endpoints.items():
-                try:
-                    server = await self._open(listener, endpoint.bound, endpoint.port)
-                except OSError:
-                    if endpoint.port == 0:
-                        raise
-                    server = await self._open(listener, endpoint.bound, 0)
-                opened.append(server)
-                endpoint.port = server.sockets[0].getsockname()[1]
+            try:
+                for listener, endpoint in self.node.endpoints.items():
+                    server = await self._open_somewhere(listener, endpoint)
+                    opened.append(server)
+                    endpoint.port = server.sockets[0].getsockname()[1]
+            except BaseException:
+                for server in opened:
+                    server.close()
+                raise
             self._servers = opened
+
+    async def _open_somewhere(self, listener: str, endpoint: Endpoint) -> asyncio.Server:
+        """Listen at an endpoint's port, or at a free one."""
+        try:
+            return await self._open(listener, endpoint.bound, endpoint.port)
+        except OSError:
+            if endpoint.port == 0:
+                raise
+            return await self._open(listener, endpoint.bound, 0)
 
     async def _open(self, listener: str, host: str, port: int) -> asyncio.Server:
         """Listen at one address. Raises OSError; ValueError for TLS in a loop that has no real sockets."""

@@ -24,7 +24,7 @@ from ...types import RawRecord, TopicPartition
 from ..brokers.apis.table import features_of, rules_of, versions_of
 from ..brokers.cluster_state import ClusterState, Settings
 from ..brokers.released_versions import RELEASES
-from ..log.topics import check_name
+from ..log.topics import check_names
 from ..security.accounts import Passwords
 from ..security.authorizer import ANONYMOUS, Acl
 from ..security.certificate_authority import Certificates
@@ -127,14 +127,20 @@ class Cluster(SecuredBrokers):
         if not isinstance(topics, Mapping | None):
             raise TypeError(f"topics={topics!r}: give the number of partitions of each, such as {{'events': 6}}")
         self._topics = dict(topics or {})
-        for name in self._topics:
-            check_name(name)
+        check_names(self._topics)
 
     async def start(self) -> None:
-        """Start the brokers and create the topics. Afterwards clients can use the cluster."""
-        await super().start()
-        for name, partitions in self._topics.items():
-            self._state.create_topic(name, partitions)
+        """Start the brokers and create the topics. Afterwards clients can use the cluster.
+
+        Where it raises, no broker listens: ``async with`` does not stop what has not started.
+        """
+        try:
+            await super().start()
+            for name, partitions in self._topics.items():
+                self._state.create_topic(name, partitions)
+        except BaseException:
+            await self.stop()
+            raise
 
     # Topics and their records
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from asyncio import Future
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -29,6 +29,21 @@ def check_name(name: str) -> None:
             f"{name!r} is no name of a topic: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', other than "
             "'.' and '..'"
         )
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise ValueError where no topic may have one of these names, or no two topics may have two of them."""
+    by_metric: dict[str, str] = {}
+    for name in names:
+        check_name(name)
+        other = by_metric.setdefault(metric_name(name), name)
+        if other != name:
+            raise ValueError(f"{name!r} collides with {other!r}: they differ by periods and underscores only")
+
+
+def metric_name(topic: str) -> str:
+    """Return what Kafka calls a topic in the names of its metrics."""
+    return topic.replace(".", "_")
 
 
 class Partition:
@@ -145,8 +160,8 @@ class Topics:
 
     def check_collision(self, name: str) -> None:
         """Raise Refusal where another name differs by periods and underscores only: both have one metric name."""
-        metric = name.replace(".", "_")
-        other = next((known for known in self.by_name if known != name and known.replace(".", "_") == metric), None)
+        metric = metric_name(name)
+        other = next((known for known in self.by_name if known != name and metric_name(known) == metric), None)
         if other is not None:
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, Producer, TopicPartition
+from aiokc import LATEST, Client, Consumer, Producer, TopicPartition
+from aiokc.errors import RequestTimedOut, UnknownTopic
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -125,3 +126,15 @@ def test_a_partition_that_stays_away_is_looked_for_less_and_less_often() -> None
             assert len(consumer.assignment()) == 3
 
     virtually(story, brokers=1, topics={"t": 3})
+
+
+def test_a_partition_that_stays_away_does_not_count_as_one_that_the_topic_does_not_have() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(MetadataRequest, without_one)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            with pytest.raises(RequestTimedOut, match="no offsets of t-1"):
+                await client.list_offsets({LONE: LATEST}, timeout_ms=3_000)
+            with pytest.raises(UnknownTopic, match="t-3 does not exist: the topic has 3 partitions"):
+                await client.list_offsets({TopicPartition("t", 3): LATEST}, timeout_ms=3_000)
+
+    virtually(story, topics={"t": 3})

@@ -16,13 +16,14 @@ from tests.client.virtually import virtually
 pytestmark = pytest.mark.timeout(30)
 
 
-def producing(cluster: Cluster) -> Producer[bytes, bytes]:
+def producing(cluster: Cluster, request_timeout_ms: int = 30_000) -> Producer[bytes, bytes]:
     return Producer(
         bootstrap_servers=cluster.bootstrap,
         batch_size=500,
         linger_ms=5,
         metadata_max_age_ms=10_000,
         partitioner_availability_timeout_ms=1_000,
+        request_timeout_ms=request_timeout_ms,
     )
 
 
@@ -69,6 +70,42 @@ def test_a_hung_broker_is_left_out_however_many_partitions_it_leads(partitions: 
             assert all(to[number] > 1_500 / partitions for number in range(partitions))
 
     virtually(story, topics={"t": partitions})
+
+
+@pytest.mark.parametrize("partitions", [3, 6])
+def test_a_hung_broker_is_left_out_though_its_requests_have_timed_out(partitions: int) -> None:
+    """Then there is one batch in flight for each of its partitions, until one is stored; its window is not full.
+
+    And it takes that batch: over a new connection, each time.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, request_timeout_ms=5_000) as producer:
+            await chosen(producer, 2)
+            mine = [number for number in range(partitions) if cluster.leader("t", number) == 1]
+            end = hang(cluster, 1)
+            await chosen(producer, 2)
+            assert not (await chosen(producer, 30)).keys() & mine
+            end()
+            await chosen(producer, 1)
+            to = await chosen(producer, 10)
+            assert all(to[number] > 1_500 / partitions for number in range(partitions))
+
+    virtually(story, topics={"t": partitions})
+
+
+def test_a_broker_that_hangs_from_the_first_batch_on_is_left_out() -> None:
+    """The first batch of a producer id goes alone to each partition."""
+
+    async def story(cluster: Cluster) -> None:
+        end = hang(cluster, 1)
+        async with producing(cluster) as producer:
+            mine = [number for number in range(3) if cluster.leader("t", number) == 1]
+            await chosen(producer, 2)
+            assert not (await chosen(producer, 10)).keys() & mine
+            end()
+
+    virtually(story, topics={"t": 3})
 
 
 def test_a_broker_that_was_slow_and_lost_what_waited_for_it_gets_records_again() -> None:

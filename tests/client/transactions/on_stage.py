@@ -52,9 +52,11 @@ class Stage:
         settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "isolation_level": "read_committed"}
         return Consumer(*topics, **{"bootstrap_servers": self.cluster.bootstrap, **settings, **options})
 
-    async def read(self, topic: str = "out", isolation_level: str = "read_committed") -> list[bytes | None]:
+    async def read(
+        self, topic: str = "out", isolation_level: str = "read_committed", **options: Any
+    ) -> list[bytes | None]:
         """All values of a topic that this isolation level shows at the moment, partition by partition."""
-        async with self.consumer(isolation_level=isolation_level) as reader:
+        async with self.consumer(isolation_level=isolation_level, **options) as reader:
             partitions = [TopicPartition(topic, number) for number in range(TOPICS[topic])]
             reader.assign(partitions)
             ends = await reader.end_offsets(partitions)

@@ -7,12 +7,12 @@ import asyncio
 import anyio
 import pytest
 
-from aiokc import GroupMetadata
+from aiokc import ErrorCode, GroupMetadata, Producer
 from aiokc.client.aio.signal import Signal
-from aiokc.errors import ProducerClosed, RequestTimedOut, TransactionAbortable, UsageError
+from aiokc.errors import ProduceError, ProducerClosed, ProducerFenced, RequestTimedOut, TransactionAbortable, UsageError
 from aiokc.testing import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import Fault, delay, drop
+from aiokc.testing.faults import Fault, delay, drop, lose_answer
 
 from .on_stage import IN0, Stage, scenario
 
@@ -131,6 +131,95 @@ async def test_a_commit_that_takes_too_long_says_that_nobody_knows_and_may_be_re
         stage.cluster.heal()
         await producer.commit_transaction()
     assert await stage.read() == [b"1"]
+
+
+@scenario()
+async def test_a_commit_that_ends_with_the_producer_says_that_it_may_be_committed(stage: Stage) -> None:
+    """The coordinator has carried it out, its answer is lost, and another task stops the producer meanwhile."""
+    for number, in_block in enumerate((True, False), start=1):
+        producer = stage.producer()
+        await producer.start()
+
+        async def work(producer: Producer[bytes, bytes], number: int, in_block: bool) -> None:
+            if in_block:
+                async with producer.transaction():
+                    await producer.send("out", b"%d" % number, partition=0)
+            else:
+                await producer.begin_transaction()
+                await producer.send("out", b"%d" % number, partition=0)
+                await producer.commit_transaction()
+
+        lost = stage.cluster.intercept(ApiKey.END_TXN, lose_answer(), times=1)
+        stage.cluster.intercept(ApiKey.END_TXN, drop())
+        working = asyncio.create_task(work(producer, number, in_block))
+        await lost.caught()
+        await producer.stop(timeout_ms=1_000)
+        with pytest.raises(ProducerClosed) as raised:
+            await working
+        assert raised.value.may_be_committed
+        stage.cluster.heal()
+    assert await stage.read() == [b"1", b"2"]
+
+
+@scenario()
+async def test_a_commit_that_was_cancelled_says_after_a_stop_that_it_may_be_committed(stage: Stage) -> None:
+    """No call tells its outcome any more."""
+    for is_answered in (True, False):
+        producer = stage.producer()
+        await producer.start()
+        gate = Gate()
+        stage.cluster.intercept(ApiKey.END_TXN, gate.fault)
+        await producer.begin_transaction()
+        await producer.send("out", b"1", partition=0)
+        commit = asyncio.create_task(producer.commit_transaction())
+        await gate.arrived.wait()
+        commit.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await commit
+        if is_answered:
+            gate.open()
+        await producer.stop(timeout_ms=1_000)
+        with pytest.raises(ProducerClosed) as raised:
+            await producer.commit_transaction()
+        assert raised.value.may_be_committed
+        gate.open()
+        stage.cluster.heal()
+
+
+@scenario()
+async def test_a_commit_whose_records_a_stop_has_failed_is_none(stage: Stage) -> None:
+    producer = stage.producer()
+    await producer.start()
+    await producer.begin_transaction()
+    asked = stage.cluster.intercept(ApiKey.PRODUCE, drop())
+    await producer.send("out", b"1", partition=0)
+    commit = asyncio.create_task(producer.commit_transaction())
+    await asked.caught()
+    await producer.stop(timeout_ms=1_000)
+    with pytest.raises(ProduceError, match="stopped") as raised:
+        await commit
+    assert not raised.value.may_be_committed
+    assert "EndTxn" not in stage.control()
+
+
+@scenario()
+async def test_what_comes_after_a_commit_with_an_unknown_outcome_is_not_committed(stage: Stage) -> None:
+    """The error that has ended the producer is raised again and again, and says that of the one commit only."""
+    async with stage.producer() as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait("out", b"1", partition=0)
+        stage.cluster.intercept(ApiKey.END_TXN, lose_answer(), times=1)
+        stage.cluster.intercept(ApiKey.END_TXN, ErrorCode.PRODUCER_FENCED)
+        with pytest.raises(ProducerFenced) as raised:
+            await producer.commit_transaction()
+        assert raised.value.may_be_committed
+        for call in (producer.begin_transaction, lambda: producer.send("out", b"2")):
+            with pytest.raises(ProducerFenced) as raised:
+                await call()
+            assert not raised.value.may_be_committed
+        with pytest.raises(ProducerFenced) as raised:
+            await producer.commit_transaction()
+        assert raised.value.may_be_committed
 
 
 @scenario()

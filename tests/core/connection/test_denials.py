@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import Any
 
 import pytest
 
 from aiokc.core.connection.denials import look_for_denial
 from aiokc.error_codes import ErrorCode as E
-from aiokc.wire import Response
+from aiokc.wire import Response, messages
 from aiokc.wire.messages.discovery import FindCoordinatorResponse, MetadataResponse, MetadataResponseTopic
 from aiokc.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from aiokc.wire.messages.group import HeartbeatResponse
+from aiokc.wire.messages.group import HeartbeatResponse, LeaveGroupResponse
+from aiokc.wire.messages.group_admin import DeleteGroupsResponse
 from aiokc.wire.messages.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -19,6 +23,7 @@ from aiokc.wire.messages.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from aiokc.wire.schema import Struct, fields_of
 
 
 def fetched(code: int) -> FetchResponse:
@@ -33,6 +38,41 @@ def committed(code: int) -> OffsetCommitResponse:
     partition = OffsetCommitResponsePartition(partition_index=0, error_code=code)
     return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
 
+
+def places(kind: type[Struct], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield where a struct may have an error code: the lists on the way there, and the name of the field."""
+    for field in fields_of(kind):
+        if field.name.endswith("error_code"):
+            yield path, field.name
+        elif isinstance(field.kind, type) and issubclass(field.kind, Struct):
+            assert field.is_array or not list(places(field.kind)), "look_for_denial() looks into lists only"
+            yield from places(field.kind, (*path, field.name))
+
+
+def made(kind: Any, path: tuple[str, ...], name: str, code: int) -> Any:
+    """Return a struct that has ``code`` in one place, and nothing else."""
+    struct = kind.__new__(kind)
+    for field in fields_of(kind):
+        setattr(struct, field.name, [] if field.is_array else 0)
+        if path and field.name == path[0]:
+            setattr(struct, field.name, [made(field.kind, path[1:], name, code)])
+    if not path:
+        setattr(struct, name, code)
+    return struct
+
+
+def every_response() -> list[type[Response]]:
+    for module in walk_packages(messages.__path__, f"{messages.__name__}."):
+        import_module(module.name)
+    ours = [kind for kind in Response.__subclasses__() if kind.__module__.startswith(messages.__name__)]
+    return sorted(ours, key=lambda kind: kind.__name__)
+
+
+EVERY_PLACE = [
+    pytest.param(kind, path, name, id=".".join((kind.__name__, *path, name)))
+    for kind in every_response()
+    for path, name in places(kind)
+]
 
 RESPONSES: dict[str, Callable[[int], Response]] = {
     "heartbeat": lambda code: HeartbeatResponse(error_code=code),
@@ -77,3 +117,13 @@ def test_denials(kind: str) -> None:
         assert denies(response(code))
     for code in (E.NONE, E.NOT_LEADER_OR_FOLLOWER, E.REBALANCE_IN_PROGRESS):
         assert not denies(response(code))
+
+
+@pytest.mark.parametrize(("kind", "path", "name"), EVERY_PLACE)
+def test_a_denial_is_found_in_every_place_of_every_response(
+    kind: type[Response], path: tuple[str, ...], name: str
+) -> None:
+    """But for the parts of a request that must not be carried out twice."""
+    is_once = bool(path) and kind in (DeleteGroupsResponse, LeaveGroupResponse)
+    assert denies(made(kind, path, name, E.TOPIC_AUTHORIZATION_FAILED)) is not is_once
+    assert not denies(made(kind, path, name, E.UNKNOWN_TOPIC_OR_PARTITION))

@@ -456,6 +456,25 @@ async def test_a_denial_is_believed_where_the_session_cannot_be_renewed(verdict:
         assert connection.doubts_from == inf  # or each denial would cost another attempt
 
 
+@pytest.mark.parametrize("count", [2, 5])
+async def test_what_was_denied_while_another_denial_had_the_session_renewed_is_sent_again(count: int) -> None:
+    """All were sent in the session before, and SaslHandshake is behind them."""
+
+    def answer(asked: RequestHeader) -> Response:
+        return denied(asked) if broker.seen[0].count("login") == 1 else metadata("allowed")
+
+    broker = SessionBroker(answer=answer)
+    async with serving(broker) as server, logged_in(server, Logins(lambda: Token(time.time() + 1000))) as connection:
+        connection.doubts_from = asyncio.get_running_loop().time()
+        asked = [asyncio.ensure_future(ask_over(connection, topic)) for topic in ["parked", *"x" * (count - 1)]]
+        await broker.has_seen(3)
+        broker.release.set()
+        assert await asyncio.gather(*asked) == ["allowed"] * count
+        assert broker.seen == [
+            ["login", "done", "parked", *"x" * (count - 1), "login", "done", *broker.seen[0][-count:]]
+        ]
+
+
 async def test_passwords_have_no_age() -> None:
     broker = SessionBroker()
     async with serving(broker) as server, logged_in(server, Logins()) as connection:

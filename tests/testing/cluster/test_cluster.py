@@ -14,6 +14,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.apis.table import REQUESTS
+from aiokc.testing.brokers.broker import Broker
 from aiokc.testing.refusal import Refusal
 from aiokc.wire import encode_request
 from aiokc.wire.messages.describing import DescribeClusterRequest
@@ -278,6 +279,39 @@ async def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
     async with Cluster() as cluster:
         with pytest.raises(ValueError, match="is no name of a topic"):
             cluster.create_topic(name)
+
+
+def test_names_of_topics_that_collide_are_refused_before_anything_listens() -> None:
+    with pytest.raises(ValueError, match=r"'my_events' collides with 'my\.events'"):
+        Cluster(topics={"my.events": 1, "other": 1, "my_events": 1})
+
+
+@pytest.mark.parametrize("fails", ["a topic", "a listener"])
+async def test_a_start_that_fails_leaves_no_broker_listening(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``async with`` does not stop what has not started."""
+    cluster, opened = Cluster(brokers=2, listeners={"A": "PLAINTEXT", "B": "PLAINTEXT"}), list[asyncio.Server]()
+    last, listen = cluster._brokers[2], Broker._open
+
+    async def noted(broker: Broker, listener: str, host: str, port: int) -> asyncio.Server:
+        if fails == "a listener" and broker is last and listener == "B":
+            raise OSError("no port is free")
+        opened.append(await listen(broker, listener, host, port))
+        return opened[-1]
+
+    def fail(*_: object) -> None:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(Broker, "_open", noted)
+    if fails == "a topic":
+        cluster._topics = {"events": 1}
+        monkeypatch.setattr(cluster._state, "create_topic", fail)
+    with pytest.raises(OSError, match="no "):
+        await cluster.start()
+    assert len(opened) > 2
+    left = [server for server in opened if server.is_serving()]
+    for server in left:
+        server.close()
+    assert left == []
 
 
 @pytest.mark.parametrize(

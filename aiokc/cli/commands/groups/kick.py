@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...output.columns import Column
@@ -76,6 +76,15 @@ async def run(context: Context) -> int:
                     reason=args.reason,
                 )
             )
+        _tell(context, group, members, results)  # before the client stops, which Ctrl-C may end
+    return context.exit_code
+
+
+def _tell(
+    context: Context, group: GroupDescription, members: Sequence[MemberDescription], results: Mapping[str, object]
+) -> None:
+    """Say what was done, or how to do it."""
+    args = context.args
     rows = []
     for member in members:
         error = results.get(member.group_instance_id or member.member_id)
@@ -90,7 +99,6 @@ async def run(context: Context) -> int:
         words += ["--reason", args.reason] if args.reason else []
         context.say("nothing was changed; to take them out of the group, run:")
         context.say(command_line(context, "groups", "kick", args.group, *words, "--execute"))
-    return context.exit_code
 
 
 def _wanted(context: Context, group: GroupDescription) -> list[MemberDescription]:

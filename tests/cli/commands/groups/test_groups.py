@@ -261,11 +261,10 @@ async def test_a_deletion_that_is_cancelled_can_be_undone(shell: Shell, words: l
     assert f"to undo this: aiokc reset-offsets billing --from-file {shell.saved[0]}" in system.stderr.text
 
 
-@DELETIONS
-async def test_a_deletion_that_is_cancelled_while_the_client_stops_is_told(
-    shell: Shell, words: list[str], api: ApiKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await commit(shell.cluster, "billing", "orders", 4, 20)
+async def cancelled_while_the_client_stops(
+    shell: Shell, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, str]:
+    """Return what a command has written to stdout and stderr by then."""
     stop, stopping = Client.stop, asyncio.Event()
 
     async def stop_for_ever(client: Client) -> None:
@@ -284,8 +283,26 @@ async def test_a_deletion_that_is_cancelled_while_the_client_stops_is_told(
         await running
     assert isinstance(system.stdout, Stream)
     assert isinstance(system.stderr, Stream)
-    assert "deleted" in system.stdout.text
-    assert f"to undo this: aiokc reset-offsets billing --from-file {shell.saved[0]}" in system.stderr.text
+    return system.stdout.text, system.stderr.text
+
+
+@DELETIONS
+async def test_a_deletion_that_is_cancelled_while_the_client_stops_is_told(
+    shell: Shell, words: list[str], api: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await commit(shell.cluster, "billing", "orders", 4, 20)
+    out, err = await cancelled_while_the_client_stops(shell, words, monkeypatch)
+    assert "deleted" in out
+    assert f"to undo this: aiokc reset-offsets billing --from-file {shell.saved[0]}" in err
+
+
+async def test_a_member_is_told_of_whose_removal_is_cancelled_while_the_client_stops(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with member(shell):
+        words = ["kick", "billing", "--instance", "pod-1"]
+        out, _ = await cancelled_while_the_client_stops(shell, words, monkeypatch)
+        assert "removed" in out
 
 
 async def test_offsets_of_a_topic_in_use_are_kept(shell: Shell) -> None:

@@ -17,9 +17,11 @@ from aiokc.cli.producing import production
 from aiokc.cli.producing.production import counted
 from aiokc.error_codes import ErrorCode
 from aiokc.records import NewRecord
-from aiokc.testing import Cluster, faults
+from aiokc.testing import ApiKey, Cluster, faults
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Fault
 from aiokc.testing.virtual.loop import VirtualLoop
+from aiokc.wire.messages.discovery import MetadataResponse
 from aiokc.wire.messages.produce import ProduceRequest
 from aiokc.wire.messages.txn import AddPartitionsToTxnRequest, EndTxnRequest
 from tests.cli.output.test_live import screen_of
@@ -197,6 +199,29 @@ def test_records_that_the_cluster_refuses() -> None:
         assert len(errors) == 12
         assert errors[0].startswith("error: line 2: events-1: ")
         assert errors[10:] == ["error: 10 more records: failed, too", "40 of 60 records stored in events"]
+
+    virtually(story)
+
+
+def test_a_partition_behind_one_that_the_broker_has_left_out() -> None:
+    """Real brokers leave one out of their metadata now and then."""
+
+    async def leave_out(exchange: Exchange) -> MetadataResponse:
+        response = await exchange.handle()
+        assert isinstance(response, MetadataResponse)
+        for topic in response.topics:
+            topic.partitions = [one for one in topic.partitions if one.partition_index != 1]
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(ApiKey.METADATA, leave_out)
+        result = await sent(cluster, "--json", stdin=b'{"partition":2,"value":"x"}')
+        assert (result.code, result.err) == (0, "1 record stored in events\n")
+        assert cluster.end_offset("events", 2) == 1
+        result = await sent(cluster, "--json", stdin=b'{"partition":3,"value":"x"}')
+        assert "topic 'events' has no partition 3: it has 0 to 2" in result.err
+        result = await sent(cluster, "-p", "1", stdin=b"x")
+        assert result.err == "aiokc: topic 'events': the broker has left out partition 1\ntry again\n"
 
     virtually(story)
 

@@ -1,0 +1,111 @@
+"""A send() that raises has appended nothing: its transaction lacks the record, and is not committed without it (P6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from aiokc import Producer, ProducerRecord
+from aiokc.errors import AuthenticationFailed, ConfigError, SerializationFailed
+
+from .on_stage import Stage, scenario
+
+LOGIN: Final[dict[str, Any]] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_plain_username": "u",
+    "sasl_plain_password": "pw",
+}
+
+
+def sends(producer: Producer[bytes, bytes]) -> list[Callable[[bytes], Awaitable[object]]]:
+    """Each call that sends a record to the first partition of "out"."""
+
+    async def send_soon(value: bytes) -> None:
+        producer.send_soon("out", value, partition=0)
+
+    return [
+        lambda value: producer.send("out", value, partition=0),
+        lambda value: producer.send_and_wait("out", value, partition=0),
+        send_soon,
+        lambda value: producer.send_many("out", [value]),
+    ]
+
+
+@scenario(2)
+async def test_a_wrong_argument_of_a_record_prevents_the_commit(stage: Stage) -> None:
+    wrong: list[dict[str, Any]] = [{"partition": "0"}, {"timestamp_ms": -5}, {"headers": [("name", 1)]}]
+    for serializer in (None, bytes):
+        async with stage.producer(value_serializer=serializer) as producer:
+
+            async def send_soon(*given: Any, producer: Producer[bytes, bytes] = producer, **more: Any) -> None:
+                producer.send_soon(*given, **more)
+
+            async def send_many(*given: Any, producer: Producer[bytes, bytes] = producer, **more: Any) -> None:
+                await producer.send_many("out", [b"2", ProducerRecord(*given, **more)])
+
+            for send in (producer.send, producer.send_and_wait, send_soon, send_many):
+                for argument in wrong:
+                    with pytest.raises(ConfigError):
+                        async with producer.transaction():
+                            await producer.send("out", b"1", partition=0)
+                            with pytest.raises(ConfigError):
+                                await send("out", b"3", **argument)
+            async with producer.transaction():
+                await producer.send("out", b"4", partition=0)
+    assert await stage.read() == [b"4", b"4"]
+
+
+@scenario(2)
+async def test_whatever_send_many_raises_prevents_the_commit(stage: Stage) -> None:
+    def failing() -> Iterator[bytes]:
+        yield b"2"
+        raise ZeroDivisionError
+
+    cases: list[tuple[type[Exception], Callable[[], Any]]] = [
+        (ZeroDivisionError, failing),
+        (ConfigError, lambda: [b"2", ProducerRecord("in", b"3")]),
+        (SerializationFailed, lambda: [b"2", 3]),
+    ]
+    for error, records in cases:
+        for serializer in (None, bytes_only):
+            async with stage.producer(value_serializer=serializer) as producer:
+                with pytest.raises(error):
+                    async with producer.transaction():
+                        await producer.send("out", b"1", partition=0)
+                        with pytest.raises(error) as raised:
+                            await producer.send_many("out", records())
+                        assert raised.value.__notes__ == [
+                            "aiokc: 1 records of this send_many() were appended before this one"
+                        ]
+    assert await stage.read() == []
+
+
+def bytes_only(value: bytes) -> bytes:
+    assert isinstance(value, bytes)
+    return value
+
+
+@scenario(2, sasl={"u": "pw"})
+async def test_a_refused_login_that_a_send_raises_prevents_the_commit(stage: Stage) -> None:
+    """Not its own: a broker refuses a new connection, and the next call of the application is told."""
+    async with stage.producer(**LOGIN) as producer:
+        for send in sends(producer):
+            with pytest.raises(AuthenticationFailed, match="refused user 'u'"):
+                async with producer.transaction():
+                    await producer.send_and_wait("out", b"1", partition=0)
+                    refused = stage.cluster.refuse_login(times=1)
+                    leader = stage.cluster.leader("out", 0)
+                    assert leader is not None
+                    stage.cluster.disconnect(leader)
+                    await producer.send("out", b"2", partition=0)
+                    await asyncio.sleep(1)
+                    assert refused.hits == 1
+                    with pytest.raises(AuthenticationFailed):
+                        await send(b"3")
+        async with producer.transaction():
+            await producer.send("out", b"4", partition=0)
+    assert await stage.read(**LOGIN) == [b"4"]
