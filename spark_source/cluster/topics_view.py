@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from aiokc import EARLIEST, LATEST, TopicInfo, TopicPartition
-from aiokc.errors import ConfigError, UnknownTopic
+from aiokc.errors import AuthorizationFailed, ConfigError, UnknownTopic
 
 from ..offsets import Offsets
 from ..options.source_options import SourceOptions
@@ -130,12 +130,28 @@ class TopicsView:
             )
 
     def ends(self) -> Offsets:
-        """Return the end of each partition's log, as far as the isolation level allows to read it."""
-        try:
-            return self._cluster.list_offsets(dict.fromkeys(self.partitions(), LATEST))
-        except UnknownTopic:  # deleted since the partitions were listed
-            self._valid_until = self._clock()
-            return self._cluster.list_offsets(dict.fromkeys(self.partitions(), LATEST))
+        """Return the end of each partition's log, as far as the isolation level allows to read it.
+
+        With `subscribePattern` and failOnDataLoss=false, a topic that the client may no longer describe is left out.
+        """
+        for _ in range(self._options.offset_attempts):
+            try:
+                return self._listed_ends()
+            except UnknownTopic:  # deleted since the partitions were listed
+                self._valid_until = self._clock()
+                return self._listed_ends()
+            except AuthorizationFailed as error:
+                # The permission was withdrawn since the partitions were listed: that topic is not among all topics now.
+                if self._options.choice.topics is not None or self._options.fail_on_data_loss:
+                    raise
+                _logger.warning("%s; asking which topics are left", error)
+                # A broker that has not heard of it yet would list the topic once more.
+                self._sleep(self._options.offset_retry_ms / 1e3)
+                self._valid_until = self._clock()
+        return self._listed_ends()
+
+    def _listed_ends(self) -> Offsets:
+        return self._cluster.list_offsets(dict.fromkeys(self.partitions(), LATEST))
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the first offset of each of these partitions."""
