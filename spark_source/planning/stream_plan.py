@@ -95,6 +95,7 @@ class StreamPlan:
             del self._gone[tp]  # it is back, and Spark has recorded a batch of it
         begins = self._without_lost(reached, ends, due)
         new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
+        ends = {tp: end for tp, end in ends.items() if tp in begins or tp in new}
         is_first = offsets.ANCHOR not in start and reached == self._initial
         is_idle = not is_first and not new and ends == reached
         # A recreated topic is reported only once. So the batch that records where the query goes on after a loss must
@@ -141,8 +142,8 @@ class StreamPlan:
         if not start and self._unresolved is not None and not ends.keys() <= begins.keys():
             raise fresh(self._unresolved)
         # The checkpoint may be that of Spark's own source, which writes no anchor for new partitions.
-        begins |= self._view.earliest(ends.keys() - begins.keys())
-        wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}
+        begins |= self._view.earliest(ends.keys() - begins.keys(), ends)
+        wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins.get(tp, until) != until}
         return readable(wanted, self._view, fail=self._options.fail_on_data_loss, known=self._ends or {})
 
     def topic_ids(self, ranges: Iterable[TopicPartition]) -> dict[str, UUID | None]:
@@ -182,7 +183,8 @@ class StreamPlan:
         In these the query would start at the earliest record, or before it, and this is not offset 0.
         """
         doubtful = {tp: at for tp, at in (self._initial or {}).items() if at > 0 and tp in ends}
-        earliest = self._view.earliest(tp for tp in doubtful if not is_given(bound, tp))
+        # One that is gone is told as a part of the batch.
+        earliest = self._view.earliest((tp for tp in doubtful if not is_given(bound, tp)), {})
         return {tp: first for tp, first in earliest.items() if doubtful[tp] <= first}
 
     def _are_too_few(self, begins: Offsets, ends: Offsets, min_offsets: int) -> bool:
@@ -253,10 +255,10 @@ class StreamPlan:
     def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> Offsets:
         """Return the starts of the partitions that the query does not have: their earliest records.
 
-        One that was only hidden, since somebody took the permission to see its topic away and gave it back, goes on
-        where it was.
+        One that is deleted meanwhile has none. One that was only hidden, since somebody took the permission to see its
+        topic away and gave it back, goes on where it was.
         """
-        starts = self._view.earliest(new)
+        starts = self._view.earliest(new, ends)
         known = {tp.topic for tp in begins}
         # A topic that was added to `subscribe` may be old: it may have lost its first records. One that
         # `subscribePattern` finds is new.
@@ -291,7 +293,7 @@ def readable(
     else:
         logs = view.log_ranges(wanted)
         latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
-        available = {tp: (log[0], latest[tp]) for tp, log in logs.items()}
+        available = {tp: (log[0], latest[tp]) for tp, log in logs.items() if tp in latest}
     kept = {
         tp: within(tp, wanted[tp], available.get(tp), fail=fail, from_earliest=tp in from_earliest) for tp in wanted
     }

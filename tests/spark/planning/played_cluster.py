@@ -82,8 +82,8 @@ class PlayedCluster:
         return {tp: self.groups.get(group_id, {}).get(tp) for tp in partitions}
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        self.asked += 1
-        return {tp: self.high_watermark.get(tp, self.logs[tp][1]) for tp in partitions}
+        ends = self.list_offsets(dict.fromkeys(partitions, LATEST))
+        return {tp: self.high_watermark.get(tp, end) for tp, end in ends.items()}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         self.groups.setdefault(group_id, {}).update(offsets)

@@ -238,6 +238,10 @@ def test_brokers_take_the_permission_away_and_give_it_back() -> None:
             cluster.withdraw(permission)
 
             hidden = stored(plan.latest(first))
+            with DriverCluster(config) as another:
+                restarted = StreamPlan(options, another, clock=played.clock, sleep=played.sleep)
+                with pytest.raises(AuthorizationFailed):  # Spark repeats a batch, whose records are there
+                    restarted.ranges({"a": {"0": 1}}, {"a": {"0": 3}})
             cluster.grant(permission)
             cluster.append("a", b"x")
             played.sleep(10)
