@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,8 @@ _VERSION: Final = "v1"
 def take_back(checkpoint: Path) -> list[str]:
     """Remove the anchors from the offset log in this folder; return what was done, line by line.
 
-    A second call finds nothing to do. Raises UsageError if the folder is no checkpoint, or has an unknown version.
+    A second call finds nothing to do. Raises UsageError if the folder is no checkpoint or has an unknown version, and
+    if batch 0 is not finished and its entry does not say which source is which.
     """
     log = checkpoint / "offsets"
     entries = sorted((entry for entry in log.glob("*") if entry.name.isdigit()), key=lambda entry: int(entry.name))
@@ -40,6 +42,9 @@ def _take_out(checkpoint: Path, entry: Path) -> list[str]:
     version, *lines = entry.read_bytes().decode().split("\n")  # UTF-8 in every locale; JSON may hold U+2028
     if version != _VERSION:
         raise UsageError(f"{entry} is of version {version!r}; this knows {_VERSION!r} only")
+    is_unfinished = entry.name == "0" and not (checkpoint / "commits" / "0").exists()
+    if is_unfinished and any(ANCHOR in (_document(line) or ()) for line in lines[1:]):
+        _check_numbers(entry, lines[1:])
     done: list[str] = []
     for number, line in enumerate(lines[1:]):  # the first line is about the batch; then one for each source
         document = _document(line)
@@ -48,7 +53,7 @@ def _take_out(checkpoint: Path, entry: Path) -> list[str]:
         anchor = document.pop(ANCHOR)
         lines[number + 1] = _compact(document)
         done.append(f"batch {entry.name}, source {number}: anchor taken out")
-        if entry.name == "0" and not (checkpoint / "commits" / "0").exists():
+        if is_unfinished:
             start = checkpoint / "sources" / str(number) / "0"
             # A zero byte, for Spark 2.1.0 (SPARK-19517), then the version and the offsets.
             _replace(start, b"\0" + f"{_VERSION}\n{_compact(anchor)}".encode())
@@ -56,6 +61,24 @@ def _take_out(checkpoint: Path, entry: Path) -> list[str]:
     if done:
         _replace(entry, "\n".join([version, *lines]).encode())
     return done
+
+
+def _check_numbers(entry: Path, lines: Sequence[str]) -> None:
+    """Raise UsageError if a line may be that of two sources.
+
+    A source that the query reads twice, as in ``rows.union(rows)``, has two equal lines, but one number. Two sources
+    may have equal lines, too. So for another line behind them there are two numbers.
+    """
+    seen: set[str] = set()
+    is_repeated = False
+    for line in filter(None, lines):
+        if is_repeated and line not in seen:
+            raise UsageError(
+                f"{entry} has equal lines: of one source that the query reads twice, or of two. So it does not say "
+                "which source the lines behind them are of: let aiokc finish this batch, and call this again"
+            )
+        is_repeated |= line in seen
+        seen.add(line)
 
 
 def _document(line: str) -> dict[str, Any] | None:

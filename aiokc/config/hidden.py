@@ -37,8 +37,11 @@ _PATHS: Final = (
 )
 _LONGEST_NAME: Final = 255  # of a file or folder; what no system's names exceed
 _LONGEST_PATH: Final = 4096
-# What a token (JWT), a keystore (PKCS12, JKS) and a keytab begin with in base64.
-_IN_BASE64: Final = re.compile(r"(eyJ|MII|/u3\+7Q|BQI)[\w.+/=-]{60,}")
+# What a token (JWT), a keystore (PKCS12, JKS) and a keytab begin with in base64. They may stand where only a path is
+# due, behind the "file:" or "file:///" of one.
+_IN_BASE64: Final = re.compile(r"(?i:file:)?/*(eyJ|MII|/u3\+7Q|BQI)[\w.+/=%-]{60,}")
+# A login module's flag, and its first option.
+_JAAS: Final = re.compile(r"\b(required|requisite|sufficient|optional)\s+[\w.]+\s*=", re.IGNORECASE)
 
 _URL: Final = "sasl_oauthbearer_token_endpoint_url"
 
@@ -47,7 +50,8 @@ def hide(options: dict[str, Any]) -> None:
     """Put a Secret in the place of each option that must not be shown.
 
     Raises ConfigError for a wrong type, and for what must not be shown where it would be: a private key among
-    certificates, what a file holds in the place of its path, a user and a password in a URL.
+    certificates, what a file holds in the place of its path, a user and a password in a URL, a token in the place of
+    the URL of its file.
 
     Tools that report errors show the variables of each frame. The caller's ``options`` are such a variable, so they are
     changed, and not copied.
@@ -69,7 +73,16 @@ def hide(options: dict[str, Any]) -> None:
         if isinstance(options.get(name), kinds) and is_content(os.fsdecode(options[name])):
             del options[name]
             raise ConfigError(f"{name} must be the path of a file, not what is in it")
-    if isinstance(options.get(_URL), str) and _may_hold_password(options[_URL]):
+    if isinstance(options.get(_URL), str):
+        _check_url(options)
+
+
+def _check_url(options: dict[str, Any]) -> None:
+    is_web = options[_URL].lower().startswith(("https:", "http:"))
+    if not is_web and is_content(options[_URL].strip()):
+        del options[_URL]
+        raise ConfigError(f"{_URL} must name the file with a token, not hold the token")
+    if _may_hold_password(options[_URL]):
         del options[_URL]
         raise ConfigError(
             f"{_URL} must hold no user and no password: there are options for both; an '@' in its path is written %40"
@@ -77,13 +90,15 @@ def hide(options: dict[str, Any]) -> None:
 
 
 def is_content(path: str) -> bool:
-    """Whether a text that ought to be a path is what a file holds, PEM or base64, or can be no path.
+    """Whether a text that ought to be a path is what a file holds, PEM, base64 or JAAS, or can be no path.
 
     It raises nothing, and no error may quote such a text: it may be a private key, or a token.
     """
     if "-----BEGIN" in path or not {"\n", "\r", "\0"}.isdisjoint(path) or len(path) > _LONGEST_PATH:
         return True
-    return any(len(name) > _LONGEST_NAME for name in path.split("/")) or _IN_BASE64.fullmatch(path.strip()) is not None
+    if any(len(name) > _LONGEST_NAME for name in path.split("/")):
+        return True
+    return _IN_BASE64.fullmatch(path.strip()) is not None or _JAAS.search(path) is not None
 
 
 def _may_hold_password(url: str) -> bool:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from aiokc import EARLIEST, LATEST, TopicInfo, TopicPartition
-from aiokc.errors import ConfigError, UnknownTopic
+from aiokc.errors import AuthorizationFailed, ConfigError, UnknownTopic
 
+from ..data_loss import GONE, DataLoss, report
 from ..offsets import Offsets
 from ..options.source_options import SourceOptions
 from .driver import Cluster
 
 _logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _MAX_AGE_SECONDS: Final = 2.0
 # While a topic is missing, a lookup takes seconds: the client waits in case the topic has only just been created.
@@ -130,16 +132,53 @@ class TopicsView:
             )
 
     def ends(self) -> Offsets:
-        """Return the end of each partition's log, as far as the isolation level allows to read it."""
-        try:
-            return self._cluster.list_offsets(dict.fromkeys(self.partitions(), LATEST))
-        except UnknownTopic:  # deleted since the partitions were listed
-            self._valid_until = self._clock()
-            return self._cluster.list_offsets(dict.fromkeys(self.partitions(), LATEST))
+        """Return the end of each partition's log, as far as the isolation level allows to read it.
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the first offset of each of these partitions."""
+        With `subscribePattern` and failOnDataLoss=false, a topic that the client may no longer describe is left out.
+        """
+        for _ in range(self._options.offset_attempts):
+            try:
+                return self._of_existing(self._latest, self.partitions())
+            except AuthorizationFailed as error:
+                # The permission was withdrawn since the partitions were listed: that topic is not among all topics now.
+                if self._options.choice.topics is not None or self._options.fail_on_data_loss:
+                    raise
+                _logger.warning("%s; asking which topics are left", error)
+                # A broker that has not heard of it yet would list the topic once more.
+                self._sleep(self._options.offset_retry_ms / 1e3)
+                self._valid_until = self._clock()
+        return self._of_existing(self._latest, self.partitions())
+
+    def earliest(self, partitions: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]) -> Offsets:
+        """Return the first offset of each of these partitions that exists.
+
+        If one is gone, all before its end in ``ends`` is lost: raises DataLoss, or warns with failOnDataLoss=false.
+        """
+        wanted = set(partitions)
+        found = self._of_existing(self._earliest, wanted)
+        for tp in sorted(wanted - found.keys()):
+            if (end := ends.get(tp, 0)) > 0:
+                loss = DataLoss(tp, "it is gone", wanted=(0, end), available=None, remedy=GONE)
+                report(loss, fail=self._options.fail_on_data_loss)
+        return found
+
+    def _earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return self._cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def _latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return self._cluster.list_offsets(dict.fromkeys(partitions, LATEST))
+
+    def _of_existing(
+        self, ask: Callable[[list[TopicPartition]], dict[TopicPartition, T]], partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, T]:
+        """Return what ``ask`` finds for these partitions, without those that are gone since they were listed."""
+        wanted = list(partitions)
+        try:
+            return ask(wanted)
+        except UnknownTopic:
+            self._valid_until = self._clock()
+            there = self.look_for(wanted)
+            return ask([tp for tp in wanted if tp in there])
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after each of these times in ms; None if there is no such record."""
@@ -150,7 +189,10 @@ class TopicsView:
         return self._cluster.committed(group_id, partitions)
 
     def confirmed_ends(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
-        """Return ``ends``; ask again, some times, for those that lie before what the query has ``reached``."""
+        """Return ``ends``; ask again, some times, for those that lie before what the query has ``reached``.
+
+        Those of partitions that are gone by then are left out.
+        """
         # A leader that has just been elected may not know yet where its log ends (KAFKA-7703).
         for _ in range(self._options.offset_attempts):
             ends = ends | self.held_back(ends, reached)
@@ -159,7 +201,8 @@ class TopicsView:
                 break
             _logger.warning("the logs of %s end before what was read; asking again", ", ".join(map(str, behind)))
             self._sleep(self._options.offset_retry_ms / 1e3)
-            ends = ends | self._cluster.list_offsets(dict.fromkeys(behind, LATEST))
+            others = {tp: end for tp, end in ends.items() if tp not in behind}
+            ends = others | self._of_existing(self._latest, behind)
         return ends
 
     def held_back(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
@@ -174,7 +217,7 @@ class TopicsView:
         marks, valid_until = self._high_watermarks
         are_known = all(marks.get(tp, -1) >= position for tp, position in behind.items())
         if behind and (not are_known or self._clock() >= valid_until):
-            marks = self._cluster.high_watermarks(behind)
+            marks = self._of_existing(self._cluster.high_watermarks, behind)
             self._high_watermarks = marks, self._clock() + _MARKS_SECONDS
         return {tp: position for tp, position in behind.items() if marks.get(tp, -1) >= position}
 
@@ -186,15 +229,9 @@ class TopicsView:
         def ask(wanted: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
             if ends is None:
                 return self._cluster.log_ranges(wanted)
-            return {tp: (earliest, ends[tp]) for tp, earliest in self.earliest(wanted).items()}
+            return {tp: (earliest, ends[tp]) for tp, earliest in self._earliest(wanted).items()}
 
-        wanted = list(partitions)
-        try:
-            return ask(wanted)
-        except UnknownTopic:
-            self._valid_until = self._clock()
-            there = self.look_for(wanted)
-            return ask([tp for tp in wanted if tp in there])
+        return self._of_existing(ask, partitions)
 
     def recreated(self) -> dict[str, str]:
         """Return the topics recreated (deleted and created again) since the last call, and their two ids (KIP-516).

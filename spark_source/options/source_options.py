@@ -151,6 +151,11 @@ def _check_names(given: Mapping[str, str]) -> None:
             "a table of Spark's catalog can't be USING aiokc: Spark does not give its options to a source that is "
             "written in Python when it is read; use CREATE TEMPORARY VIEW ... USING aiokc OPTIONS (...)"
         )
+    if "topic" in given:  # what Spark's own sink has
+        raise ConfigError(
+            "option 'topic': this source writes nothing; write with format('kafka'), or with aiokc.Producer in "
+            "foreachPartition. To read a topic, give it as 'subscribe'"
+        )
     supported = {name.lower() for name in SUPPORTED} | client_options.CLIENT_OPTIONS.keys() | SECURITY_OPTIONS
     for name in given:
         if name in client_options.REFUSED:

@@ -30,9 +30,13 @@ def looked_up(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
 
 
 def as_offsets(wanted: Offsets, view: TopicsView, ends: Offsets) -> Offsets:
-    """Return ``wanted`` with the first offset of the log for EARLIEST, and that of ``ends`` for LATEST."""
-    earliest = view.earliest(tp for tp, at in wanted.items() if at == EARLIEST)
-    return {tp: ends[tp] if at == LATEST else earliest.get(tp, at) for tp, at in wanted.items()}
+    """Return ``wanted`` with the first offset of the log for EARLIEST, and that of ``ends`` for LATEST.
+
+    A partition to read from its EARLIEST record is left out if it is gone, which is a loss (``TopicsView.earliest``).
+    """
+    earliest = view.earliest((tp for tp, at in wanted.items() if at == EARLIEST), ends)
+    there = {tp: at for tp, at in wanted.items() if at != EARLIEST or tp in earliest}
+    return {tp: ends[tp] if at == LATEST else earliest.get(tp, at) for tp, at in there.items()}
 
 
 def _committed(bound: AtCommitted, view: TopicsView, ends: Mapping[TopicPartition, int]) -> Offsets:

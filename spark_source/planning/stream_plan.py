@@ -95,6 +95,7 @@ class StreamPlan:
             del self._gone[tp]  # it is back, and Spark has recorded a batch of it
         begins = self._without_lost(reached, ends, due)
         new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
+        ends = {tp: end for tp, end in ends.items() if tp in begins or tp in new}
         is_first = offsets.ANCHOR not in start and reached == self._initial
         is_idle = not is_first and not new and ends == reached
         # A recreated topic is reported only once. So the batch that records where the query goes on after a loss must
@@ -140,9 +141,8 @@ class StreamPlan:
         self._check_start_is_known(start, end)
         if not start and self._unresolved is not None and not ends.keys() <= begins.keys():
             raise fresh(self._unresolved)
-        # The checkpoint may be that of Spark's own source, which writes no anchor for new partitions.
-        begins |= self._view.earliest(ends.keys() - begins.keys())
-        wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}
+        begins |= self._starts_without_anchor(ends.keys() - begins.keys(), start, ends)
+        wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins.get(tp, until) != until}
         return readable(wanted, self._view, fail=self._options.fail_on_data_loss, known=self._ends or {})
 
     def topic_ids(self, ranges: Iterable[TopicPartition]) -> dict[str, UUID | None]:
@@ -158,9 +158,7 @@ class StreamPlan:
     def _check_start_is_known(self, start: OffsetJson, end: OffsetJson) -> None:
         """Raise ConfigError for a batch 0 that Spark's own source has planned, if it may have had another start."""
         bound, ends = self._options.starting, offsets.positions(end)
-        if (self._initial is None and self._unresolved is None) or bound is None or not ends:
-            return
-        if offsets.ANCHOR in start or offsets.ANCHOR in end or offsets.positions(start) != (self._initial or {}):
+        if bound is None or not ends or not self._is_batch_0(start) or offsets.ANCHOR in end:
             return
         unknown = (
             "batch 0 of this checkpoint was planned by format('kafka') and is not finished. Where it began is in a "
@@ -176,13 +174,19 @@ class StreamPlan:
             where = ", ".join(f"{tp} offset {earliest}" for tp, earliest in sorted(trimmed.items()))
             _logger.warning("failOnDataLoss=false: going on from %s, although %s", where, unknown)
 
+    def _is_batch_0(self, start: OffsetJson) -> bool:
+        """Whether the batch from ``start`` is the first one: for it, Spark has asked where the query starts."""
+        is_asked = self._initial is not None or self._unresolved is not None
+        return is_asked and offsets.ANCHOR not in start and offsets.positions(start) == (self._initial or {})
+
     def _may_have_been_trimmed(self, bound: Bound, ends: Offsets) -> Offsets:
         """Return the earliest offsets of the logs that may have lost records since Spark's own source planned batch 0.
 
         In these the query would start at the earliest record, or before it, and this is not offset 0.
         """
         doubtful = {tp: at for tp, at in (self._initial or {}).items() if at > 0 and tp in ends}
-        earliest = self._view.earliest(tp for tp in doubtful if not is_given(bound, tp))
+        # One that is gone is told as a part of the batch.
+        earliest = self._view.earliest((tp for tp in doubtful if not is_given(bound, tp)), {})
         return {tp: first for tp, first in earliest.items() if doubtful[tp] <= first}
 
     def _are_too_few(self, begins: Offsets, ends: Offsets, min_offsets: int) -> bool:
@@ -250,24 +254,38 @@ class StreamPlan:
         if len(self._gone) > _MOST_GONE:
             del self._gone[next(iter(self._gone))]
 
+    def _starts_without_anchor(self, new: Set[TopicPartition], start: OffsetJson, ends: Offsets) -> Offsets:
+        """Return the starts of partitions that are new in a batch of Spark's own source, which writes no anchor.
+
+        In a batch 0, all begin as the options say: these were not there when initial() was asked.
+        """
+        known = {tp.topic for tp in offsets.positions(start)}
+        whole = set() if self._is_batch_0(start) else {tp for tp in new if self._is_due_from_0(tp, known)}
+        return dict.fromkeys(whole, 0) | self._view.earliest(new - whole, ends)
+
+    def _is_due_from_0(self, tp: TopicPartition, known: Set[str]) -> bool:
+        """Whether a new partition is due from offset 0 on: it is a loss if its first records are deleted by then.
+
+        A topic that was added to `subscribe` may be old: it may have lost its first records. One that
+        `subscribePattern` finds is new, and so is a partition of a topic that the query has (``known``).
+        """
+        return self._options.choice.topics is None or tp.topic in known
+
     def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> Offsets:
         """Return the starts of the partitions that the query does not have: their earliest records.
 
-        One that was only hidden, since somebody took the permission to see its topic away and gave it back, goes on
-        where it was.
+        One that is deleted meanwhile has none. One that was only hidden, since somebody took the permission to see its
+        topic away and gave it back, goes on where it was.
         """
-        starts = self._view.earliest(new)
+        starts = self._view.earliest(new, ends)
         known = {tp.topic for tp in begins}
-        # A topic that was added to `subscribe` may be old: it may have lost its first records. One that
-        # `subscribePattern` finds is new.
-        is_new = self._options.choice.topics is None
         for tp, earliest in sorted(starts.items()):
             wanted, what = 0, "the first records of this new partition were deleted before they could be read"
             position, topic_id = self._gone.get(tp, (0, None))
             if is_back := topic_id is not None and topic_id == self._view.known_id(tp.topic):
                 wanted, what = position, "its log no longer reaches what was read before the partition was gone"
                 starts[tp] = min(max(position, earliest), ends[tp])
-            if starts[tp] != wanted and (is_back or is_new or tp.topic in known):
+            if starts[tp] != wanted and (is_back or self._is_due_from_0(tp, known)):
                 loss = DataLoss(tp, what, wanted=(wanted, None), available=(earliest, ends[tp]), remedy=DELETED)
                 report(loss, fail=self._options.fail_on_data_loss)
         return starts
@@ -291,7 +309,7 @@ def readable(
     else:
         logs = view.log_ranges(wanted)
         latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
-        available = {tp: (log[0], latest[tp]) for tp, log in logs.items()}
+        available = {tp: (log[0], latest[tp]) for tp, log in logs.items() if tp in latest}
     kept = {
         tp: within(tp, wanted[tp], available.get(tp), fail=fail, from_earliest=tp in from_earliest) for tp in wanted
     }

@@ -173,6 +173,10 @@ def test_what_does_not_go_together_is_refused(options: dict[str, Any], message: 
         f"MII{'canary' * 11}==",
         f"/u3+7Q{'canary/' * 11}=",
         f"BQI{'canary' * 11}",
+        f"/MII{'canary' * 11}",
+        f"File:/u3+7Q{'canary/' * 11}%3D",
+        'PlainLoginModule required username="u" password="canary";',
+        "a/b.ScramLoginModule  REQUISITE password = canary ;",
     ],
 )
 @pytest.mark.parametrize(
@@ -204,6 +208,7 @@ def test_what_a_file_holds_is_refused_where_its_path_is_due(name: str, content: 
         "MIInistry.p12",
         "eyJ.jwt",
         f"/etc/{'a' * 255}",
+        "/etc/what is required by/kafka=1.pem",
         f"C:\\certificates\\{'a' * 60}.pfx",
         "with blanks-----END.pem",
         "",
@@ -234,7 +239,21 @@ def test_a_url_with_a_password_is_refused(url: str) -> None:
     assert "canary" not in str(raised.value)
 
 
-@pytest.mark.parametrize("url", ["https://idp/token%40me", "file:///var/run/token@kafka", "file:/token@kafka"])
+@pytest.mark.parametrize("before", ["", "file:", " file:/", "FILE:///"])
+@pytest.mark.parametrize(
+    "token", ["eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.canary_canary-canary-canary", "canary" * 50, "can\nary"]
+)
+def test_a_token_in_the_place_of_its_file_is_refused(before: str, token: str) -> None:
+    """A config shows its URL, as do the log and the error about a file that is not there."""
+    name = "sasl_oauthbearer_token_endpoint_url"
+    options = {"sasl_mechanism": "OAUTHBEARER", name: before + token}
+    with pytest.raises(ConfigError, match=f"^{name} must name the file with a token, not hold the token$"):
+        configured(ClientConfig, None, options)
+    with pytest.raises(ConfigError):
+        ClientConfig(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("url", ["https://idp/token%40me", "file:///var/run/token@kafka", "file:/token@kafka\n"])
 def test_an_at_sign_elsewhere_in_a_url_is_no_password(url: str) -> None:
     assert ClientConfig(**{**OIDC, "sasl_oauthbearer_token_endpoint_url": url}).uses_sasl
 

@@ -74,11 +74,21 @@ def test_a_folder_of_the_job_is_inside_of_that_of_the_application(
         local_file("o", "other.pem")
 
 
-@pytest.mark.parametrize("text", [f"-----BEGIN PRIVATE KEY-----{'canary' * 9}", f"BQI{'canary' * 20}"])
+@pytest.mark.parametrize(
+    "text", [f"-----BEGIN PRIVATE KEY-----{'canary' * 9}", f"BQI{'canary' * 20}", f"/eyJ{'canary' * 20}", ALICE]
+)
 def test_what_a_file_holds_is_not_shown_where_its_path_is_due(text: str) -> None:
     """The path of a keytab may stand in a file with a JAAS text, for instance."""
     with pytest.raises(ConfigError, match=r"^option 'o' must be the path of a file, not what is in it$"):
         local_file("o", text)
+
+
+@pytest.mark.parametrize("before", ["file:", "file:/"])
+def test_a_jaas_text_behind_file_is_not_shown(before: str) -> None:
+    options = parse_options({**GIVEN, JAAS: before + ALICE})
+
+    with pytest.raises(ConfigError, match=f"^option '{JAAS}' must be the path of a file, not what is in it$"):
+        secured(options.client, options.security)
 
 
 def test_a_path_that_cannot_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

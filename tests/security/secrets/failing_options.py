@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+from urllib.parse import quote
 
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -86,6 +87,13 @@ _CONFIGS: Final[dict[str, Callable[[str], Options]]] = {
     "a password in the URL of a provider": lambda secret: _oidc(
         None, sasl_oauthbearer_token_endpoint_url=f"https://app:{secret}@idp.example"
     ),
+    "a token in the place of its file": lambda secret: {
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_token_endpoint_url": f"file:eyJ{'x' * 60}{quote(secret)}",
+    },
+    "a JAAS text as a path": lambda secret: {
+        "ssl_truststore_location": f'PlainLoginModule required username="u" password="{secret}";'
+    },
     "a key without a chain": lambda secret: {"ssl_keystore_key": f"-----BEGIN{secret}"},
     "a key's password without a key": lambda secret: {"ssl_key_password": secret},
     "a key store's password without a store": lambda secret: {"ssl_keystore_password": secret},

@@ -169,6 +169,10 @@ def test_parsed_options_travel_to_the_executors() -> None:
         ({"kafka.request.timeout": "1"}, "did you mean 'kafka.request.timeout.ms'"),
         ({"kafka.qqq": "1"}, "of a Kafka client's options there are: .*kafka.request.timeout.ms"),
         ({"provider": "aiokc", "option.subscribe": "events"}, "can't be USING aiokc.* use CREATE TEMPORARY VIEW"),
+        (
+            {"Topic": "events"},
+            r"'topic': this source writes nothing; write with format\('kafka'\).* give it as 'subscribe'",
+        ),
         ({"zzz": "1"}, "unknown option 'zzz'; there are: kafka.bootstrap.servers, assign, subscribe"),
         ({"kafka.resolve": "x"}, "unknown option 'kafka.resolve'"),
         ({"kafka.request.timeout.ms": "soon"}, "'kafka.request.timeout.ms' must be a whole number, not 'soon'"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from aiokc import EARLIEST, LATEST, ClientConfig, PartitionInfo, TopicInfo, TopicPartition
-from aiokc.errors import UnknownTopic
+from aiokc.errors import AuthorizationFailed, UnknownTopic
 from spark_source.offsets import OffsetJson, Offsets
 from spark_source.options.bounds import AtOffset
 from spark_source.options.source_options import SourceOptions
@@ -32,6 +32,8 @@ class PlayedCluster:
         self.no_times = False
         self.hidden: list[TopicPartition] = []  # each from one answer, by a broker that has not heard of it yet
         self.unknown: list[TopicPartition] = []  # each to the leader that is asked next
+        self.forbidden: set[TopicPartition] = set()  # the client may not see these any more
+        self.unaware = 0  # how many more lists of topics come from a broker that has not heard of this yet
         self.high_watermark: Offsets = {}  # where it is not the end: an open transaction is before it
         self.stale: list[tuple[TopicPartition, int]] = []
         self.asked, self.brokers = 0, 1
@@ -46,7 +48,9 @@ class PlayedCluster:
     def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
         self.asked += 1
         hidden = self.hidden.pop(0) if self.hidden else None
-        there = [tp for tp in self.logs if tp != hidden and (names is None or tp.topic in set(names))]
+        left_out = {hidden} | (set() if self.unaware else self.forbidden)
+        self.unaware = max(0, self.unaware - 1)
+        there = [tp for tp in self.logs if tp not in left_out and (names is None or tp.topic in set(names))]
         found: dict[str, TopicInfo] = {}
         for tp in there:
             is_internal = tp.topic.startswith("__")
@@ -56,6 +60,8 @@ class PlayedCluster:
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         self.asked += bool(timestamps)
+        if self.forbidden & timestamps.keys():
+            raise AuthorizationFailed(29)
         if any(tp not in self.logs for tp in timestamps) or (timestamps and self.unknown and self.unknown.pop()):
             raise UnknownTopic(3)
         found = {tp: self.logs[tp][0 if at == EARLIEST else 1] for tp, at in timestamps.items()}
@@ -76,8 +82,8 @@ class PlayedCluster:
         return {tp: self.groups.get(group_id, {}).get(tp) for tp in partitions}
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        self.asked += 1
-        return {tp: self.high_watermark.get(tp, self.logs[tp][1]) for tp in partitions}
+        ends = self.list_offsets(dict.fromkeys(partitions, LATEST))
+        return {tp: self.high_watermark.get(tp, end) for tp, end in ends.items()}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         self.groups.setdefault(group_id, {}).update(offsets)

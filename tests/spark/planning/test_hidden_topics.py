@@ -6,15 +6,21 @@ A list of all topics leaves out those that the principal may not see: as if they
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from aiokc import ClientConfig
+from aiokc.errors import AuthorizationFailed
+from aiokc.testing import Acl, Cluster
+from spark_source.cluster.driver import DriverCluster
 from spark_source.offsets import ANCHOR, OffsetJson
-from spark_source.options.topic_choice import TopicChoice
+from spark_source.options.topic_choice import TopicChoice, subscribe
 from spark_source.planning.stream_plan import StreamPlan
 
-from .played_cluster import A0, A1, B0, PlayedCluster, stored
+from .played_cluster import A0, A1, B0, FROM_EARLIEST, OPTIONS, PlayedCluster, stored
 
 BY_PATTERN = TopicChoice("subscribePattern", None, "[ab]")
 READ = {"a": {"0": 50}}
@@ -162,6 +168,87 @@ def test_a_partition_that_is_new_meanwhile_is_read_from_its_first_record(cluster
     cluster.logs[A1] = (0, 5)
 
     assert plan.ranges(end, stored(plan.latest(end))) == {A1: (0, 5)}
+
+
+@pytest.mark.parametrize("unaware", [0, 1, 2], ids=lambda unaware: f"{unaware} brokers still list it")
+def test_the_permission_is_taken_away_after_the_topics_were_listed(cluster: PlayedCluster, unaware: int) -> None:
+    """The list is two seconds old at most, and the ends of all that is on it are asked for."""
+    cluster.logs[B0] = (0, 5)
+    plan = cluster.plan(fail_on_data_loss=False, choice=BY_PATTERN)
+    end = stored(plan.latest({"a": {"0": 50}, "b": {"0": 5}}))
+    cluster.forbidden, cluster.unaware = {A0}, unaware
+    cluster.logs[B0] = (0, 7)
+
+    after = stored(plan.latest(end))
+
+    assert after == {"b": {"0": 7}}
+    assert plan.ranges(end, after) == {B0: (5, 7)}
+    cluster.forbidden.clear()
+    cluster.sleep(10)
+    again = stored(plan.latest(after))
+    assert again == {"a": {"0": 50}, "b": {"0": 7}, ANCHOR: {"a": {"0": 50}}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "unaware"),
+    [({"fail_on_data_loss": True}, 0), ({"choice": subscribe("a")}, 0), ({}, 99)],
+    ids=["failOnDataLoss", "its name is in the options", "it is listed and refused for good"],
+)
+def test_a_permission_that_is_missing_may_be_what_ends_the_query(
+    cluster: PlayedCluster, changed: dict[str, Any], unaware: int
+) -> None:
+    options: dict[str, Any] = {"fail_on_data_loss": False, "choice": BY_PATTERN} | changed
+    plan = cluster.plan(**options)
+    plan.latest(READ)
+    cluster.forbidden, cluster.unaware = {A0}, unaware
+
+    with pytest.raises(AuthorizationFailed):
+        plan.latest(READ)
+
+
+def test_a_batch_that_is_planned_is_not_lost_with_the_permission(cluster: PlayedCluster) -> None:
+    """Else the query would go on behind it once the permission is back. It fails, and a restart repeats the batch."""
+    plan = planned(cluster)
+    cluster.logs[A0] = (0, 60)
+    end = stored(plan.latest(READ))
+    cluster.forbidden = {A0}
+
+    with pytest.raises(AuthorizationFailed):
+        plan.ranges(READ, end)
+
+
+def test_brokers_take_the_permission_away_and_give_it_back() -> None:
+    permission = Acl("alice", "Read", topic="a")
+    played = PlayedCluster({})  # for its clock
+    with Cluster(
+        topics={"a": 1, "b": 1}, sasl={"alice": "a secret"}, acls=[permission, Acl("alice", "Read", topic="b")]
+    ).in_thread() as cluster:
+        cluster.append("a", *[b"x"] * 3)
+        config = ClientConfig(
+            bootstrap_servers=cluster.bootstrap,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-256",
+            sasl_plain_username="alice",
+            sasl_plain_password="a secret",
+        )
+        options = replace(OPTIONS, choice=BY_PATTERN, starting=FROM_EARLIEST, fail_on_data_loss=False)
+        with DriverCluster(config) as driver:
+            plan = StreamPlan(options, driver, clock=played.clock, sleep=played.sleep)
+            first = stored(plan.latest(stored(plan.initial())))
+            cluster.withdraw(permission)
+
+            hidden = stored(plan.latest(first))
+            with DriverCluster(config) as another:
+                restarted = StreamPlan(options, another, clock=played.clock, sleep=played.sleep)
+                with pytest.raises(AuthorizationFailed):  # Spark repeats a batch, whose records are there
+                    restarted.ranges({"a": {"0": 1}}, {"a": {"0": 3}})
+            cluster.grant(permission)
+            cluster.append("a", b"x")
+            played.sleep(10)
+            back = stored(plan.latest(hidden))
+
+            assert (hidden, back["a"]) == ({"b": {"0": 0}}, {"0": 4})
+            assert plan.ranges(hidden, back) == {A0: (3, 4)}
 
 
 def test_only_so_many_partitions_are_remembered(cluster: PlayedCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,3 +149,14 @@ def test_an_offset_behind_the_earliest_one_says_where_the_built_in_source_began(
     plan = PlayedCluster({A0: (2, 9)}).plan(starting=bound)
 
     assert plan.ranges(stored(plan.initial()), {"a": {"0": 5}}) == {A0: (3, 5)}
+
+
+def test_a_partition_that_initial_did_not_see_begins_as_the_options_say() -> None:
+    """A broker had not heard of it. In a later batch, a partition that is not in the start would be a new one."""
+    cluster = PlayedCluster({A0: (0, 9), A1: (1, 9)})
+    plan = cluster.plan(starting=FROM_EARLIEST)
+    cluster.hidden = [A1]
+    start = stored(plan.initial())
+    assert start == {"a": {"0": 0}}
+
+    assert plan.ranges(start, {"a": {"0": 5, "1": 5}}) == {A0: (0, 5), A1: (1, 5)}

@@ -113,9 +113,29 @@ def test_a_topic_added_at_a_restart_starts_at_earliest_even_if_that_is_not_0() -
 
 
 def test_the_checkpoint_of_sparks_own_source_has_no_anchor() -> None:
-    cluster = PlayedCluster({A0: (0, 5), A1: (1, 4)})
+    cluster = PlayedCluster({A0: (0, 5), A1: (0, 4)})
 
-    assert cluster.plan().ranges({"a": {"0": 2}}, {"a": {"0": 5, "1": 4}}) == {A0: (2, 5), A1: (1, 4)}
+    assert cluster.plan().ranges({"a": {"0": 2}}, {"a": {"0": 5, "1": 4}}) == {A0: (2, 5), A1: (0, 4)}
+
+
+@pytest.mark.parametrize("by_pattern", [False, True])
+def test_a_new_partition_of_a_batch_of_sparks_own_source_may_have_lost_its_first_records(
+    by_pattern: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when latest() finds it, and as in that source: a topic that was added to `subscribe` may be old."""
+    choice = TopicChoice("subscribePattern", None, "[ab]") if by_pattern else subscribe("a", "b")
+    logs = {A0: (0, 5), A1: (1, 4), B0: (2, 9)}
+    start, added = {"a": {"0": 2}}, {"a": {"0": 5, "1": 4}, "b": {"0": 3}}
+    lost = r"'a', partition 1: its oldest records were deleted. Wanted: offsets 0 to 4 .*; available: 1 to 4"
+
+    with pytest.raises(DataLoss, match=lost):
+        PlayedCluster(logs).plan(choice=choice).ranges(start, added)
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        ranges = PlayedCluster(logs).plan(choice=choice, fail_on_data_loss=False).ranges(start, added)
+
+    assert ranges == {A0: (2, 5), A1: (1, 4), B0: (2, 3)}
+    assert re.search(lost, caplog.text)
+    assert ("'b', partition 0: its oldest" in caplog.text) is by_pattern
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,28 @@ def test_the_start_of_batch_0_is_written_where_spark_had_written_none(tmp_path: 
     assert (tmp_path / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"a":{"0":1}}'
 
 
+def test_a_source_that_the_query_reads_twice_has_two_lines_and_one_number(tmp_path: Path) -> None:
+    """As in rows.union(rows). What is written for its second line must not be what another source reads."""
+    twice = json.dumps({"a": {"0": 5}, ANCHOR: {"a": {"0": 1}}})
+    once = json.dumps({"b": {"0": 7}, ANCHOR: {"b": {"0": 2}}})
+    file = entry(tmp_path, 0, twice, twice, once)
+    before = file.read_bytes()
+
+    with pytest.raises(UsageError, match=r"offsets/0 has equal lines.*let aiokc finish this batch"):
+        take_back(tmp_path)
+
+    assert file.read_bytes() == before
+    assert not (tmp_path / "sources").exists()
+    entry(tmp_path, 0, once, twice, twice, "")
+    take_back(tmp_path)
+    assert (tmp_path / "sources" / "1" / "0").read_bytes() == b'\0v1\n{"a":{"0":1}}'
+    shutil.rmtree(tmp_path / "sources")
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    entry(tmp_path, 0, twice, twice, once)
+    assert len(take_back(tmp_path)) == 3, "a finished batch needs no start"
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Run it in this process: what it prints, and its exit code."""
     entry(tmp_path, 0, json.dumps({"a": {"0": 5}, ANCHOR: {"a": {"0": 1}}}))

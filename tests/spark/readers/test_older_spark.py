@@ -171,3 +171,30 @@ def test_a_batch_that_was_not_finished_is_planned_again_first_of_all(cluster: Cl
 
     assert ranges(again.partitions(first, {"events": {"0": 3}})) == [(1, 3)]
     again.stop()
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_restart_with_the_wrapper_of_available_now_is_refused(cluster: Cluster, starting: str) -> None:
+    """The wrapper asks for the end of the run before Spark has said where the query stopped."""
+    cluster.append("events", b"x", b"x", b"x")
+    first = started(cluster, startingOffsets=starting)
+    end = first.latestOffset()
+    first.partitions(first.initialOffset(), end)
+    first.stop()
+    cluster.append("events", b"x")
+    again = started(cluster, startingOffsets=starting)
+    again.latestOffset()
+
+    with pytest.raises(ConfigError, match=r"^spark\.sql\.streaming\.triggerAvailableNowWrapper\.enabled=true can't"):
+        again.partitions(end, end)
+    again.stop()
+
+
+def test_a_new_query_may_find_no_topic(cluster: Cluster) -> None:
+    """Its batch 0 ends where it begins, as the empty batch does that Spark plans after a restart."""
+    options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribePattern": "later"}
+    reader = UnlimitedStreamReader(for_stream(parse_options(options)), kafka_schema(include_headers=False))
+
+    assert reader.latestOffset() == {}
+    assert reader.partitions(reader.initialOffset(), {}) == []
+    reader.stop()
