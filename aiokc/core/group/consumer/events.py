@@ -26,10 +26,11 @@ class TopicIdPartition(NamedTuple):
 class Interests:
     """What a member subscribes to: topics by their names, and by a regular expression (RE2J) that the broker matches.
 
-    Together they mean the union. ``regex`` is "" for none: on the wire, null means "unchanged".
+    Together they mean the union. ``regex`` is "" for none: on the wire, null means "unchanged". ``names`` is None where
+    a heartbeat leaves the topics' names as they are.
     """
 
-    names: frozenset[str] = frozenset()
+    names: frozenset[str] | None = frozenset()
     regex: str = ""
 
 

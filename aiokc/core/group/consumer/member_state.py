@@ -194,6 +194,6 @@ class MemberState:
         self._become(-1)
         self._asked_to_join = False
         self._why_outside = reason
-        self._told.forget()
+        self._told.start_over()
         self._heartbeats.end()
         self._holdings.lose()

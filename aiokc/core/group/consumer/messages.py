@@ -67,7 +67,7 @@ class ConsumerGroup:
             rebalance_timeout_ms=min(self.max_poll_interval_ms + _MARGIN_MS, _MOST_MS) if contents.is_full else -1,
             # A join says both: for a member that is known it is an update, and null would leave in force what a
             # predecessor with the same instance id had subscribed to.
-            subscribed_topic_names=None if interests is None else sorted(interests.names),
+            subscribed_topic_names=None if interests is None or interests.names is None else sorted(interests.names),
             subscribed_topic_regex=None if interests is None else interests.regex,
             server_assignor=self.server_assignor if contents.is_full else None,
             topic_partitions=self._owned(contents, joins=joins),
