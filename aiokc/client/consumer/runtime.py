@@ -14,6 +14,7 @@ from ...config import ConsumerConfig
 from ...core.cluster.snapshot import known_error
 from ...core.cluster.topic_pattern import TopicPattern
 from ...core.fetch.stall_watch import StallWatch
+from ...core.offsets.messages import Committed
 from ...core.subscription.change_count import ChangeCount
 from ...core.subscription.mode import Mode
 from ...core.subscription.offset_reset import OffsetReset
@@ -469,10 +470,9 @@ class ConsumerRuntime:
 
     # The group
 
-    async def _fetch_committed(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self.committed(partitions, timeout=self._config.request_timeout_ms / 1e3)
+    async def _fetch_committed(self, partitions: Iterable[TopicPartition]) -> Committed:
+        membership = self.group("committed()").membership
+        return await membership.known_committed(partitions, timeout=self._config.request_timeout_ms / 1e3)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float

@@ -16,6 +16,8 @@ from ...core.backoff import retry_backoff
 from ...core.group.events import MemberToken
 from ...core.offsets.messages import (
     TOPIC_IDS,
+    Committed,
+    FetchedOffset,
     TopicIds,
     commit_codes,
     commit_request,
@@ -249,19 +251,45 @@ class GroupOffsets:
         count as none: this waits for it. ``member`` is called before each attempt, and matters to KIP-848 groups alone.
         Raises RequestTimedOut after ``timeout`` seconds, with the last error; AuthorizationFailed; BrokerError.
         """
+        found = await self._fetch(partitions, member, timeout, topic_ids, partly=False)
+        return found.offsets
+
+    async def fetch_known(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout: float,
+        topic_ids: FindTopicId = _no_topic_id,
+    ) -> Committed:
+        """As ``fetch``, but an error of single partitions is returned, and at once: it keeps nothing of the others."""
+        return await self._fetch(partitions, _nobody, timeout, topic_ids, partly=True)
+
+    async def _fetch(
+        self,
+        partitions: Iterable[TopicPartition],
+        member: Callable[[], MemberToken | None],
+        timeout: float,
+        topic_ids: FindTopicId,
+        *,
+        partly: bool,
+    ) -> Committed:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         wanted = list(dict.fromkeys(partitions))
         if not wanted:
-            return {}
+            return Committed({})
 
-        async def attempt(left: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        async def attempt(left: float) -> Committed:
             until = loop.time() + left
-            found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+            found: dict[TopicPartition, FetchedOffset] = {}
             for begin in range(0, len(wanted), _AT_ONCE):
                 portion = wanted[begin : begin + _AT_ONCE]
                 found |= await self._send_fetch(portion, member(), until - loop.time(), topic_ids)
-            return found
+            codes = {tp: one.error_code for tp, one in found.items() if one.error_code != ErrorCode.NONE}
+            error = self._worst(codes, needs="DESCRIBE") if codes else None
+            if error is not None and not partly:
+                raise error
+            return Committed({tp: one.offset for tp, one in found.items() if tp not in codes}, error)
 
         return await self._retried(attempt, deadline, f"fetch of the offsets of group {self._group_id!r}")
 
@@ -290,7 +318,8 @@ class GroupOffsets:
 
     async def _send_fetch(
         self, partitions: Collection[TopicPartition], member: MemberToken | None, timeout: float, find_id: FindTopicId
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    ) -> dict[TopicPartition, FetchedOffset]:
+        """Return the offset or the error code of each partition. Raises the error of the group."""
         topic_ids = _known_ids(partitions, find_id)
         node_id, response = await self.lookup.ask(
             OffsetFetchRequest,
@@ -303,11 +332,8 @@ class GroupOffsets:
             self._apply(node_id, [code])
             raise broker_error(code, f"offsets of group {self._group_id!r}", needs="DESCRIBE")
         fetched = fetched_offsets(response, partitions, topic_ids)
-        codes = {tp: found.error_code for tp, found in fetched.items() if found.error_code != ErrorCode.NONE}
-        if codes:
-            self._apply(node_id, codes.values())
-            raise self._worst(codes, needs="DESCRIBE")
-        return {tp: found.offset for tp, found in fetched.items()}
+        self._apply(node_id, (found.error_code for found in fetched.values()))
+        return fetched
 
     def _apply(self, node_id: int, codes: Iterable[int]) -> None:
         """Forget the coordinator, or ask for metadata, if ``codes`` say that what this client knows is out of date."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from aiokc import LATEST, Client, Consumer, TopicPartition
+from aiokc import LATEST, Client, Consumer, GroupMetadata, Producer, TopicPartition
 from aiokc.client.consumer.waiting_for_positions import wait_positions
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError, RequestTimedOut, UsageError
-from aiokc.testing import Cluster
+from aiokc.testing import Acl, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import delay, drop
 from aiokc.wire.messages.discovery import MetadataRequest
@@ -153,6 +153,64 @@ async def test_what_passes_is_tried_again_and_what_does_not_is_raised() -> None:
                 await consumer.getone()
             assert refused.hits == 1
             assert (await consumer.getone()).value == b"0"
+
+
+def test_a_forbidden_topic_keeps_no_partition_of_another_from_its_position() -> None:
+    """The coordinator's answer has an error for the one, and the committed offset of the other."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"1")
+        cluster.append("t", b"2", partition=1)
+        cluster.append("u", b"3")
+        cluster.revoke("ANONYMOUS", "u")
+        other = TopicPartition("u", 0)
+        async with reading(cluster, group_id="g") as consumer:
+            await consumer.commit({ZERO: 1})
+            consumer.assign([ZERO, other])
+            assert await values(consumer, 10.0) == [b"1"]
+            consumer.assign([ZERO, ONE, other])
+            assert await values(consumer, 10.0) == [b"2"]
+            with pytest.raises(AuthorizationFailed, match=r"'g', u-0: .*DESCRIBE"):
+                await consumer.committed(ZERO, other)
+            cluster.grant(Acl("ANONYMOUS", "Read", topic="u"))
+            assert await values(consumer, 10.0) == [b"3"]
+
+    virtually(story, brokers=1, topics={"t": 2, "u": 1}, super_users=())
+
+
+async def values(consumer: Consumer, seconds: float) -> list[bytes]:
+    """Read for so long, whatever is forbidden."""
+    loop = asyncio.get_running_loop()
+    until, found = loop.time() + seconds, list[bytes]()
+    while loop.time() < until:
+        try:
+            batches = await consumer.getmany(timeout_ms=500)
+            found += [bytes(record.value or b"") for batch in batches.values() for record in batch]
+        except AuthorizationFailed:
+            await asyncio.sleep(0.2)
+    return found
+
+
+def test_an_offset_of_an_open_transaction_keeps_no_other_partition_from_its_position(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        for partition in (0, 1, 2):
+            cluster.append("t", b"%d" % partition, partition=partition)
+        async with Producer(bootstrap_servers=cluster.bootstrap, transactional_id="x") as producer:
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({ZERO: 1}, GroupMetadata("g"))
+            async with reading(cluster, ZERO, ONE, group_id="g") as consumer:
+                assert await values(consumer, 5.0) == [b"1"]
+                consumer.assign([ZERO, ONE, TopicPartition("t", 2)])
+                assert await values(consumer, 5.0) == [b"2"]
+                assert caplog.messages == []
+                assert await values(consumer, 30.0) == []
+                assert "no position yet for t-0: " in caplog.text
+                await producer.abort_transaction()
+                assert await values(consumer, 5.0) == [b"0"]
+
+    virtually(story, brokers=1, topics={"t": 3})
 
 
 def test_a_topic_that_does_not_exist_is_no_storm() -> None:
