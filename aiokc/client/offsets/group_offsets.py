@@ -85,6 +85,8 @@ _NOT_THE_COORDINATOR: Final = frozenset(
 TOPIC_NOT_KNOWN: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
+# These errors say nothing of other topics: their offsets are stored all the same.
+_OF_SINGLE_TOPICS: Final = TOPIC_NOT_KNOWN | {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 # After these errors the group has gone on without the member that sent the commit.
 _OUTSIDE_THE_GROUP: Final = frozenset(
     {
@@ -174,6 +176,7 @@ class GroupOffsets:
         and ``is_gone`` says that they do not exist, the coordinator's error is raised after retry_backoff_max_ms; not
         before, because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
         BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises, which is asked before each attempt.
+        Where topics are forbidden, or not known, all other offsets are stored before that is raised or tried again.
         After an error, some of the offsets may be stored. ``on_stored`` is called with those that an answer says are,
         also where other partitions of it are refused.
         """
@@ -188,17 +191,23 @@ class GroupOffsets:
 
         async def attempt(left: float) -> None:
             until = loop.time() + left
-            while remaining:
+            refused: dict[TopicPartition, int] = {}
+            while pending := _without(remaining, refused):
                 member = sender(remaining)
-                portion = _portion(remaining, current_id)
+                portion = _portion(pending, current_id)
                 if not portion:
-                    raise self._of_former_topics(remaining)
+                    break
                 codes = await self._send_commit(portion, member, until - loop.time())
                 stored = {tp: remaining.pop(tp) for tp in portion if codes[tp] == ErrorCode.NONE}
                 self._note_stored(stored, order, is_named)
                 on_stored(stored)
-                if refused := {tp: codes[tp] for tp in portion if tp not in stored}:
-                    raise self._commit_error(member, refused)
+                refused |= {tp: codes[tp] for tp in portion if tp not in stored}
+                if not _OF_SINGLE_TOPICS.issuperset(refused.values()):
+                    break
+            if refused:
+                raise self._commit_error(member, refused)
+            if remaining:
+                raise self._of_former_topics(remaining)
 
         async with self._slot(deadline, timeout, slot) as mine:
             is_named = not isinstance(offsets, AsOfItsSlot)
@@ -426,6 +435,12 @@ def _known_ids(partitions: Iterable[TopicPartition], find_id: FindTopicId) -> To
 def _max_version(is_by_id: bool) -> int | None:
     """Versions from TOPIC_IDS on name topics by id alone: a topic without a known id needs an older version."""
     return None if is_by_id else TOPIC_IDS - 1
+
+
+def _without(
+    offsets: dict[TopicPartition, OffsetAndMetadata], refused: Collection[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {tp: offset for tp, offset in offsets.items() if tp not in refused} if refused else offsets
 
 
 def _portion(
