@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from random import Random
 from typing import Any
 
@@ -283,14 +283,16 @@ class ConsumerRuntime:
         for tp in only or ():
             self.subscription[tp]  # raises for one that is not assigned, or not any more
 
-    def raise_errors(self) -> None:
-        """Raise what the application must know: a fatal group error, a missing offset, no permission, no login."""
+    def raise_errors(self, of: Collection[TopicPartition] | None = None) -> None:
+        """Raise what the application must know: a fatal group error, a missing offset, no permission, no login.
+
+        With ``of``, an error about other partitions than these is left to another call.
+        """
         self.cluster_client.raise_refusal()
         self._raise_group_error()
-        error = self.finder.take_error(of_blocked=self.listener.is_inside())
-        if error is not None:
+        if (error := self.finder.take_error(of, of_blocked=self.listener.is_inside())) is not None:
             raise fresh(error)
-        self._raise_topic_error()
+        self._raise_topic_error(None if of is None else {tp.topic for tp in of})
 
     def raise_assignment_errors(self) -> None:
         """Raise what prevents an assignment: as ``raise_errors``, without errors about positions."""
@@ -303,12 +305,11 @@ class ConsumerRuntime:
             raise UsageError("nothing to read: call subscribe() or assign() first")
         self.source.raise_error()
 
-    def _raise_topic_error(self) -> None:
+    def _raise_topic_error(self, only: Set[str] | None = None) -> None:
         cluster = self.cluster_client.metadata.cluster
         if cluster.errors:
-            topics = self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
-            error = known_error(cluster, topics)
-            if error is not None:
+            topics = only or self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
+            if (error := known_error(cluster, topics)) is not None:
                 raise fresh(error)
 
     @property
@@ -400,8 +401,7 @@ class ConsumerRuntime:
         """Raise the errors that an earlier call held back, since it had records to return."""
         self.cluster_client.raise_refusal()
         self.collector.raise_held_back(only)
-        error = self.finder.take_error(of_blocked=False)
-        if error is not None:
+        if (error := self.finder.take_error(of_blocked=False)) is not None:
             raise fresh(error)
         cluster = self.cluster_client.metadata.cluster
         if cluster.errors and cluster.version != self._complained_of:

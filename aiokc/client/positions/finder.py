@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from random import Random
@@ -65,7 +65,7 @@ class PositionFinder:
     ) -> None:
         self.found = Signal()
         self.wake = Signal()
-        self._error: tuple[KafkaError, PositionTokens] | None = None
+        self._errors: dict[type[KafkaError], tuple[KafkaError, PositionTokens]] = {}  # the newest of each kind
         self._subscription = subscription
         self._metadata = metadata
         self._lister = lister
@@ -335,26 +335,34 @@ class PositionFinder:
                 names = ", ".join(map(str, sorted(tokens)[:5]))
                 logger.warning("no position yet for %s: %s%s", names, error, and_more(held_back))
         else:
-            self._error = error, tokens
+            self._errors[type(error)] = error, tokens
             self.found.notify()
 
-    def take_error(self, *, of_blocked: bool) -> KafkaError | None:
-        """Return, once, the error that leaves partitions without a position; None if a seek has given them one since.
+    def take_error(self, of: Collection[TopicPartition] | None = None, *, of_blocked: bool) -> KafkaError | None:
+        """Return, once, an error that leaves partitions without a position; None if a seek has given them one since.
 
-        Without ``of_blocked``, a missing offset is no error yet for a blocked partition: the listener is being called
-        for it, and may seek.
+        With ``of``, it is one that leaves some of these without. Without ``of_blocked``, a missing offset is no error
+        yet for a blocked partition: the listener is being called for it, and may seek.
         """
-        if self._error is None:
-            return None
-        (error, tokens), self._error = self._error, None
-        left = {tp for tp, token in tokens.items() if self._subscription.get(tp, token) is not None}
-        if not isinstance(error, NoOffsetForPartition):
-            return error if left else None
-        missing = error.partitions & left
-        due = {tp for tp in missing if of_blocked or not self._subscription[tp].blocked}
-        if missing != due:
-            self._error = error, {tp: tokens[tp] for tp in missing - due}
-        return NoOffsetForPartition(due) if due else None
+        for kind in list(self._errors):
+            if (error := self._take(kind, None if of is None else frozenset(of), of_blocked)) is not None:
+                return error
+        return None
+
+    def _take(
+        self, kind: type[KafkaError], of: frozenset[TopicPartition] | None, of_blocked: bool
+    ) -> KafkaError | None:
+        error, tokens = self._errors.pop(kind)
+        left = _only(tokens, [tp for tp, token in tokens.items() if self._subscription.get(tp, token) is not None])
+        due = {tp for tp in left if of is None or tp in of}
+        if isinstance(error, NoOffsetForPartition):
+            due = {tp for tp in due if of_blocked or not self._subscription[tp].blocked}
+            if rest := left.keys() - due:
+                self._errors[kind] = error, _only(left, rest)
+            return NoOffsetForPartition(due) if due else None
+        if left and not due:
+            self._errors[kind] = error, left
+        return error if due else None
 
 
 def _only(tokens: PositionTokens, partitions: Iterable[TopicPartition]) -> PositionTokens:

@@ -12,7 +12,7 @@ from aiokc import LATEST, Client, Consumer, GroupMetadata, Producer, TopicPartit
 from aiokc.client.consumer.waiting_for_positions import wait_positions
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import AuthorizationFailed, BrokerError, RequestTimedOut, UsageError
+from aiokc.errors import AuthorizationFailed, BrokerError, NoOffsetForPartition, RequestTimedOut, UsageError
 from aiokc.testing import Acl, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import delay, drop
@@ -189,6 +189,44 @@ async def values(consumer: Consumer, seconds: float) -> list[bytes]:
         except AuthorizationFailed:
             await asyncio.sleep(0.2)
     return found
+
+
+def test_a_forbidden_topic_is_no_error_of_a_call_about_another() -> None:
+    """Else a listener that looks at its partitions one by one would get no further than the first."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"1")
+        cluster.revoke("ANONYMOUS", "u")
+        other = TopicPartition("u", 0)
+        async with reading(cluster, ZERO, other, group_id="g") as consumer:
+            for _ in range(30):
+                assert await consumer.position(ZERO) == 0
+                await consumer.seek_to_end(ZERO)
+                assert await consumer.position(ZERO) == 2
+                await consumer.seek_to_beginning(ZERO)
+                with pytest.raises(AuthorizationFailed, match=r"'u'|u-0"):
+                    await consumer.position(other)
+                await asyncio.sleep(0.1)
+            assert len((await consumer.getmany(timeout_ms=5_000))[ZERO]) == 2
+            with pytest.raises(AuthorizationFailed, match=r"'u'|u-0"):
+                await consumer.getmany(timeout_ms=5_000)
+
+    virtually(story, brokers=1, topics={"t": 1, "u": 1}, super_users=())
+
+
+def test_a_missing_offset_is_no_error_of_a_call_about_another_partition() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with reading(cluster, ZERO, ONE, group_id="g", auto_offset_reset="none") as consumer:
+            with pytest.raises(NoOffsetForPartition) as missing:
+                await consumer.position(ONE)
+            assert missing.value.partitions == {ONE}
+            await consumer.seek_to_beginning(ONE)
+            assert await consumer.position(ONE) == 0
+            with pytest.raises(NoOffsetForPartition) as missing:
+                await consumer.getmany(timeout_ms=5_000)
+            assert missing.value.partitions == {ZERO}
+
+    virtually(story, brokers=1, topics={"t": 2})
 
 
 def test_an_offset_of_an_open_transaction_keeps_no_other_partition_from_its_position(
