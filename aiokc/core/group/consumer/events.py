@@ -100,11 +100,13 @@ class Unheard(ProtocolEvent):
 class TopicsNamed(ProtocolEvent):
     """The newest metadata: the names of topic ids. Ids that were named before, and are not here, keep their names.
 
-    ``former`` are the ids of topics that were recreated since, as far as the metadata know.
+    ``former`` are the ids of topics that were recreated since, and ``forbidden`` the names of topics that the principal
+    may not describe, as far as the metadata know.
     """
 
     names: Mapping[UUID, str]
     former: frozenset[UUID] = frozenset()
+    forbidden: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

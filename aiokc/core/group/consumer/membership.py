@@ -123,6 +123,7 @@ class ConsumerMembership(MemberState):
 
     def _on_named(self, event: TopicsNamed) -> list[Effect]:
         self._holdings.named(event.names)
+        self._forbidden = event.forbidden
         was_outdated = self._holdings.is_outdated
         self._holdings.recreated(event.former)
         if self._holdings.is_outdated and not was_outdated:

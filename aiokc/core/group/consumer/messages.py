@@ -202,7 +202,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.FENCED_INSTANCE_ID: "another consumer joined with the same group_instance_id; give each one its own",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this principal needs the READ permission on the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this principal needs the DESCRIBE permission on all topics that it "
-    "subscribes to; until then the coordinator refuses its heartbeats",
+    "subscribes to; until then the coordinator refuses each heartbeat that names the others",
     ErrorCode.UNSUPPORTED_ASSIGNOR: "group_remote_assignor={assignor!r} is not in the brokers' "
     "group.consumer.assignors",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "it has as many members as the brokers' group.consumer.max.size allows",

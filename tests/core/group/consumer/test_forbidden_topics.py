@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from aiokc.core.group.consumer.events import KEEPALIVE, Contents, Interests, MemberAlive, MemberHeartbeat
+from aiokc.core.group.consumer.events import (
+    KEEPALIVE,
+    Contents,
+    Interests,
+    MemberAlive,
+    MemberHeartbeat,
+    TopicsNamed,
+)
 from aiokc.core.group.consumer.keepalive import ConsumerKeepalive
 from aiokc.core.group.consumer.messages import ConsumerGroup
 from aiokc.core.group.consumer.transitions import State
@@ -13,7 +20,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import ConnectionFailed
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
-from .consumer_member import BACKOFF, INTERVAL, TOPICS, Member, ids, only
+from .consumer_member import BACKOFF, INTERVAL, OTHER_ID, TOPICS, Member, ids, only
 
 GROUP = ConsumerGroup(group_id="g", max_poll_interval_ms=300_000)
 MORE = TOPICS | {"forbidden"}
@@ -114,6 +121,45 @@ def test_that_a_pattern_is_given_up_is_said_without_the_refused_names() -> None:
     member.answer(2)
     member.feed(Subscribed(frozenset(), "t.*"))
     assert member.beat.contents.interests == Interests(frozenset(), "t.*")
+
+
+# What the metadata say
+
+
+def test_a_join_that_was_refused_leaves_out_what_is_forbidden() -> None:
+    member = Member()
+    member.feed(Subscribed(MORE))
+    assert member.beat.contents.interests == Interests(MORE)
+    member.feed(forbidden(member.beat))
+    member.feed(TopicsNamed({}, forbidden=frozenset({"forbidden"})))
+    contents = said(member)
+    assert member.beat.joins
+    assert contents == Contents(Interests(TOPICS), frozenset(), is_full=True)
+    member.answer(2, ids(0))
+    member.settled(2)
+    member.feed(TopicsNamed({}))
+    assert member.beat.contents == Contents(Interests(MORE))
+
+
+def test_a_forbidden_topic_is_named_as_long_as_some_of_it_is_held(member: Member) -> None:
+    """To leave it out would give it up."""
+    member.answer(2)
+    member.feed(Subscribed(TOPICS | {"u"}))
+    member.answer(2)
+    member.feed(TopicsNamed({}, forbidden=TOPICS))
+    member.wait(INTERVAL)
+    assert member.beat.contents == KEEPALIVE
+    member.answer(3, ids(0, topic_id=OTHER_ID))
+    member.feed(RevocationDone(member.machine._step))
+    assert member.beat.contents == Contents(Interests(frozenset({"u"})), ids(0, topic_id=OTHER_ID))
+
+
+def test_a_member_of_forbidden_topics_alone_names_them(member: Member) -> None:
+    """A subscription to nothing would be another one."""
+    member.answer(2)
+    member.feed(Subscribed(frozenset({"forbidden"})))
+    member.feed(TopicsNamed({}, forbidden=frozenset({"forbidden"})))
+    assert member.beat.contents == Contents(Interests(frozenset({"forbidden"})))
 
 
 # The watchdog thread

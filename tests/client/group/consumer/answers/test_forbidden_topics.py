@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from aiokc import Consumer
 from aiokc.errors import AuthorizationFailed
-from aiokc.testing import Cluster
+from aiokc.testing import Acl, Cluster
 from aiokc.testing.faults import lose_answer
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
 
 from ....virtually import virtually
-from ..group_stories import Told, consumer_of, of_client, polls
+from ..group_stories import Told, consumer_of, of_client, polls, shared
 
 ANYONE = "ANONYMOUS"
 SESSION = 6.0
@@ -66,3 +67,35 @@ def test_a_member_reads_on_what_it_may_and_no_more_than_that(how: str) -> None:
             assert sorted(mine + others) == [b"0", b"1"]
 
     virtually(story, **OPTIONS)
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "auto"])
+def test_a_member_joins_without_a_topic_that_it_may_not_describe_and_reads_it_once_it_may(protocol: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"one")
+        cluster.append("secret", b"two")
+        cluster.revoke(ANYONE, "secret")
+        async with consumer_of(cluster, topics=("t", "secret"), group_protocol=protocol) as consumer:
+            values, errors = await read_on(consumer, 3 * SESSION)
+            assert values == [b"one"]
+            assert errors
+            assert {tp.topic for tp in consumer.assignment()} == {"t"}
+            assert consumer.health().group_protocol == "consumer"
+            cluster.grant(Acl(ANYONE, "Read", topic="secret"))
+            assert await read_on(consumer, 3 * SESSION) == ([b"two"], ANY)
+            assert consumer.health().last_error is None
+
+    virtually(story, **OPTIONS)
+
+
+def test_a_further_topic_is_read_beside_one_that_is_forbidden() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.revoke(ANYONE, "secret")
+        cluster.append("u", b"one")
+        async with consumer_of(cluster) as consumer:
+            await shared(consumer)
+            consumer.subscribe(["t", "u", "secret"])
+            assert (await read_on(consumer, 2 * SESSION))[0] == [b"one"]
+            assert {tp.topic for tp in consumer.assignment()} == {"t", "u"}
+
+    virtually(story, **OPTIONS | {"topics": {"t": 2, "u": 1, "secret": 1}})
