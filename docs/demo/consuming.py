@@ -156,5 +156,5 @@ async def _ends_and_committed(
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     found = await client.list_offsets(dict.fromkeys(partitions, LATEST))
     committed = await client.committed(group, partitions)
-    ends = {tp: end.offset for tp, end in found.items() if end is not None}
+    ends = {tp: end.offset for tp, end in found.items()}
     return ends, {tp: 0 if offset is None else offset.offset for tp, offset in committed.items()}

@@ -22,10 +22,12 @@ from aiokc.core.group.consumer.messages import ConsumerGroup
 from aiokc.core.group.consumer.told import Told
 from aiokc.core.group.consumer.transitions import State
 from aiokc.core.group.events import CoordinatorLost, Effect, IdentityLost, Left, NotNow, Unpolled
+from aiokc.core.offsets.messages import FetchedOffset
 from aiokc.core.subscription.state import Subscription
+from aiokc.error_codes import ErrorCode
 from aiokc.errors import KafkaError
 from aiokc.testing.groups.consumer.heartbeating import Heartbeating
-from aiokc.types import OffsetAndMetadata, TopicPartition
+from aiokc.types import TopicPartition
 
 _aim_at, _named, _on_alive, _on = Holdings.aim_at, Holdings.named, ConsumerMembership._on_alive, ConsumerMembership.on
 _contents, _replace = Told.contents, Subscription.replace
@@ -137,9 +139,12 @@ def deaf_to_the_coordinator(self: ConsumerMembership, event: Any, now: float) ->
 
 async def take_a_refusal_for_no_offset(
     self: GroupOffsets, partitions: Any, *arguments: Any
-) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
+) -> Mapping[TopicPartition, FetchedOffset]:
     """platformatic #267: the position jumps to where auto_offset_reset says."""
     try:
-        return await _send_fetch(self, partitions, *arguments)
+        found = await _send_fetch(self, partitions, *arguments)
     except KafkaError:
-        return dict.fromkeys(partitions)
+        found = {}
+    return {tp: one for tp, one in found.items() if not one.error_code} | dict.fromkeys(
+        (tp for tp in partitions if tp not in found or found[tp].error_code), FetchedOffset(None, ErrorCode.NONE)
+    )

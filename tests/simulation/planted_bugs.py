@@ -35,6 +35,7 @@ from aiokc.core.group.consumer.membership import ConsumerMembership
 from aiokc.core.group.consumer.messages import ConsumerGroup
 from aiokc.core.group.consumer.told import Told
 from aiokc.core.group.events import IdentityLost, Rebalancing, RevocationDone, SendHeartbeat, SentCommit
+from aiokc.core.offsets.messages import Committed
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import BrokerError
@@ -238,9 +239,9 @@ def _deaf_to_the_coordinator(self: Membership, event: Any, now: float) -> list[A
     return [] if is_answer else _on(self, event, now)
 
 
-async def _nothing_is_committed(self: ConsumerRuntime, partitions: Any) -> Mapping[TopicPartition, None]:
+async def _nothing_is_committed(self: ConsumerRuntime, partitions: Any) -> Committed:
     await self.committed(partitions, timeout=10)
-    return dict.fromkeys(partitions)
+    return Committed(dict.fromkeys(partitions))
 
 
 @asynccontextmanager

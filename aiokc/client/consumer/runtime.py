@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from random import Random
 from typing import Any
 
@@ -14,6 +14,7 @@ from ...config import ConsumerConfig
 from ...core.cluster.snapshot import known_error
 from ...core.cluster.topic_pattern import TopicPattern
 from ...core.fetch.stall_watch import StallWatch
+from ...core.offsets.messages import Committed
 from ...core.subscription.change_count import ChangeCount
 from ...core.subscription.mode import Mode
 from ...core.subscription.offset_reset import OffsetReset
@@ -282,14 +283,16 @@ class ConsumerRuntime:
         for tp in only or ():
             self.subscription[tp]  # raises for one that is not assigned, or not any more
 
-    def raise_errors(self) -> None:
-        """Raise what the application must know: a fatal group error, a missing offset, no permission, no login."""
+    def raise_errors(self, of: Collection[TopicPartition] | None = None) -> None:
+        """Raise what the application must know: a fatal group error, a missing offset, no permission, no login.
+
+        With ``of``, an error about other partitions than these is left to another call.
+        """
         self.cluster_client.raise_refusal()
         self._raise_group_error()
-        error = self.finder.take_error(of_blocked=self.listener.is_inside())
-        if error is not None:
+        if (error := self.finder.take_error(of, of_blocked=self.listener.is_inside())) is not None:
             raise fresh(error)
-        self._raise_topic_error()
+        self._raise_topic_error(None if of is None else {tp.topic for tp in of})
 
     def raise_assignment_errors(self) -> None:
         """Raise what prevents an assignment: as ``raise_errors``, without errors about positions."""
@@ -302,12 +305,11 @@ class ConsumerRuntime:
             raise UsageError("nothing to read: call subscribe() or assign() first")
         self.source.raise_error()
 
-    def _raise_topic_error(self) -> None:
+    def _raise_topic_error(self, only: Set[str] | None = None) -> None:
         cluster = self.cluster_client.metadata.cluster
         if cluster.errors:
-            topics = self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
-            error = known_error(cluster, topics)
-            if error is not None:
+            topics = only or self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
+            if (error := known_error(cluster, topics)) is not None:
                 raise fresh(error)
 
     @property
@@ -399,8 +401,7 @@ class ConsumerRuntime:
         """Raise the errors that an earlier call held back, since it had records to return."""
         self.cluster_client.raise_refusal()
         self.collector.raise_held_back(only)
-        error = self.finder.take_error(of_blocked=False)
-        if error is not None:
+        if (error := self.finder.take_error(of_blocked=False)) is not None:
             raise fresh(error)
         cluster = self.cluster_client.metadata.cluster
         if cluster.errors and cluster.version != self._complained_of:
@@ -469,10 +470,9 @@ class ConsumerRuntime:
 
     # The group
 
-    async def _fetch_committed(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self.committed(partitions, timeout=self._config.request_timeout_ms / 1e3)
+    async def _fetch_committed(self, partitions: Iterable[TopicPartition]) -> Committed:
+        membership = self.group("committed()").membership
+        return await membership.known_committed(partitions, timeout=self._config.request_timeout_ms / 1e3)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float

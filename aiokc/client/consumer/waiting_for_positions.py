@@ -14,7 +14,8 @@ async def wait_positions(
 ) -> dict[TopicPartition, int]:
     """Wait until all of these partitions have a position, and return the positions.
 
-    Raises RequestTimedOut after ``timeout`` seconds, and what ``ConsumerRuntime.raise_errors`` raises.
+    Raises RequestTimedOut after ``timeout`` seconds, and what ``ConsumerRuntime.raise_errors`` raises about these
+    partitions, or about the consumer as a whole.
     """
     loop, subscription = asyncio.get_running_loop(), runtime.subscription
     deadline = loop.time() + timeout
@@ -30,7 +31,7 @@ async def wait_positions(
         lacking = without_position(lacking) or without_position(partitions)
         if not lacking:
             return {tp: subscription[tp].position for tp in partitions}
-        runtime.raise_errors()
+        runtime.raise_errors(lacking)
         if not await runtime.changed.wait(deadline - loop.time()):
             names = ", ".join(map(str, sorted(lacking)))
             cause = runtime.cluster_client.metadata.error

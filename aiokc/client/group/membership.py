@@ -15,6 +15,7 @@ import anyio
 from ...config import ConsumerConfig
 from ...core.backoff import retry_backoff
 from ...core.group.events import Enforced, Leave, MemberToken, PollClock, Polled
+from ...core.offsets.messages import Committed
 from ...core.subscription.mode import Mode
 from ...core.subscription.position import PartitionPosition, is_of_another_topic
 from ...core.subscription.state import Subscription
@@ -398,10 +399,19 @@ class GroupMembership:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each of ``partitions``. Raises as GroupOffsets.fetch does."""
         found = await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self.topic_id)
+        self._heard(found)
+        return found
+
+    async def known_committed(self, partitions: Iterable[TopicPartition], *, timeout: float) -> Committed:
+        """As ``committed``, but an error of single partitions is returned, beside the offsets of the others."""
+        found = await self.offsets.fetch_known(partitions, timeout=timeout, topic_ids=self.topic_id)
+        self._heard(found.offsets)
+        return found
+
+    def _heard(self, found: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         self._subscription.is_committed(found)
         if self._auto_commit is not None:
             self._auto_commit.heard(found)
-        return found
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
         """Finish the commits called for before, commit for the last time (with enable_auto_commit), call the listener,

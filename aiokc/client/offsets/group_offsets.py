@@ -16,6 +16,8 @@ from ...core.backoff import retry_backoff
 from ...core.group.events import MemberToken
 from ...core.offsets.messages import (
     TOPIC_IDS,
+    Committed,
+    FetchedOffset,
     TopicIds,
     commit_codes,
     commit_request,
@@ -85,6 +87,8 @@ _NOT_THE_COORDINATOR: Final = frozenset(
 TOPIC_NOT_KNOWN: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
+# These errors say nothing of other topics: their offsets are stored all the same.
+_OF_SINGLE_TOPICS: Final = TOPIC_NOT_KNOWN | {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 # After these errors the group has gone on without the member that sent the commit.
 _OUTSIDE_THE_GROUP: Final = frozenset(
     {
@@ -175,6 +179,7 @@ class GroupOffsets:
         that do not exist (``unknown``), the coordinator's error is raised after retry_backoff_max_ms; not before,
         because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
         BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises, which is asked before each attempt.
+        Where topics are forbidden, or not known, all other offsets are stored before that is raised or tried again.
         After an error, some of the offsets may be stored. ``on_stored`` is called with those that an answer says are,
         also where other partitions of it are refused. ``on_unsure`` is called with partitions whose offset may be
         stored, or not: the call was cancelled, or an attempt got no answer, or one that leaves it open.
@@ -192,11 +197,12 @@ class GroupOffsets:
 
         async def attempt(left: float) -> None:
             until = loop.time() + left
-            while remaining:
+            refused: dict[TopicPartition, int] = {}
+            while pending := _without(remaining, refused):
                 member = sender(remaining)
-                portion = _portion(remaining, current_id)
+                portion = _portion(pending, current_id)
                 if not portion:
-                    raise self._of_former_topics(remaining)
+                    break
                 try:
                     codes = await self._send_commit(portion, member, until - loop.time())
                 except BaseException:
@@ -205,11 +211,16 @@ class GroupOffsets:
                 stored = {tp: remaining.pop(tp) for tp in portion if codes[tp] == ErrorCode.NONE}
                 self._note_stored(stored, order, is_named)
                 on_stored(stored)
-                if refused := {tp: codes[tp] for tp in portion if tp not in stored}:
-                    on_unsure(tp for tp, code in refused.items() if code in _NOT_THE_COORDINATOR)
-                    if unknown is not None:
-                        unknown.follow(_former_topics(portion, refused))
-                    raise self._commit_error(member, refused)
+                refused |= {tp: codes[tp] for tp in portion if tp not in stored}
+                if not _OF_SINGLE_TOPICS.issuperset(refused.values()):
+                    break
+            if refused:
+                on_unsure(tp for tp, code in refused.items() if code in _NOT_THE_COORDINATOR)
+                if unknown is not None:
+                    unknown.follow(_former_topics(remaining, refused))
+                raise self._commit_error(member, refused)
+            if remaining:
+                raise self._of_former_topics(remaining)
 
         async with self._slot(deadline, timeout, slot) as mine:
             is_named = not isinstance(offsets, AsOfItsSlot)
@@ -262,19 +273,45 @@ class GroupOffsets:
         count as none: this waits for it. ``member`` is called before each attempt, and matters to KIP-848 groups alone.
         Raises RequestTimedOut after ``timeout`` seconds, with the last error; AuthorizationFailed; BrokerError.
         """
+        found = await self._fetch(partitions, member, timeout, topic_ids, partly=False)
+        return found.offsets
+
+    async def fetch_known(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout: float,
+        topic_ids: FindTopicId = _no_topic_id,
+    ) -> Committed:
+        """As ``fetch``, but an error of single partitions is returned, and at once: it keeps nothing of the others."""
+        return await self._fetch(partitions, _nobody, timeout, topic_ids, partly=True)
+
+    async def _fetch(
+        self,
+        partitions: Iterable[TopicPartition],
+        member: Callable[[], MemberToken | None],
+        timeout: float,
+        topic_ids: FindTopicId,
+        *,
+        partly: bool,
+    ) -> Committed:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         wanted = list(dict.fromkeys(partitions))
         if not wanted:
-            return {}
+            return Committed({})
 
-        async def attempt(left: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        async def attempt(left: float) -> Committed:
             until = loop.time() + left
-            found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+            found: dict[TopicPartition, FetchedOffset] = {}
             for begin in range(0, len(wanted), _AT_ONCE):
                 portion = wanted[begin : begin + _AT_ONCE]
                 found |= await self._send_fetch(portion, member(), until - loop.time(), topic_ids)
-            return found
+            codes = {tp: one.error_code for tp, one in found.items() if one.error_code != ErrorCode.NONE}
+            error = self._worst(codes, needs="DESCRIBE") if codes else None
+            if error is not None and not partly:
+                raise error
+            return Committed({tp: one.offset for tp, one in found.items() if tp not in codes}, error)
 
         return await self._retried(attempt, deadline, f"fetch of the offsets of group {self._group_id!r}")
 
@@ -303,7 +340,8 @@ class GroupOffsets:
 
     async def _send_fetch(
         self, partitions: Collection[TopicPartition], member: MemberToken | None, timeout: float, find_id: FindTopicId
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    ) -> dict[TopicPartition, FetchedOffset]:
+        """Return the offset or the error code of each partition. Raises the error of the group."""
         topic_ids = _known_ids(partitions, find_id)
         node_id, response = await self.lookup.ask(
             OffsetFetchRequest,
@@ -316,11 +354,8 @@ class GroupOffsets:
             self._apply(node_id, [code])
             raise broker_error(code, f"offsets of group {self._group_id!r}", needs="DESCRIBE")
         fetched = fetched_offsets(response, partitions, topic_ids)
-        codes = {tp: found.error_code for tp, found in fetched.items() if found.error_code != ErrorCode.NONE}
-        if codes:
-            self._apply(node_id, codes.values())
-            raise self._worst(codes, needs="DESCRIBE")
-        return {tp: found.offset for tp, found in fetched.items()}
+        self._apply(node_id, (found.error_code for found in fetched.values()))
+        return fetched
 
     def _apply(self, node_id: int, codes: Iterable[int]) -> None:
         """Forget the coordinator, or ask for metadata, if ``codes`` say that what this client knows is out of date."""
@@ -413,6 +448,12 @@ def _known_ids(partitions: Iterable[TopicPartition], find_id: FindTopicId) -> To
 def _max_version(is_by_id: bool) -> int | None:
     """Versions from TOPIC_IDS on name topics by id alone: a topic without a known id needs an older version."""
     return None if is_by_id else TOPIC_IDS - 1
+
+
+def _without(
+    offsets: dict[TopicPartition, OffsetAndMetadata], refused: Collection[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {tp: offset for tp, offset in offsets.items() if tp not in refused} if refused else offsets
 
 
 def _portion(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from random import Random
@@ -17,11 +17,12 @@ from anyio.abc import TaskGroup
 from ...config import ConsumerConfig
 from ...core.backoff import Backoff, retry_backoff
 from ...core.cluster.snapshot import Cluster, partition_count
+from ...core.offsets.messages import Committed
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import AWAIT_RESET, INITIALIZING
 from ...core.subscription.state import Subscription
-from ...errors import AuthenticationFailed, KafkaError, NoOffsetForPartition
+from ...errors import AuthenticationFailed, BrokerError, KafkaError, NoOffsetForPartition
 from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
 from ..cluster.list_offsets import AT_ONCE, Answer, Asked, Found, OffsetLister, group_by_leader, may_pass
@@ -29,8 +30,8 @@ from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
 
-#: Returns the group's committed offset of each partition (None for a partition that has none).
-FetchCommitted = Callable[[Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]]
+#: Returns the group's committed offset of each partition that has no error of its own.
+FetchCommitted = Callable[[Iterable[TopicPartition]], Awaitable[Committed]]
 
 _COMPLAINT_SECONDS = 30.0
 
@@ -64,7 +65,7 @@ class PositionFinder:
     ) -> None:
         self.found = Signal()
         self.wake = Signal()
-        self._error: tuple[KafkaError, PositionTokens] | None = None
+        self._errors: dict[type[KafkaError], tuple[KafkaError, PositionTokens]] = {}  # the newest of each kind
         self._subscription = subscription
         self._metadata = metadata
         self._lister = lister
@@ -96,26 +97,53 @@ class PositionFinder:
     async def _find_committed(self) -> None:
         loop = asyncio.get_running_loop()
         backoff = self._new_backoff()
+        failing_since: float | None = None
         while True:
             now = loop.time()
             tokens = self._subscription.in_state(INITIALIZING, now)
             if not tokens:
                 await self._next(now)
                 continue
-            try:
-                await self._look_up_committed(tokens)
+            errors = await self._look_up_committed(tokens)
+            if not errors:
                 backoff.reset()
-            except KafkaError as error:
-                waiting = self._subscription.in_state(INITIALIZING, now)
-                self._subscription.retry_later(waiting, loop.time() + backoff.next())
-                self._report(error, tokens, retriable=error.retriable or isinstance(error, AuthenticationFailed))
+                failing_since = None
+                continue
+            failing_since = now if failing_since is None else failing_since
+            still, retry_at = self._subscription.in_state(INITIALIZING, now), loop.time() + backoff.next()
+            for error, lacking in errors:
+                self._subscription.retry_later([tp for tp in lacking if still.get(tp) == lacking[tp]], retry_at)
+                # A single partition may wait for a transaction's end: that is worth a word only if it takes long.
+                if not _is_passing(error) or loop.time() - failing_since >= self._request_timeout:
+                    is_retriable = error.retriable or isinstance(error, AuthenticationFailed)
+                    self._report(error, lacking, retriable=is_retriable)
 
-    async def _look_up_committed(self, tokens: PositionTokens) -> None:
-        committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    async def _look_up_committed(self, tokens: PositionTokens) -> list[tuple[KafkaError, PositionTokens]]:
+        """Set the positions that are found. Return the errors, each with the partitions that it leaves without one.
+
+        What a coordinator does not tell of one partition, such as one of a forbidden topic, keeps no other from its
+        position.
+        """
+        committed = Committed({})
         if self._fetch_committed is not None:
             some = dict.fromkeys(islice(tokens, _SET_AT_ONCE), LATEST)
             self._connect_to(group_by_leader(self._metadata.cluster, some))
-            committed = await self._fetch_committed(tokens)
+            try:
+                committed = await self._fetch_committed(tokens)
+            except KafkaError as error:
+                return [(error, tokens)]
+        errors: list[tuple[KafkaError, PositionTokens]] = []
+        if committed.error is not None:
+            errors.append((committed.error, _only(tokens, tokens.keys() - committed.offsets.keys())))
+            tokens = _only(tokens, committed.offsets)
+        if missing := await self._set_committed(tokens, committed.offsets):
+            errors.append((NoOffsetForPartition(missing), _only(tokens, missing)))
+        return errors
+
+    async def _set_committed(
+        self, tokens: PositionTokens, committed: Mapping[TopicPartition, OffsetAndMetadata | None]
+    ) -> list[TopicPartition]:
+        """Set the positions of all these. Return those that have no committed offset, and no other place to begin."""
         missing: list[TopicPartition] = []
         timestamp = self._reset.timestamp(self._clock())
         if self._fetch_committed is None and timestamp == EARLIEST:
@@ -140,8 +168,7 @@ class PositionFinder:
                 missing.append(tp)
         self.found.notify()
         self.wake.notify()  # for the other loop: some partitions are to be looked up by timestamp now
-        if missing:
-            raise NoOffsetForPartition(missing)
+        return missing
 
     def _is_made_anew(self, tp: TopicPartition) -> bool:
         """Whether the topic was recreated while this consumer followed it: earlier metadata gave it another id.
@@ -361,26 +388,43 @@ class PositionFinder:
                 names = ", ".join(map(str, sorted(tokens)[:5]))
                 logger.warning("no position yet for %s: %s%s", names, error, and_more(held_back))
         else:
-            self._error = error, tokens
+            self._errors[type(error)] = error, tokens
             self.found.notify()
 
-    def take_error(self, *, of_blocked: bool) -> KafkaError | None:
-        """Return, once, the error that leaves partitions without a position; None if a seek has given them one since.
+    def take_error(self, of: Collection[TopicPartition] | None = None, *, of_blocked: bool) -> KafkaError | None:
+        """Return, once, an error that leaves partitions without a position; None if a seek has given them one since.
 
-        Without ``of_blocked``, a missing offset is no error yet for a blocked partition: the listener is being called
-        for it, and may seek.
+        With ``of``, it is one that leaves some of these without. Without ``of_blocked``, a missing offset is no error
+        yet for a blocked partition: the listener is being called for it, and may seek.
         """
-        if self._error is None:
-            return None
-        (error, tokens), self._error = self._error, None
-        left = {tp for tp, token in tokens.items() if self._subscription.get(tp, token) is not None}
-        if not isinstance(error, NoOffsetForPartition):
-            return error if left else None
-        missing = error.partitions & left
-        due = {tp for tp in missing if of_blocked or not self._subscription[tp].blocked}
-        if missing != due:
-            self._error = error, {tp: tokens[tp] for tp in missing - due}
-        return NoOffsetForPartition(due) if due else None
+        for kind in list(self._errors):
+            if (error := self._take(kind, None if of is None else frozenset(of), of_blocked)) is not None:
+                return error
+        return None
+
+    def _take(
+        self, kind: type[KafkaError], of: frozenset[TopicPartition] | None, of_blocked: bool
+    ) -> KafkaError | None:
+        error, tokens = self._errors.pop(kind)
+        left = _only(tokens, [tp for tp, token in tokens.items() if self._subscription.get(tp, token) is not None])
+        due = {tp for tp in left if of is None or tp in of}
+        if isinstance(error, NoOffsetForPartition):
+            due = {tp for tp in due if of_blocked or not self._subscription[tp].blocked}
+            if rest := left.keys() - due:
+                self._errors[kind] = error, _only(left, rest)
+            return NoOffsetForPartition(due) if due else None
+        if left and not due:
+            self._errors[kind] = error, left
+        return error if due else None
+
+
+def _only(tokens: PositionTokens, partitions: Iterable[TopicPartition]) -> PositionTokens:
+    return {tp: tokens[tp] for tp in partitions}
+
+
+def _is_passing(error: KafkaError) -> bool:
+    """Whether this is an error of single partitions that may pass: GroupOffsets has retried all others long enough."""
+    return isinstance(error, BrokerError) and error.retriable
 
 
 _names = {EARLIEST: "earliest", LATEST: "latest"}

@@ -221,11 +221,14 @@ class TransactionalLoop(Generic[K, V]):
         if not self._undone:
             return
         await _settle(self._producer, self._driver)
-        mine = self._undone & self._consumer.assignment()
+        subscription = self._consumer._runtime.subscription
+        mine = {tp: subscription[tp].assignment_token for tp in self._undone & self._consumer.assignment()}
         if mine:
             committed = await self._consumer.committed(*mine)
+            # One that went away meanwhile, and came back, begins where its group is by now. The answer may be older.
+            gone = subscription.given_up(mine)
             for tp, offset in committed.items():
-                if offset is not None and tp in self._consumer.assignment():
+                if offset is not None and tp not in gone:
                     self._consumer.seek(tp, offset)
         self._undone = frozenset()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
-from ...errors import MalformedResponse
+from ...errors import BrokerError, MalformedResponse
 from ...types import OffsetAndMetadata, TopicPartition
 from ...wire.messages.offsets import (
     OffsetCommitRequest,
@@ -85,6 +85,14 @@ class FetchedOffset:
 
     offset: OffsetAndMetadata | None
     error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Committed offsets (None: the partition has none), and the error of the partitions that are not among them."""
+
+    offsets: dict[TopicPartition, OffsetAndMetadata | None]
+    error: BrokerError | None = None
 
 
 def fetch_request(

@@ -129,6 +129,33 @@ async def test_a_commit_fails_at_once_and_the_member_goes_on(
         assert member.health().generation == generation
 
 
+@pytest.mark.parametrize(
+    ("code", "error"), [(E.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed), (E.UNKNOWN_TOPIC_ID, RequestTimedOut)]
+)
+def test_a_topic_that_is_refused_keeps_no_offset_of_another_from_being_stored(
+    code: ErrorCode, error: type[KafkaError]
+) -> None:
+    """Offsets go out a thousand at a time. The last ones are stored although one of the first is refused."""
+    others = [TopicPartition("t", number) for number in range(1_500)]
+
+    async def refuse(exchange: Exchange) -> Any:
+        answer: Any = await exchange.handle()
+        for topic in answer.topics:
+            if len(topic.partitions) == 1:
+                topic.partitions[0].error_code = code
+        return answer
+
+    async def story(cluster: Cluster) -> None:
+        refused = cluster.intercept(OffsetCommitRequest, refuse)
+        async with consumer(cluster) as outsider:
+            with pytest.raises(error, match="u-0"):
+                await outsider.commit(dict.fromkeys([TopicPartition("u", 0), *others], 0), timeout_ms=1_000)
+            assert cluster.committed("g").keys() >= set(others)
+            assert (refused.hits == 2) == (code is E.TOPIC_AUTHORIZATION_FAILED)
+
+    virtually(story, topics={"u": 1, "t": len(others)})
+
+
 # Codes that say that the group has gone on
 
 

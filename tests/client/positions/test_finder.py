@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from aiokc import LATEST, Client, Consumer, OffsetAndMetadata, TopicPartition
+from aiokc import LATEST, Client, Consumer, GroupMetadata, OffsetAndMetadata, Producer, TopicPartition
 from aiokc.client.consumer.waiting_for_positions import wait_positions
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import AuthorizationFailed, BrokerError, RequestTimedOut, UsageError
-from aiokc.testing import Cluster
+from aiokc.errors import AuthorizationFailed, BrokerError, NoOffsetForPartition, RequestTimedOut, UsageError
+from aiokc.testing import Acl, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import delay, drop
 from aiokc.wire import Request
@@ -177,6 +177,102 @@ async def test_what_passes_is_tried_again_and_what_does_not_is_raised() -> None:
                 await consumer.getone()
             assert refused.hits == 1
             assert (await consumer.getone()).value == b"0"
+
+
+def test_a_forbidden_topic_keeps_no_partition_of_another_from_its_position() -> None:
+    """The coordinator's answer has an error for the one, and the committed offset of the other."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"1")
+        cluster.append("t", b"2", partition=1)
+        cluster.append("u", b"3")
+        cluster.revoke("ANONYMOUS", "u")
+        other = TopicPartition("u", 0)
+        async with reading(cluster, group_id="g") as consumer:
+            await consumer.commit({ZERO: 1})
+            consumer.assign([ZERO, other])
+            assert await values(consumer, 10.0) == [b"1"]
+            consumer.assign([ZERO, ONE, other])
+            assert await values(consumer, 10.0) == [b"2"]
+            with pytest.raises(AuthorizationFailed, match=r"'g', u-0: .*DESCRIBE"):
+                await consumer.committed(ZERO, other)
+            cluster.grant(Acl("ANONYMOUS", "Read", topic="u"))
+            assert await values(consumer, 10.0) == [b"3"]
+
+    virtually(story, brokers=1, topics={"t": 2, "u": 1}, super_users=())
+
+
+async def values(consumer: Consumer, seconds: float) -> list[bytes]:
+    """Read for so long, whatever is forbidden."""
+    loop = asyncio.get_running_loop()
+    until, found = loop.time() + seconds, list[bytes]()
+    while loop.time() < until:
+        try:
+            batches = await consumer.getmany(timeout_ms=500)
+            found += [bytes(record.value or b"") for batch in batches.values() for record in batch]
+        except AuthorizationFailed:
+            await asyncio.sleep(0.2)
+    return found
+
+
+def test_a_forbidden_topic_is_no_error_of_a_call_about_another() -> None:
+    """Else a listener that looks at its partitions one by one would get no further than the first."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"1")
+        cluster.revoke("ANONYMOUS", "u")
+        other = TopicPartition("u", 0)
+        async with reading(cluster, ZERO, other, group_id="g") as consumer:
+            for _ in range(30):
+                assert await consumer.position(ZERO) == 0
+                await consumer.seek_to_end(ZERO)
+                assert await consumer.position(ZERO) == 2
+                await consumer.seek_to_beginning(ZERO)
+                with pytest.raises(AuthorizationFailed, match=r"'u'|u-0"):
+                    await consumer.position(other)
+                await asyncio.sleep(0.1)
+            assert len((await consumer.getmany(timeout_ms=5_000))[ZERO]) == 2
+            with pytest.raises(AuthorizationFailed, match=r"'u'|u-0"):
+                await consumer.getmany(timeout_ms=5_000)
+
+    virtually(story, brokers=1, topics={"t": 1, "u": 1}, super_users=())
+
+
+def test_a_missing_offset_is_no_error_of_a_call_about_another_partition() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with reading(cluster, ZERO, ONE, group_id="g", auto_offset_reset="none") as consumer:
+            with pytest.raises(NoOffsetForPartition) as missing:
+                await consumer.position(ONE)
+            assert missing.value.partitions == {ONE}
+            await consumer.seek_to_beginning(ONE)
+            assert await consumer.position(ONE) == 0
+            with pytest.raises(NoOffsetForPartition) as missing:
+                await consumer.getmany(timeout_ms=5_000)
+            assert missing.value.partitions == {ZERO}
+
+    virtually(story, brokers=1, topics={"t": 2})
+
+
+def test_an_offset_of_an_open_transaction_keeps_no_other_partition_from_its_position(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        for partition in (0, 1, 2):
+            cluster.append("t", b"%d" % partition, partition=partition)
+        async with Producer(bootstrap_servers=cluster.bootstrap, transactional_id="x") as producer:
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({ZERO: 1}, GroupMetadata("g"))
+            async with reading(cluster, ZERO, ONE, group_id="g") as consumer:
+                assert await values(consumer, 5.0) == [b"1"]
+                consumer.assign([ZERO, ONE, TopicPartition("t", 2)])
+                assert await values(consumer, 5.0) == [b"2"]
+                assert caplog.messages == []
+                assert await values(consumer, 30.0) == []
+                assert "no position yet for t-0: " in caplog.text
+                await producer.abort_transaction()
+                assert await values(consumer, 5.0) == [b"0"]
+
+    virtually(story, brokers=1, topics={"t": 3})
 
 
 def test_a_topic_that_does_not_exist_is_no_storm() -> None:

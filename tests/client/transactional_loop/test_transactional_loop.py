@@ -7,10 +7,11 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from aiokc import Consumer, ConsumerRecords, Producer, TopicPartition
+from aiokc import Consumer, ConsumerRecords, OffsetAndMetadata, Producer, TopicPartition
 from aiokc.client.transactional_loop.transactional_loop import Process, TransactionalLoop
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import ConfigError, MetadataMissing, ProducerFenced, RecordRefused, UnsupportedVersion, UsageError
@@ -168,6 +169,33 @@ async def test_a_commit_without_an_answer_is_no_reason_to_process_a_batch_again(
         await loop.run(copying(producer, loop, 4))
         assert loop.aborted >= 1, "as far as the loop knew then"
     assert await stage.read() == [b"1", b"2", b"3", b"4"]
+
+
+@scenario()
+async def test_what_a_partition_was_committed_to_before_it_came_back_does_not_count(stage: Stage) -> None:
+    """Another member may have had it in between, and have gone further."""
+    give(stage, 1, 2, 3)
+    async with stage.consumer("in", group_id="g") as consumer, stage.producer() as producer:
+        await consumer.wait_assigned()
+        assert await consumer.position(IN0) == 0
+        await consumer.commit({IN0: 1})
+        former, ask = consumer._runtime.subscription[IN0], consumer.committed
+
+        async def ask_and_hear_late(*partitions: TopicPartition) -> Any:
+            answer = await ask(*partitions)
+            assert answer[IN0] == OffsetAndMetadata(1, topic_id=former.topic_id)
+            stage.cluster.expire_member("g")
+            async with stage.consumer(group_id="g") as other:
+                await other.commit({IN0: 2})
+            while IN0 not in consumer.assignment() or consumer._runtime.subscription[IN0] is former:
+                await consumer._runtime.changed.wait()
+            assert await consumer.position(IN0) == 2
+            return answer
+
+        with patch.object(consumer, "committed", ask_and_hear_late):
+            loop = TransactionalLoop(consumer, producer)
+            await loop.run(copying(producer, loop, 3))
+    assert await stage.read() == [b"3"]
 
 
 @scenario()

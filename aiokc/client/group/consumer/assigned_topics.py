@@ -10,6 +10,7 @@ from uuid import UUID
 from ....core.backoff import search_pause
 from ....core.group.consumer.membership import ConsumerMembership
 from ....core.subscription.state import Subscription
+from ....error_codes import ErrorCode
 from ....types import TopicPartition
 from ...cluster.metadata import Metadata
 
@@ -54,6 +55,13 @@ class AssignedTopics:
         former = self._metadata.cluster.former
         topics = machine.assigned_topics if self._subscription.server_pattern else self._subscription.topics
         return frozenset(one for topic in topics if topic in former for one in former[topic].ids)
+
+    def forbidden(self) -> frozenset[str]:
+        """The topics of the subscription that the newest metadata refuse to this principal."""
+        errors, topics = self._metadata.cluster.errors, self._subscription.topics
+        return frozenset(
+            topic for topic, code in errors.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and topic in topics
+        )
 
     def absent(self) -> frozenset[TopicPartition]:
         """The assigned partitions that the newest metadata do not have, and that they had not at the last call, either.

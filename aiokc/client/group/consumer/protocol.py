@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from random import Random
-from uuid import UUID
 
 from ....core.backoff import retry_backoff
 from ....core.group.consumer.events import MemberAlive, MemberHeartbeat, TopicsNamed
 from ....core.group.consumer.keepalive import ConsumerKeepalive
 from ....core.group.consumer.membership import ConsumerMembership
 from ....core.group.consumer.messages import ConsumerGroup
-from ....core.group.events import Assign, Enforced, Event, MemberToken, Request, SendLeave
+from ....core.group.events import Assign, Enforced, Event, MemberToken, NotNow, Request, SendLeave
 from ....error_codes import error_name
+from ....errors import AuthorizationFailed
 from ..protocol import GroupParts, ProtocolInUse
 from .assigned_topics import AssignedTopics
 from .requests import ConsumerRequests
@@ -50,7 +50,8 @@ class ConsumerProtocol:
         self._topics = AssignedTopics(
             parts.group_id, parts.metadata, parts.subscription, exclude_internal=config.exclude_internal_topics
         )
-        self._former_ids: frozenset[UUID] = frozenset()  # as the machine was told
+        self._request_metadata = parts.metadata.request_update
+        self._told = TopicsNamed({})  # as the machine was told
         self._reason = f"group_protocol={config.group_protocol!r}"
 
     def start(self, joining: Callable[[], None]) -> None:
@@ -68,6 +69,8 @@ class ConsumerProtocol:
             case MemberHeartbeat():
                 answer = await self._requests.heartbeat(request)
                 if not isinstance(answer, MemberAlive):
+                    if isinstance(answer, NotNow) and isinstance(answer.error, AuthorizationFailed):
+                        self._request_metadata()  # which of the topics is forbidden, the coordinator does not say
                     return answer
                 names = self._topics.names(tp.topic_id for tp in answer.assignment or ())
                 return replace(answer, names=names, absent=self._topics.absent())
@@ -86,12 +89,12 @@ class ConsumerProtocol:
         self._topics.follow(self.machine)
 
     def news(self) -> Event | None:
-        names = self._topics.names(self.machine.unnamed_topics)
-        former = self._topics.former_ids(self.machine)
-        if not names and former == self._former_ids:
+        names, former = self._topics.names(self.machine.unnamed_topics), self._topics.former_ids(self.machine)
+        news = TopicsNamed(names, former, self._topics.forbidden())
+        if not names and news == replace(self._told, names=names):
             return None
-        self._former_ids = former
-        return TopicsNamed(names, former)
+        self._told = news
+        return news
 
 
 def _new_member_id(random: Random) -> str:

@@ -26,10 +26,11 @@ class TopicIdPartition(NamedTuple):
 class Interests:
     """What a member subscribes to: topics by their names, and by a regular expression (RE2J) that the broker matches.
 
-    Together they mean the union. ``regex`` is "" for none: on the wire, null means "unchanged".
+    Together they mean the union. ``regex`` is "" for none: on the wire, null means "unchanged". ``names`` is None where
+    a heartbeat leaves the topics' names as they are.
     """
 
-    names: frozenset[str] = frozenset()
+    names: frozenset[str] | None = frozenset()
     regex: str = ""
 
 
@@ -99,11 +100,13 @@ class Unheard(ProtocolEvent):
 class TopicsNamed(ProtocolEvent):
     """The newest metadata: the names of topic ids. Ids that were named before, and are not here, keep their names.
 
-    ``former`` are the ids of topics that were recreated since, as far as the metadata know.
+    ``former`` are the ids of topics that were recreated since, and ``forbidden`` the names of topics that the principal
+    may not describe, as far as the metadata know.
     """
 
     names: Mapping[UUID, str]
     former: frozenset[UUID] = frozenset()
+    forbidden: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class MemberState:
         self._heartbeats = Heartbeats(backoff)
         self._holdings = Holdings()
         self._told = Told()
+        self._forbidden: frozenset[str] = frozenset()  # topics, as the metadata say
         self._step = 0
         self._why_outside = "it has not joined its group yet"
         self._may_try_again = False
@@ -135,10 +136,17 @@ class MemberState:
 
     @property
     def _interests(self) -> Interests:
-        """What the coordinator is to know. A member that wants nothing any more leaves, and says nothing else of it."""
+        """What the coordinator is to know. A member that wants nothing any more leaves, and says nothing else of it.
+
+        One forbidden topic in a heartbeat, and it is refused, so that no other topic would be read. What is held of a
+        forbidden one stays, and is named: the permission may come back before anything is lost.
+        """
         if not self._intent.is_subscribed and self._told.interests is not None:
             return self._told.interests
-        return Interests(self._intent.topics, self._intent.pattern)
+        topics = self._intent.topics
+        if self._forbidden:
+            topics = topics - (self._forbidden - self._holdings.topics) or topics
+        return Interests(topics, self._intent.pattern)
 
     @property
     def _has_news(self) -> bool:
@@ -194,6 +202,6 @@ class MemberState:
         self._become(-1)
         self._asked_to_join = False
         self._why_outside = reason
-        self._told.forget()
+        self._told.start_over()
         self._heartbeats.end()
         self._holdings.lose()

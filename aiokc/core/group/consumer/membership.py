@@ -56,6 +56,7 @@ from .events import (
     JoinDeclined,
     LeaveByHeartbeat,
     MemberAlive,
+    MemberHeartbeat,
     TopicsNamed,
     Unheard,
 )
@@ -122,6 +123,7 @@ class ConsumerMembership(MemberState):
 
     def _on_named(self, event: TopicsNamed) -> list[Effect]:
         self._holdings.named(event.names)
+        self._forbidden = event.forbidden
         was_outdated = self._holdings.is_outdated
         self._holdings.recreated(event.former)
         if self._holdings.is_outdated and not was_outdated:
@@ -361,9 +363,11 @@ class ConsumerMembership(MemberState):
                 return [Complain(error, sent)]  # the loop's own names no topics: it may be under way, and accepted
             self._is_in_doubt = self._is_in_doubt or self.state is State.JOINING
             # The coordinator refuses a heartbeat for a topic that it names before it reads the rest: what it knew, it
-            # still knows. A full heartbeat would be refused until the topic is allowed, or the session over.
+            # still knows. A join has to name its topics.
             if not isinstance(error, AuthorizationFailed):
                 self._told.forget()
+            elif self.in_group and isinstance(sent, MemberHeartbeat):
+                self._told.refused(sent.contents)
             self._heartbeats.failed(now)
             return [] if error is None else [Complain(error, sent)]
         return []  # the sender of a commit reports and retries it

@@ -67,7 +67,7 @@ class ConsumerGroup:
             rebalance_timeout_ms=min(self.max_poll_interval_ms + _MARGIN_MS, _MOST_MS) if contents.is_full else -1,
             # A join says both: for a member that is known it is an update, and null would leave in force what a
             # predecessor with the same instance id had subscribed to.
-            subscribed_topic_names=None if interests is None else sorted(interests.names),
+            subscribed_topic_names=None if interests is None or interests.names is None else sorted(interests.names),
             subscribed_topic_regex=None if interests is None else interests.regex,
             server_assignor=self.server_assignor if contents.is_full else None,
             topic_partitions=self._owned(contents, joins=joins),
@@ -202,7 +202,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.FENCED_INSTANCE_ID: "another consumer joined with the same group_instance_id; give each one its own",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this principal needs the READ permission on the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this principal needs the DESCRIBE permission on all topics that it "
-    "subscribes to; until then the coordinator refuses its heartbeats",
+    "subscribes to; until then the coordinator refuses each heartbeat that names the others",
     ErrorCode.UNSUPPORTED_ASSIGNOR: "group_remote_assignor={assignor!r} is not in the brokers' "
     "group.consumer.assignors",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "it has as many members as the brokers' group.consumer.max.size allows",

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from aiokc.core.group.consumer.events import KEEPALIVE, Contents, Interests, MemberAlive, MemberHeartbeat
+from aiokc.core.group.consumer.events import (
+    KEEPALIVE,
+    Contents,
+    Interests,
+    MemberAlive,
+    MemberHeartbeat,
+    TopicsNamed,
+)
 from aiokc.core.group.consumer.keepalive import ConsumerKeepalive
 from aiokc.core.group.consumer.messages import ConsumerGroup
-from aiokc.core.group.events import Complain, NotNow, Subscribed
+from aiokc.core.group.consumer.transitions import State
+from aiokc.core.group.events import Complain, Lost, NotNow, RevocationDone, Subscribed
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import ConnectionFailed
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
-from .consumer_member import BACKOFF, INTERVAL, TOPICS, Member, ids, only
+from .consumer_member import BACKOFF, INTERVAL, OTHER_ID, TOPICS, Member, ids, only
 
 GROUP = ConsumerGroup(group_id="g", max_poll_interval_ms=300_000)
 MORE = TOPICS | {"forbidden"}
@@ -42,22 +50,116 @@ def test_what_the_coordinator_knows_is_not_in_doubt(member: Member) -> None:
     assert said(member) == KEEPALIVE
 
 
-def test_a_subscription_that_is_refused_is_said_again_and_no_more(member: Member) -> None:
+def test_a_subscription_that_is_refused_is_said_again_at_the_coordinators_pace(member: Member) -> None:
+    """What is said in between has no name that could be refused. It keeps the session, or is told of its end."""
     member.answer(2)
     member.feed(Subscribed(MORE))
-    member.feed(forbidden(member.beat))
-    assert said(member) == Contents(Interests(MORE))
-    member.feed(Subscribed(TOPICS))
-    member.feed(forbidden(member.beat))
+    for _ in range(2):
+        assert member.beat.contents == Contents(Interests(MORE))
+        only(Complain, member.feed(forbidden(member.beat)))
+        assert said(member) == KEEPALIVE
+        member.answer(2)
+        assert member.wait(INTERVAL - 3 * BACKOFF) == []
+        member.wait(3 * BACKOFF)
+    assert member.beat.contents == Contents(Interests(MORE))
+    member.answer(3)
     member.wait(INTERVAL)
     assert member.beat.contents == KEEPALIVE
 
 
-def test_what_is_in_doubt_before_stays_so(member: Member) -> None:
-    member.feed(NotNow(member.beat, ConnectionFailed("broker 1: gone")))
-    assert said(member).is_full
+def test_a_refused_subscription_is_not_said_again_when_it_is_given_up(member: Member) -> None:
+    member.answer(2)
+    member.feed(Subscribed(MORE))
     member.feed(forbidden(member.beat))
-    assert said(member).is_full
+    member.feed(Subscribed(TOPICS))
+    assert said(member) == KEEPALIVE
+    member.answer(2)
+    member.wait(INTERVAL)
+    assert member.beat.contents == KEEPALIVE
+    member.answer(2)
+    member.feed(Subscribed(TOPICS | {"u"}))
+    assert member.beat.contents == Contents(Interests(TOPICS | {"u"}))
+
+
+def test_what_is_in_doubt_is_said_without_the_refused_names(member: Member) -> None:
+    """The coordinator answers that with the assignment, or says that the member is out."""
+    member.feed(NotNow(member.beat, ConnectionFailed("broker 1: gone")))
+    assert said(member) == Contents(Interests(TOPICS), ids(0), is_full=True)
+    member.feed(forbidden(member.beat))
+    without_names = Contents(Interests(None), ids(0), is_full=True)
+    assert said(member) == without_names
+    member.answer(2, ids(0))
+    assert member.wait(INTERVAL - 3 * BACKOFF) == []
+    member.wait(3 * BACKOFF)
+    assert member.beat.contents == Contents(Interests(TOPICS), ids(0), is_full=True), "they are still in doubt"
+    member.feed(forbidden(member.beat))
+    assert said(member) == without_names
+    member.feed(GROUP.refusal(member.beat, ErrorCode.UNKNOWN_MEMBER_ID, 1))
+    assert member.machine.state is State.FENCED
+
+
+def test_a_member_that_has_to_join_again_names_all_topics(member: Member) -> None:
+    member.answer(2)
+    member.feed(Subscribed(MORE))
+    member.feed(forbidden(member.beat))
+    said(member)
+    lost = only(Lost, member.feed(GROUP.refusal(member.beat, ErrorCode.UNKNOWN_MEMBER_ID, 1)))
+    member.feed(RevocationDone(lost.step))
+    assert member.beat.joins
+    assert member.beat.contents.interests == Interests(MORE)
+
+
+def test_that_a_pattern_is_given_up_is_said_without_the_refused_names() -> None:
+    """So the coordinator has to be told of the pattern again, if the application comes back to it."""
+    member = Member()
+    member.feed(Subscribed(frozenset(), "t.*"))
+    member.answer(2, ids(0))
+    member.settled(2)
+    member.feed(Subscribed(MORE))
+    member.feed(forbidden(member.beat))
+    assert said(member) == Contents(Interests(None))
+    member.answer(2)
+    member.feed(Subscribed(frozenset(), "t.*"))
+    assert member.beat.contents.interests == Interests(frozenset(), "t.*")
+
+
+# What the metadata say
+
+
+def test_a_join_that_was_refused_leaves_out_what_is_forbidden() -> None:
+    member = Member()
+    member.feed(Subscribed(MORE))
+    assert member.beat.contents.interests == Interests(MORE)
+    member.feed(forbidden(member.beat))
+    member.feed(TopicsNamed({}, forbidden=frozenset({"forbidden"})))
+    contents = said(member)
+    assert member.beat.joins
+    assert contents == Contents(Interests(TOPICS), frozenset(), is_full=True)
+    member.answer(2, ids(0))
+    member.settled(2)
+    member.feed(TopicsNamed({}))
+    assert member.beat.contents == Contents(Interests(MORE))
+
+
+def test_a_forbidden_topic_is_named_as_long_as_some_of_it_is_held(member: Member) -> None:
+    """To leave it out would give it up."""
+    member.answer(2)
+    member.feed(Subscribed(TOPICS | {"u"}))
+    member.answer(2)
+    member.feed(TopicsNamed({}, forbidden=TOPICS))
+    member.wait(INTERVAL)
+    assert member.beat.contents == KEEPALIVE
+    member.answer(3, ids(0, topic_id=OTHER_ID))
+    member.feed(RevocationDone(member.machine._step))
+    assert member.beat.contents == Contents(Interests(frozenset({"u"})), ids(0, topic_id=OTHER_ID))
+
+
+def test_a_member_of_forbidden_topics_alone_names_them(member: Member) -> None:
+    """A subscription to nothing would be another one."""
+    member.answer(2)
+    member.feed(Subscribed(frozenset({"forbidden"})))
+    member.feed(TopicsNamed({}, forbidden=frozenset({"forbidden"})))
+    assert member.beat.contents == Contents(Interests(frozenset({"forbidden"})))
 
 
 # The watchdog thread

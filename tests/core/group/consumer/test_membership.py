@@ -367,7 +367,7 @@ def test_a_subscription_that_changes_while_a_heartbeat_is_under_way_follows_it()
     assert member.feed(Subscribed(frozenset({"u"}))) == []
     sent = only(MemberHeartbeat, member.answer(2))
     assert sent.contents.interests is not None
-    assert sent.contents.interests.names == {"u"}
+    assert sent.contents.interests.names == frozenset({"u"})
 
 
 def test_a_rebalance_cannot_be_enforced_only_asked_about() -> None:

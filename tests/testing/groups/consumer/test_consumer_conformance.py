@@ -148,6 +148,19 @@ async def test_a_full_heartbeat_is_answered_with_the_assignment(group: Scene) ->
     assert len(one.held) == 2
 
 
+async def test_a_heartbeat_is_full_without_names_and_leaves_them_as_they_are(group: Scene) -> None:
+    """That there is no pattern is enough of a subscription. Like each full one it may come one epoch behind."""
+    one, _ = await _pair(group)
+    answer = await one.full(member_epoch=2, subscribed_topic_names=None, subscribed_topic_regex="")
+    assert (answer.error_code, answer.member_epoch) == (0, 3)
+    assert answer.assignment is not None
+    assert one.held == {(group.topic, 0)}
+    found = (await described(group)).members
+    assert {(*one.subscribed_topic_names, one.subscribed_topic_regex) for one in found} == {(group.topic, "")}
+    unknown = await one.full(member_id="who", subscribed_topic_names=None, subscribed_topic_regex="")
+    assert unknown.error_code == UNKNOWN
+
+
 async def test_a_topic_that_is_not_subscribed_any_more_is_taken_away_at_once(group: Scene) -> None:
     one = await _alone(group)
     answer = await one.beat(subscribed_topic_names=[])
