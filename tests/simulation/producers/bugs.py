@@ -170,9 +170,9 @@ def _never_maybe(self: Failure) -> Failure:
 _send = Appending.send
 
 
-async def _await_after_the_append(self: Appending, record: Any, *, timeout: float) -> Any:
+async def _await_after_the_append(self: Appending, record: Any, *given: Any, timeout: float) -> Any:
     """A call that is cancelled at this await has appended its record."""
-    delivery = await _send(self, record, timeout=timeout)
+    delivery = await _send(self, record, *given, timeout=timeout)
     await asyncio.sleep(0)
     return delivery
 
