@@ -85,7 +85,7 @@ def test_what_other_clients_calls_become_is_there() -> None:
     code = " ".join(part for row in rows for part in re.findall(r"`([^`]+)`", row))
     names = set(re.findall(r"\b(?<!\.)(\w+)\(", code)) | set(re.findall(r"\.(\w+)", code))
     options = set(re.findall(r"(\w+)=", code)) - {"listener", "timeout_ms", "max_records", "on_done"}
-    classes = (Consumer, Client, Producer, Transaction, ConsumerRecord, PartitionInfo)
+    classes = (Consumer, ConsumerConfig, Client, Producer, Transaction, ConsumerRecord, PartitionInfo)
     there = {name for one in classes for name in dir(one)} | set(OTHERS)
     assert len(names) > 8
     assert names - there == set()
