@@ -84,7 +84,7 @@ def test_what_other_clients_calls_become_is_there() -> None:
     rows = re.findall(r"^\| .+ \| (.+) \|$", (ROOT / "docs" / "coming-from.md").read_text(), re.MULTILINE)
     code = " ".join(part for row in rows for part in re.findall(r"`([^`]+)`", row))
     names = set(re.findall(r"\b(?<!\.)(\w+)\(", code)) | set(re.findall(r"\.(\w+)", code))
-    options = set(re.findall(r"(\w+)=", code)) - {"listener", "timeout_ms", "max_records", "on_done"}
+    options = set(re.findall(r"(\w+)=", code)) - {"config", "listener", "timeout_ms", "max_records", "on_done"}
     classes = (Consumer, ConsumerConfig, Client, Producer, Transaction, ConsumerRecord, PartitionInfo)
     there = {name for one in classes for name in dir(one)} | set(OTHERS)
     assert len(names) > 8
