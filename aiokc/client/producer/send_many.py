@@ -113,7 +113,7 @@ class ManyRecords:
                 if record is given:
                     record = checked_record(*record)
                 key, value, headers = appending.serializing.serialize(record)
-            except KafkaError as error:
+            except Exception as error:  # of the application's own headers, too
                 del some[index:]
                 return error
             if headers or isinstance(given, ProducerRecord):
