@@ -171,7 +171,17 @@ def test_no_traceback_holds_a_password() -> None:
     assert config.sasl_plain_password == Secret("hunter2")
     assert isinstance(config.ssl_keystore_key, Secret)
     assert "hunter2" not in repr(config)
-    for wrong in ({"max.poll.records": "0"}, {"max.poll.records": "x"}, {"unknown": "x"}):
+    for wrong in (
+        {"max.poll.records": "0"},
+        {"max.poll.records": "x"},
+        {"unknown": "x"},
+        {"sasl.password": b"hunter2"},
+        {"ssl.key.location": f"eyJ{'hunter2' * 12}"},
+        {"sasl.oauthbearer.token.endpoint.url": "https://u:hunter2@h/"},
+        {"sasl.oauthbearer.token.endpoint.url": f"file:eyJ{'hunter2' * 12}"},
+        {"ssl.ca.location": "~nobody-has-this-name/ca.pem"},
+        {"ssl.key.location": "~nobody-has-this-name/key.pem"},
+    ):
         with pytest.raises(ConfigError) as raised:
             ConsumerConfig.from_mapping({**secrets, **wrong})
         frames = traceback.TracebackException.from_exception(raised.value, capture_locals=True).stack

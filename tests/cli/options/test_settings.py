@@ -294,6 +294,18 @@ def test_files_that_can_not_be_read(tmp_path: Path) -> None:
         settings_of("--config", str(tmp_path / "bytes.toml"))
 
 
+def test_files_in_a_home_directory_that_is_not_there() -> None:
+    path = "~nobody-has-this-name/file"
+    with pytest.raises(ConfigError, match=r"^--config begins with '~', and there is no such home directory"):
+        settings_of("--config", path)
+    with pytest.raises(ConfigError, match=r"^\$AIOKC_CONFIG begins with '~'"):
+        settings_of(environ={"AIOKC_CONFIG": path})
+    with pytest.raises(UsageProblem, match=r"^the file of sasl\.password begins with '~'"):
+        settings_of("-X", f"sasl.password={{file={path}}}")
+    with pytest.raises(UsageProblem, match=r"^ssl\.ca\.location begins with '~'"):
+        settings_of("-X", f"ssl.ca.location={path}")
+
+
 def test_files_that_are_too_long(tmp_path: Path) -> None:
     path = tmp_path / "long"  # as long as what is read of /dev/zero
     path.write_bytes(b"#" * ((1 << 20) + 1))
