@@ -70,7 +70,8 @@ def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
     try:
         return kind(text.strip().replace("_", ""))
     except ValueError:
-        raise ConfigError(f"{name}={_quoted(text)} must be a number") from None
+        wanted = "whole number" if kind is int else "number"
+        raise ConfigError(f"{name}={_quoted(text)} must be a {wanted}") from None
 
 
 def _boolean(name: str, text: str) -> bool:

@@ -163,7 +163,7 @@ def test_other_names_lead_to_options_that_exist() -> None:
         ("sasl.jaas.config=x", "give sasl_plain_username"),
         ("resolve=x", "for Python only"),
         ("check_crcs=maybe", "must be true or false"),
-        ("fetch_max_bytes=lots", "must be a number"),
+        ("fetch_max_bytes=lots", "must be a whole number"),
         ("fetch_max_bytes", "must be KEY=VALUE"),
         ("sasl.password=hunter2", "seen by everybody"),
         ("sasl.password={hunter2", "seen by everybody"),
@@ -265,7 +265,7 @@ def test_a_profile_by_name(config: Path) -> None:
         ("[profile]\nstaging = 1", "options belong below"),
         ("[[[", "is no TOML"),
         ("[profile.staging]\nbootstrap_server = 'x'", "did you mean bootstrap_servers"),
-        ("[profile.staging]\nfetch_max_bytes = 'x'", "must be a number"),
+        ("[profile.staging]\nfetch_max_bytes = 'x'", "must be a whole number"),
     ],
 )
 def test_wrong_configuration_files(tmp_path: Path, content: str, message: str) -> None:
