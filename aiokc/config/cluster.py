@@ -100,13 +100,13 @@ class ClusterConfig(SecurityConfig):
         mapping can serve several. Raises one ConfigError with all names that are none and all texts that are wrong, and
         else what making a config raises.
         """
-        from .making import options_in  # which knows all kinds of configs
+        from .making import configured, options_in  # which knows all kinds of configs
 
         given, wrong = options_in(cls, options, prefix)
         del options  # tools that report errors show the variables of each frame, and it holds passwords
         if wrong is not None:
             raise ConfigError(wrong)
-        return cls(**given)
+        return configured(cls, None, given)  # which hides them in ``given``, too
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:

@@ -76,6 +76,8 @@ class ClientCollector(Collector):
 
     #: What it collects, for messages.
     kind: ClassVar[str]
+    #: The call that makes one, for messages.
+    made_by: ClassVar[str]
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -88,7 +90,7 @@ class ClientCollector(Collector):
         except ValueError:  # of thousands of characters: all names
             raise ConfigError(
                 f"the registry has series of {self.kind} already, of a collector that nobody has closed: add() to that "
-                "one, close() it, or let a block end it, as in `with collector(consumer):`"
+                f"one, close() it, or let a block end it, as in `with {self.made_by}:`"
             ) from None
         self._is_registered = True
 
@@ -109,6 +111,7 @@ class ConsumerCollector(ClientCollector):
     """A custom collector of prometheus_client for the consumers that were added. It keeps no consumer alive."""
 
     kind = "consumers"
+    made_by = "collector(consumer)"
 
     def __init__(self, registry: CollectorRegistry, *, per_partition: bool, nodes: bool) -> None:
         super().__init__(registry)
@@ -153,6 +156,7 @@ class ProducerCollector(ClientCollector):
     """A custom collector of prometheus_client for the producers that were added. It keeps no producer alive."""
 
     kind = "producers"
+    made_by = "producer_collector(producer)"
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -52,7 +52,8 @@ class Rules:
     """What a liveness probe does not tolerate any longer, in ms.
 
     stall_after_ms      a partition stands still for so long (``Health.stalled``)
-    handler_after_ms    the application has not asked for records for so long; None: that is no reason
+    handler_after_ms    the application has not asked for records for so long; math.inf: that is no reason. None: a
+                        probe allows a member of a group 2 max_poll_interval_ms, and for others that is no reason
     unanswered_after_ms a producer's oldest record has had no outcome for so long; None: that is no reason. An outage
                         makes records wait, too, up to delivery_timeout_ms, and a restart loses them
     """
@@ -85,7 +86,8 @@ def verdict(now: Health, before: Verdict | None = None, rules: Rules = Rules()) 
     """Conclude from a consumer's health, and from the verdict ``before`` (None: this is the first), how it stands.
 
     Live: it was not started yet, or it runs, no error has ended its background or its membership, no partition stands
-    still for longer than the rules say, and the application asks for records. Ready: it runs without such an error, and
+    still for longer than the rules say, and the application asks for records. (``handler_after_ms`` None is no reason
+    here: a Health does not say how long a member may take.) Ready: it runs without such an error, and
     has had its first assignment, maybe an empty one, and brokers know all the topics that it subscribes to by name. A
     later rebalance does not make it unready, nor a topic that is deleted: that would hold up a rollout.
     """
@@ -145,13 +147,15 @@ class Probe:
     """The verdict about consumers and producers: the worst one. It remembers the last ones, as ``verdict`` needs it."""
 
     def __init__(self, *clients: Watched, rules: Rules | None = None) -> None:
-        """``rules``: for all of them; None: ``Rules.of`` each consumer that is, or has been, a member of its group."""
+        """``rules``: for all of them. Without a ``handler_after_ms`` a consumer that is, or has been, a member of its
+        group has that of ``Rules.of``: a rule for one client must not end those of another one without a word.
+        """
         if not clients:
             raise ConfigError("a probe needs at least one consumer or producer to look at")
         for client in clients:
             if not hasattr(client, "health"):
                 raise ConfigError(f"a probe looks at consumers and producers, not at {type(client).__name__}")
-        self._clients, self._rules = clients, rules
+        self._clients, self._rules = clients, rules or Rules()
         self._before: list[Verdict | None] = [None] * len(clients)
 
     def look(self) -> Verdict:
@@ -173,12 +177,12 @@ class Probe:
     def _verdict(self, client: Watched, before: Verdict | None) -> Verdict:
         rules = self._rules
         if not isinstance(client, Consumer):
-            return producer_verdict(client.health(), rules or Rules())
+            return producer_verdict(client.health(), rules)
         now = client.health()
-        if rules is None:
-            # A consumer with a group_id may be none of its members: assign() commits under that name and never joins.
-            has_joined = now.last_heartbeat_age_ms is not None
-            rules = Rules.of(client) if has_joined else Rules()
+        # A consumer with a group_id may be none of its members: assign() commits under that name and never joins.
+        has_joined = now.last_heartbeat_age_ms is not None
+        if rules.handler_after_ms is None and has_joined:
+            rules = replace(rules, handler_after_ms=Rules.of(client).handler_after_ms)
         return verdict(now, before, rules)
 
 

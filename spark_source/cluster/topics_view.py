@@ -156,11 +156,14 @@ class TopicsView:
         """
         wanted = set(partitions)
         found = self._of_existing(self._earliest, wanted)
-        for tp in sorted(wanted - found.keys()):
+        self._report_gone(wanted - found.keys(), ends)
+        return found
+
+    def _report_gone(self, gone: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]) -> None:
+        for tp in sorted(gone):
             if (end := ends.get(tp, 0)) > 0:
                 loss = DataLoss(tp, "it is gone", wanted=(0, end), available=None, remedy=GONE)
                 report(loss, fail=self._options.fail_on_data_loss)
-        return found
 
     def _earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return self._cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
@@ -180,9 +183,20 @@ class TopicsView:
             there = self.look_for(wanted)
             return ask([tp for tp in wanted if tp in there])
 
-    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after each of these times in ms; None if there is no such record."""
-        return self._cluster.offsets_at(times)
+    def at_times(
+        self, times: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after each of these times in ms; None if there is no such record.
+
+        A partition that is gone is left out, and is a loss as in ``earliest``.
+        """
+
+        def ask(wanted: list[TopicPartition]) -> dict[TopicPartition, int | None]:
+            return self._cluster.offsets_at({tp: times[tp] for tp in wanted})
+
+        found = self._of_existing(ask, times)
+        self._report_gone(times.keys() - found.keys(), ends)
+        return found
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return what this group has committed for each of these partitions; None if it has committed nothing."""

@@ -36,6 +36,7 @@ def batch_ranges(
         ends |= {tp: end for tp, end in view.ends().items() if tp in ends}
     ends |= view.held_back(ends, starts)
     stops = resolve(options.ending or AtOffset("endingOffsets", LATEST), view, ends)
+    starts = {tp: start for tp, start in starts.items() if tp in stops}  # the others are gone since, and were told
     if options.ending not in (None, AtOffset("endingOffsets", LATEST)):
         for tp, start in starts.items():
             if start > stops[tp]:

@@ -21,11 +21,14 @@ def resolve(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
 
 
 def looked_up(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
-    """Return ``bound`` for each partition in ``ends``; EARLIEST and LATEST stay as they are. Raises ConfigError."""
+    """Return ``bound`` for each partition in ``ends``; EARLIEST and LATEST stay as they are. Raises ConfigError.
+
+    A partition that is looked up by a time is left out if it is gone, which is a loss (``TopicsView.at_times``).
+    """
     if isinstance(bound, AtCommitted):
         return _committed(bound, view, ends)
     if isinstance(bound, AtTime):
-        return _at_times(bound, view, spread(bound, ends))
+        return _at_times(bound, view, spread(bound, ends), ends)
     return spread(bound, ends)
 
 
@@ -51,9 +54,9 @@ def _committed(bound: AtCommitted, view: TopicsView, ends: Mapping[TopicPartitio
     return {tp: offset for tp, offset in found.items() if offset is not None}
 
 
-def _at_times(bound: AtTime, view: TopicsView, wanted: Offsets) -> Offsets:
+def _at_times(bound: AtTime, view: TopicsView, wanted: Offsets, ends: Offsets) -> Offsets:
     named = {tp: at for tp, at in wanted.items() if at < 0}  # EARLIEST or LATEST, where the JSON has no time
-    found = view.at_times({tp: at for tp, at in wanted.items() if at >= 0})
+    found = view.at_times({tp: at for tp, at in wanted.items() if at >= 0}, ends)
     offsets = {tp: bound.no_match if offset is None else offset for tp, offset in found.items()}
     missing = [f"{tp} (asked for {wanted[tp]})" for tp, offset in sorted(offsets.items()) if offset is None]
     if missing:

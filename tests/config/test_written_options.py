@@ -102,7 +102,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     assert set(str(told.value).splitlines()) == {
         "5 options are wrong:",
         "- unknown option 'AIOKC_GRUOP_ID'; did you mean 'group_id'?",
-        "- AIOKC_SESSION_TIMEOUT_MS='long' must be a number",
+        "- AIOKC_SESSION_TIMEOUT_MS='long' must be a whole number",
         "- AIOKC_CHECK_CRCS='maybe' must be true or false",
         "- unknown option 'AIOKC_DEBUG'",
         "- AIOKC_SASL_OAUTHBEARER_EXTENSIONS must be key=value, or several with commas between them",
@@ -116,6 +116,8 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 def test_what_is_wrong_with_values_is_told_as_of_keywords() -> None:
     with pytest.raises(ConfigError, match="max_poll_records=0 must be at least 1"):
         ConsumerConfig.from_mapping({"max.poll.records": "0"})
+    with pytest.raises(ConfigError, match=r"^queue.buffering.max.ms='0.5' must be a whole number$"):
+        ProducerConfig.from_mapping({"queue.buffering.max.ms": "0.5"})
     with pytest.raises(ConfigError, match="check_crcs must be bool, not int"):
         ConsumerConfig.from_mapping({"check.crcs": 1})
     with pytest.raises(ConfigError, match="options must be a mapping of names to values, not str"):
@@ -171,7 +173,17 @@ def test_no_traceback_holds_a_password() -> None:
     assert config.sasl_plain_password == Secret("hunter2")
     assert isinstance(config.ssl_keystore_key, Secret)
     assert "hunter2" not in repr(config)
-    for wrong in ({"max.poll.records": "0"}, {"max.poll.records": "x"}, {"unknown": "x"}):
+    for wrong in (
+        {"max.poll.records": "0"},
+        {"max.poll.records": "x"},
+        {"unknown": "x"},
+        {"sasl.password": b"hunter2"},
+        {"ssl.key.location": f"eyJ{'hunter2' * 12}"},
+        {"sasl.oauthbearer.token.endpoint.url": "https://u:hunter2@h/"},
+        {"sasl.oauthbearer.token.endpoint.url": f"file:eyJ{'hunter2' * 12}"},
+        {"ssl.ca.location": "~nobody-has-this-name/ca.pem"},
+        {"ssl.key.location": "~nobody-has-this-name/key.pem"},
+    ):
         with pytest.raises(ConfigError) as raised:
             ConsumerConfig.from_mapping({**secrets, **wrong})
         frames = traceback.TracebackException.from_exception(raised.value, capture_locals=True).stack

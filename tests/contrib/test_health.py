@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -253,6 +254,25 @@ def test_a_handler_that_never_ends_fails_the_probe(protocol: str) -> None:
             await reader.getmany()
             found = await looks(probe, 80, every=10.0)
             assert [one.live for one in found] == [True] * 5 + [False] * 3
+
+    virtually(story)
+
+
+def test_rules_that_say_nothing_of_handlers_leave_a_member_its_own() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"v")
+        async with (
+            consumer(cluster, "t", group_id="g", max_poll_interval_ms=30_000) as reader,
+            producing(cluster) as producer,
+        ):
+            for_producer = Probe(reader, producer, rules=Rules(unanswered_after_ms=60_000))
+            patient = Probe(reader, rules=Rules(handler_after_ms=math.inf))
+            await reader.getmany()
+            await asyncio.sleep(61)
+            found = for_producer.look()
+            assert (found.live, len(found.reasons)) == (False, 1)
+            assert found.reasons[0].endswith("the application has not asked for records for 61 s")
+            assert patient.look().live
 
     virtually(story)
 

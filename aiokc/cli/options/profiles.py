@@ -11,6 +11,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aiokc.config.written.values import in_home
+
 from ..problems import UsageProblem, cut, nearest, quoted
 from ..system import System
 from .files import read_text
@@ -27,9 +29,9 @@ class Profile(NamedTuple):
 def config_path(args: Namespace, system: System) -> tuple[Path, bool]:
     """Return where the configuration file is, and whether the person named it."""
     if args.config is not None:
-        return Path(args.config).expanduser(), True
+        return in_home("--config", args.config), True
     if named := system.environ.get("AIOKC_CONFIG"):
-        return Path(named).expanduser(), True
+        return in_home("$AIOKC_CONFIG", named), True
     home = system.environ.get("XDG_CONFIG_HOME") or os.path.join(system.environ.get("HOME", ""), ".config")
     return Path(home) / "aiokc" / "config.toml", False
 
@@ -37,7 +39,8 @@ def config_path(args: Namespace, system: System) -> tuple[Path, bool]:
 def read_profile(args: Namespace, system: System, warnings: list[str]) -> Profile | None:
     """Return the chosen profile: --profile, AIOKC_PROFILE, or "default"; None where none is chosen and none is there.
 
-    Raises UsageProblem for a file that can't be read, and for a profile that it does not have.
+    Raises UsageProblem for a file that can't be read, and for a profile that it does not have; ConfigError for a path
+    in a home directory that is not there.
     """
     path, is_named = config_path(args, system)
     chosen = args.profile or system.environ.get("AIOKC_PROFILE")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from aiokc.config.written.values import is_file
+from aiokc.config.written.values import in_home, is_file
 
 from ..problems import UsageProblem
 from ..system import System
@@ -81,7 +80,7 @@ def _of_environment(name: str, variable: str, system: System) -> str:
 
 def _of_file(name: str, path: str) -> str:
     try:
-        return read_text(Path(path).expanduser()).removesuffix("\n").removesuffix("\r")
+        return read_text(in_home(f"the file of {name}", path)).removesuffix("\n").removesuffix("\r")
     except UsageProblem as too_long:
         raise UsageProblem(f"{name}: {too_long}") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -13,7 +13,6 @@ from ...config import ProducerConfig
 from ...core.produce.accumulator import RecordAccumulator
 from ...errors import (
     BufferFull,
-    ConfigError,
     KafkaError,
     MessageTooLarge,
     MetadataMissing,
@@ -258,10 +257,10 @@ class Appending:
         return delivery
 
     def _checked(self, record: ProducerRecord[Any, Any], begun: int) -> ProducerRecord[Any, Any]:
-        """Return the record, whose parts can be sent. Raises ConfigError; the transaction lacks the record then."""
+        """Return the record, whose parts can be sent. If that raises, the transaction lacks the record."""
         try:
             return _checked(record)
-        except ConfigError as error:
+        except Exception as error:  # of the application's own headers, too
             self.accumulator.session.refused(error, begun)
             raise
 

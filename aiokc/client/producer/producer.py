@@ -10,7 +10,6 @@ from typing import Any, Final, Generic, Unpack, cast
 from ...config import ProducerConfig, ProducerOptions, configured
 from ...config.checks import check_producer_observer
 from ...config.making import named_producer
-from ...errors import ConfigError
 from ...observation import ProducerHealth, ProducerMetrics
 from ...observer import ProducerObserver
 from ...records.encoding.columns import ArrowColumns
@@ -127,7 +126,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         raises, the callback is not told.
         """
         if on_done is not None:
-            check_on_done(on_done)
+            self._check_on_done(on_done)
         if self._turns.is_over():
             begun = self._runtime.session.begun
             await let_others_run()  # before anything is appended: it may be cancelled
@@ -136,8 +135,8 @@ class Producer(TransactionCalls, Generic[K, V]):
             delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers, on_done)
             if delivery is not None:
                 return delivery
-        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers or ())
-        return await self._runtime.appending.send(record, on_done, timeout=self._seconds(timeout_ms))
+        record = ProducerRecord(topic, value, key, partition, timestamp_ms, () if headers is None else headers)
+        return await self._runtime.appending.send(record, on_done, timeout=self._patience(timeout_ms))
 
     async def send_and_wait(
         self,
@@ -158,8 +157,8 @@ class Producer(TransactionCalls, Generic[K, V]):
             delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
             if delivery is not None:
                 return await delivery
-        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers or ())
-        return await (await self._runtime.appending.send(record, timeout=self._seconds(timeout_ms)))
+        record = ProducerRecord(topic, value, key, partition, timestamp_ms, () if headers is None else headers)
+        return await (await self._runtime.appending.send(record, timeout=self._patience(timeout_ms)))
 
     def send_soon(
         self,
@@ -174,11 +173,11 @@ class Producer(TransactionCalls, Generic[K, V]):
     ) -> Delivery:
         """Do as send(), without waiting: raises BufferFull, and MetadataMissing for a topic that is not known yet."""
         if on_done is not None:
-            check_on_done(on_done)
+            self._check_on_done(on_done)
         delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers, on_done)
         if delivery is not None:
             return delivery
-        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers or ())
+        record = ProducerRecord(topic, value, key, partition, timestamp_ms, () if headers is None else headers)
         return self._runtime.appending.send_soon(record, on_done)
 
     async def send_many(
@@ -199,11 +198,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         (``appended`` of an error of aiokc's says how many, and a note in any error), and so are those before the moment
         in which a call is cancelled.
         """
-        check_topic(topic)
-        is_one_value = isinstance(records, str | bytes | bytearray | memoryview)
-        if is_one_value or not (hasattr(records, "__iter__") or hasattr(records, "__arrow_c_array__")):
-            raise ConfigError(f"records is {type(records).__name__}: give a list of values, or of ProducerRecords")
-        return await self._runtime.many.send(topic, records, timeout=self._seconds(timeout_ms))
+        return await self._runtime.many.send(topic, records, timeout=self._patience(timeout_ms))
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:
         """Send at once what was appended before, and return when it is known what became of each record.
@@ -247,3 +242,24 @@ class Producer(TransactionCalls, Generic[K, V]):
 
     def _seconds(self, timeout_ms: int | None) -> float:
         return checked_seconds(self.config.max_block_ms if timeout_ms is None else timeout_ms)
+
+    def _patience(self, timeout_ms: int | None) -> float:
+        """As _seconds(), for a call that sends a record."""
+        try:
+            return self._seconds(timeout_ms)
+        except Exception as error:
+            self._refused(error)
+            raise
+
+    def _check_on_done(self, on_done: OnDelivered) -> None:
+        try:
+            check_on_done(on_done)
+        except Exception as error:
+            self._refused(error)
+            raise
+
+    def _refused(self, error: Exception) -> None:
+        """A call that sends a record raises ``error``: the open transaction lacks the record (P6)."""
+        self._runtime.check_running()  # another thread must not tell the transaction
+        session = self._runtime.session
+        session.refused(error, session.begun)

@@ -15,7 +15,7 @@ from ...types import ProducerRecord
 from ..aio.time_slice import TimeSlice
 from ..produce.batch_delivery import BatchDelivery
 from .appending import Appending
-from .records import checked_record
+from .records import check_topic, checked_record
 from .simple_appends import AT_ONCE, SimpleAppends
 
 #: Serializers take some microseconds for each.
@@ -71,12 +71,14 @@ class ManyRecords:
         appending.check()
         begun = appending.accumulator.session.begun
         try:
+            check_topic(topic)
+            _check_many(records)
             if appending.routes.known(topic) is None:
                 await appending.routes.find(topic, None, timeout)
                 appending.check_same(begun, topic)
             await self._send(topic, records, delivery, timeout, begun)
         except Exception as error:
-            # Whatever it is: the transaction lacks the record that it is about, and the rest of them (P6).
+            # Whatever it is, of an argument too: the transaction lacks the record that it is about, and the rest (P6).
             appending.accumulator.session.refused(error, begun)
             _tell(error, delivery)
             raise
@@ -111,7 +113,7 @@ class ManyRecords:
                 if record is given:
                     record = checked_record(*record)
                 key, value, headers = appending.serializing.serialize(record)
-            except KafkaError as error:
+            except Exception as error:  # of the application's own headers, too
                 del some[index:]
                 return error
             if headers or isinstance(given, ProducerRecord):
@@ -152,6 +154,12 @@ class ManyRecords:
         record = _record(rows.topic, rows.record(at))
         one = await self._appending.send(record, timeout=timeout, serialized=rows.serialized, begun=begun)
         delivery.add(*one.place())
+
+
+def _check_many(records: Any) -> None:
+    is_one_value = isinstance(records, str | bytes | bytearray | memoryview)
+    if is_one_value or not (hasattr(records, "__iter__") or hasattr(records, "__arrow_c_array__")):
+        raise ConfigError(f"records is {type(records).__name__}: give a list of values, or of ProducerRecords")
 
 
 def _next_of(records: Iterator[Any], most: int) -> tuple[list[Any], Exception | None]:

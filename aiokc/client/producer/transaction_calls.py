@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import KafkaError, UsageError
 from ...types import GroupMetadata
-from ..transactions.transaction import Offsets, Transaction, checked_offsets_to_send
+from ..transactions.transaction import Offsets, Transaction, send_offsets
 
 if TYPE_CHECKING:
     from ..transactions.driver import TransactionDriver
@@ -65,14 +66,13 @@ class TransactionCalls:
         for when the records were returned: by it the group's coordinator refuses the offsets of a member that the group
         has gone on without. Then this raises CommitFailed, and the transaction must be aborted. So it must after a call
         that was cancelled, or had no answer in time (TransactionAbortable), since nobody knows what became of the
-        offsets.
+        offsets; and after ConfigError for a wrong argument, since none were sent.
 
         Brokers before Kafka 2.5 know no member: UnsupportedVersion there, and the transaction must be aborted, unless
         ``group_metadata`` is ``GroupMetadata(group_id)`` alone, by which no zombie is refused.
         """
-        driver, deadline = self._driver("send_offsets_to_transaction()"), self._deadline(timeout_ms)
-        if wanted := checked_offsets_to_send(offsets, group_metadata):
-            await driver.send_offsets(wanted, group_metadata, deadline)
+        driver = self._driver("send_offsets_to_transaction()")
+        await send_offsets(driver, offsets, group_metadata, partial(self._deadline, timeout_ms))
 
     def _deadline(self, timeout_ms: int | None) -> float:
         return asyncio.get_running_loop().time() + self._seconds(timeout_ms)

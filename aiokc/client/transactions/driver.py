@@ -37,6 +37,7 @@ from ...core.transactions.events import (
     NotAnswered,
     OffsetsAbandoned,
     OffsetsEnded,
+    RecordFailed,
     SendOffsets,
     Settle,
     Settled,
@@ -139,7 +140,7 @@ class TransactionDriver:
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._name = transactional_id
         self._batches = batches
-        self._check = check
+        self.check = check
         self._settled = settled
         self._ended = ended
         self._begun_at = 0.0  # the last transaction
@@ -309,10 +310,15 @@ class TransactionDriver:
             raise
         return self._end
 
+    def refused(self, error: Exception, begun: int) -> None:
+        """A call has raised before it added a record or offsets to the transaction ``begun``: it lacks them (P6)."""
+        if self.machine.state is State.IN_TRANSACTION and begun == self.begun:
+            self.feed(RecordFailed(error))
+
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, deadline: float
     ) -> None:
-        self._check()  # a stopped producer has no open transaction either, and that would be no reason
+        self.check()  # a stopped producer has no open transaction either, and that would be no reason
         self._calls += 1
         number, outcome = self._calls, self._new_outcome()
         self._offsets[number] = outcome
@@ -408,7 +414,7 @@ class TransactionDriver:
         began = loop.time()
         while not outcome.done():
             if self._tasks is None:
-                self._check()
+                self.check()
             if not await self.moved.wait(None if deadline == math.inf else deadline - loop.time()):
                 raise self._timed_out(what, loop.time() - began)
         if end is not None:

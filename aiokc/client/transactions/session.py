@@ -77,8 +77,7 @@ class TransactionSession:
         self._driver.feed(RecordFailed(error, ends_producer))
 
     def refused(self, error: Exception, begun: int) -> None:
-        if self._machine.state is State.IN_TRANSACTION and begun == self.begun:
-            self._driver.feed(RecordFailed(error))
+        self._driver.refused(error, begun)
 
     def may_forget(self, used: ProducerIdentity) -> bool:
         """Before KIP-890 an epoch holds for many transactions: then partitions are kept until it changes."""

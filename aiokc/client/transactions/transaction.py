@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -82,15 +83,29 @@ class Transaction:
         """
         if self._number != self._driver.begun:
             raise UsageError("send_offsets(): the block of this transaction is not open: it has ended, or not begun")
-        if wanted := checked_offsets_to_send(offsets, group_metadata):
-            await self._driver.send_offsets(wanted, group_metadata, self._deadline(timeout_ms))
+        deadline = partial(self._deadline, timeout_ms)
+        await send_offsets(self._driver, offsets, group_metadata, deadline)
 
     def _deadline(self, timeout_ms: int | None = None) -> float:
         seconds = self._seconds if timeout_ms is None else checked_seconds(timeout_ms)
         return asyncio.get_running_loop().time() + seconds
 
 
-def checked_offsets_to_send(offsets: Offsets, group_metadata: GroupMetadata) -> dict[TopicPartition, OffsetAndMetadata]:
+async def send_offsets(
+    driver: TransactionDriver, offsets: Offsets, group_metadata: GroupMetadata, deadline: Callable[[], float]
+) -> None:
+    """Send them for the open transaction, which lacks them if the arguments are wrong: no commit without them (P6)."""
+    driver.check()
+    try:
+        wanted, until = _checked_offsets(offsets, group_metadata), deadline()
+    except Exception as error:
+        driver.refused(error, driver.begun)
+        raise
+    if wanted:
+        await driver.send_offsets(wanted, group_metadata, until)
+
+
+def _checked_offsets(offsets: Offsets, group_metadata: GroupMetadata) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the offsets to commit. Raises ConfigError for what are none, or not a group's."""
     if not isinstance(group_metadata, GroupMetadata):
         raise ConfigError(f"group_metadata={shown(group_metadata)}: give what the consumer's group_metadata() returns")

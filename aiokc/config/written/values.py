@@ -34,6 +34,17 @@ def is_file(name: str, text: str) -> bool:
     return name in _FILES and "-----BEGIN" not in text
 
 
+def in_home(name: str, path: str) -> Path:
+    """Return ``path``, with the home directory for a ``~`` that it begins with.
+
+    Raises ConfigError, which says what ``name`` the path has, where there is no such home.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # of a user that does not exist; or of this one, without $HOME
+        raise ConfigError(f"{name} begins with '~', and there is no such home directory: give the whole path") from None
+
+
 def typed(option: Field[Any], value: object, name: str) -> Any:
     """Return ``value``, a text or an object, as the type of the option, in its unit; a secret as a Secret.
 
@@ -52,14 +63,15 @@ def typed(option: Field[Any], value: object, name: str) -> Any:
         return dict(_pair(name, part) for part in value.split(",") if part.strip())
     if kind.startswith("Sequence"):
         return [part.strip() for part in value.split(",")]
-    return _text(option, value)
+    return _text(option, value, name)
 
 
 def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
     try:
         return kind(text.strip().replace("_", ""))
     except ValueError:
-        raise ConfigError(f"{name}={_quoted(text)} must be a number") from None
+        wanted = "whole number" if kind is int else "number"
+        raise ConfigError(f"{name}={_quoted(text)} must be a {wanted}") from None
 
 
 def _boolean(name: str, text: str) -> bool:
@@ -76,7 +88,7 @@ def _pair(name: str, text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _text(option: Field[Any], text: str) -> Any:
+def _text(option: Field[Any], text: str, name: str) -> Any:
     if option.name in _UPPER:
         return text.strip().upper()
     if option.name == "acks":
@@ -86,10 +98,10 @@ def _text(option: Field[Any], text: str) -> Any:
     if str(option.type).startswith("OffsetResetPolicy"):
         return _RESETS.get(text.strip().lower(), text)
     if is_file(option.name, text):
-        return Path(text).expanduser()
+        return in_home(name, text)
     if is_secret(option):
         return Secret(text)
-    return str(Path(text).expanduser()) if "FilePath" in str(option.type) else text
+    return str(in_home(name, text)) if "FilePath" in str(option.type) else text
 
 
 def _quoted(text: str) -> str:

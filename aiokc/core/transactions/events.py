@@ -181,7 +181,7 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class RecordFailed:
-    """A record of the transaction was refused, expired, or could not even be appended.
+    """A record of the transaction was refused, expired, or could not even be appended; or a call for offsets raised.
 
     ``ends_producer``: nothing that this producer sends will be stored any more.
     """

@@ -163,7 +163,7 @@ def test_other_names_lead_to_options_that_exist() -> None:
         ("sasl.jaas.config=x", "give sasl_plain_username"),
         ("resolve=x", "for Python only"),
         ("check_crcs=maybe", "must be true or false"),
-        ("fetch_max_bytes=lots", "must be a number"),
+        ("fetch_max_bytes=lots", "must be a whole number"),
         ("fetch_max_bytes", "must be KEY=VALUE"),
         ("sasl.password=hunter2", "seen by everybody"),
         ("sasl.password={hunter2", "seen by everybody"),
@@ -265,7 +265,7 @@ def test_a_profile_by_name(config: Path) -> None:
         ("[profile]\nstaging = 1", "options belong below"),
         ("[[[", "is no TOML"),
         ("[profile.staging]\nbootstrap_server = 'x'", "did you mean bootstrap_servers"),
-        ("[profile.staging]\nfetch_max_bytes = 'x'", "must be a number"),
+        ("[profile.staging]\nfetch_max_bytes = 'x'", "must be a whole number"),
     ],
 )
 def test_wrong_configuration_files(tmp_path: Path, content: str, message: str) -> None:
@@ -292,6 +292,18 @@ def test_files_that_can_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff")
     with pytest.raises(UsageProblem, match="no text in UTF-8"):
         settings_of("--config", str(tmp_path / "bytes.toml"))
+
+
+def test_files_in_a_home_directory_that_is_not_there() -> None:
+    path = "~nobody-has-this-name/file"
+    with pytest.raises(ConfigError, match=r"^--config begins with '~', and there is no such home directory"):
+        settings_of("--config", path)
+    with pytest.raises(ConfigError, match=r"^\$AIOKC_CONFIG begins with '~'"):
+        settings_of(environ={"AIOKC_CONFIG": path})
+    with pytest.raises(UsageProblem, match=r"^the file of sasl\.password begins with '~'"):
+        settings_of("-X", f"sasl.password={{file={path}}}")
+    with pytest.raises(UsageProblem, match=r"^ssl\.ca\.location begins with '~'"):
+        settings_of("-X", f"ssl.ca.location={path}")
 
 
 def test_files_that_are_too_long(tmp_path: Path) -> None:

@@ -320,3 +320,18 @@ async def test_serializers_are_asked_once_for_each_record_and_in_order() -> None
         assert sorted(int(value or b"") for value in await all_values(cluster, 2)) == list(range(1_234))
         stored = [one for one in cluster.records("t", 1) if one.headers]
         assert [one.value for one in stored] == [b"%d" % number for number in range(0, 1_234, 10)]
+
+
+@pytest.mark.parametrize("serializer", [None, bytes], ids=["no-serializer", "serializer"])
+async def test_headers_that_raise_do_not_take_the_records_before_with_them(serializer: Any) -> None:
+    def failing() -> Iterator[tuple[str, bytes]]:
+        yield "name", b""
+        raise ZeroDivisionError
+
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, value_serializer=serializer) as producer:
+        last = ProducerRecord("t", b"4", headers=failing())  # type: ignore[arg-type]
+        with pytest.raises(ZeroDivisionError) as raised:
+            await producer.send_many("t", [b"1", b"2", b"3", last])
+        assert raised.value.__notes__ == ["aiokc: 3 records of this send_many() were appended before this one"]
+        await producer.flush()
+        assert values(cluster) == [b"1", b"2", b"3"]

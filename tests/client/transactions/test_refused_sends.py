@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from aiokc import Producer, ProducerRecord
+from aiokc import GroupMetadata, Producer, ProducerRecord
 from aiokc.errors import AuthenticationFailed, ConfigError, SerializationFailed
 
-from .on_stage import Stage, scenario
+from .on_stage import IN0, Stage, scenario
 
 LOGIN: Final[dict[str, Any]] = {
     "security_protocol": "SASL_PLAINTEXT",
@@ -57,6 +57,82 @@ async def test_a_wrong_argument_of_a_record_prevents_the_commit(stage: Stage) ->
             async with producer.transaction():
                 await producer.send("out", b"4", partition=0)
     assert await stage.read() == [b"4", b"4"]
+
+
+class Unsure:
+    """Headers of the application's own that raise when they are looked at, as an array of numpy's does."""
+
+    def __bool__(self) -> bool:
+        raise ZeroDivisionError
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        raise ZeroDivisionError
+
+
+@scenario(2)
+async def test_whatever_a_call_that_sends_raises_for_its_arguments_prevents_the_commit(stage: Stage) -> None:
+    async with stage.producer() as producer:
+
+        async def send_soon(**given: Any) -> None:
+            producer.send_soon("out", b"3", **given)
+
+        async def not_awaited(*outcome: Any) -> None: ...
+
+        def failing() -> Iterator[tuple[str, bytes]]:
+            yield "name", b""
+            raise ZeroDivisionError
+
+        cases: list[tuple[type[Exception], Callable[[], Awaitable[object]]]] = [
+            (ConfigError, lambda: producer.send("out", b"3", on_done=not_awaited)),
+            (ConfigError, lambda: send_soon(on_done=not_awaited)),
+            (ConfigError, lambda: send_soon(on_done=5)),
+            (ConfigError, lambda: producer.send("out", b"3", timeout_ms=-1)),
+            (ConfigError, lambda: producer.send_and_wait("out", b"3", timeout_ms=-1)),
+            (ConfigError, lambda: producer.send_many("out", [b"3"], timeout_ms=-1)),
+            (ConfigError, lambda: producer.send_many("out", b"3")),  # type: ignore[arg-type]
+            (ConfigError, lambda: producer.send_many("out", 5)),  # type: ignore[arg-type]
+            (ConfigError, lambda: producer.send_many("", [b"3"])),
+            (ZeroDivisionError, lambda: producer.send("out", b"3", headers=failing())),  # type: ignore[arg-type]
+            (ZeroDivisionError, lambda: producer.send_and_wait("out", b"3", headers=Unsure())),  # type: ignore[arg-type]
+            (ZeroDivisionError, lambda: send_soon(headers=failing())),
+            (ZeroDivisionError, lambda: send_soon(headers=Unsure())),
+            (ZeroDivisionError, lambda: producer.send_many("out", [ProducerRecord("out", headers=Unsure())])),  # type: ignore[arg-type]
+        ]
+        for error, send in cases:
+            with pytest.raises(error):
+                async with producer.transaction():
+                    await producer.send("out", b"1", partition=0)
+                    with pytest.raises(error):
+                        await send()
+        async with producer.transaction():
+            await producer.send("out", b"4", partition=0)
+    assert await stage.read() == [b"4"]
+
+
+@scenario(2)
+async def test_offsets_that_are_refused_for_their_arguments_prevent_the_commit(stage: Stage) -> None:
+    """A block that went on without them would commit results, and read their records again."""
+    good, group = {IN0: 5}, GroupMetadata("g")
+    wrong: list[tuple[Any, Any, dict[str, Any]]] = [
+        ({IN0: -5}, group, {}),
+        ([IN0], group, {}),
+        (good, "g", {}),
+        (good, group, {"timeout_ms": -1}),
+    ]
+    async with stage.producer() as producer:
+        for offsets, metadata, more in wrong:
+            for by_hand in (False, True):
+                with pytest.raises(ConfigError):
+                    async with producer.transaction() as transaction:
+                        await producer.send("out", b"1", partition=0)
+                        send = producer.send_offsets_to_transaction if by_hand else transaction.send_offsets
+                        with pytest.raises(ConfigError):
+                            await send(offsets, metadata, **more)
+        async with producer.transaction() as transaction:
+            await producer.send("out", b"4", partition=0)
+            await transaction.send_offsets(good, group)
+    assert await stage.read() == [b"4"]
+    assert await stage.committed() == {IN0: 5}
 
 
 @scenario(2)

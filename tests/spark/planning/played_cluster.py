@@ -73,6 +73,8 @@ class PlayedCluster:
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """In these logs the record at offset n was written at n * 1000 ms; with ``no_times`` all are older."""
         self.asked += bool(times)
+        if any(tp not in self.logs for tp in times):
+            raise UnknownTopic(3)
         if self.no_times:
             return dict.fromkeys(times)
         starts = {tp: max(self.logs[tp][0], -(-at // 1000)) for tp, at in times.items()}

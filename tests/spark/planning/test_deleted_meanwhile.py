@@ -12,6 +12,7 @@ import pytest
 from aiokc import LATEST, ClientConfig, TopicPartition
 from spark_source.data_loss import DataLoss
 from spark_source.offsets import ANCHOR
+from spark_source.options.bounds import AtOffset, AtTime
 from spark_source.options.topic_choice import TopicChoice, subscribe
 from spark_source.planning.batch_plan import batch_ranges
 
@@ -102,7 +103,7 @@ def test_a_log_whose_end_is_asked_for_again_for_a_batch(caplog: pytest.LogCaptur
 
 
 def test_a_topic_to_read_from_its_first_record(caplog: pytest.LogCaptureFixture) -> None:
-    options = replace(OPTIONS, starting=FROM_EARLIEST, choice=BY_PATTERN)
+    options = replace(OPTIONS, starting=FROM_EARLIEST, choice=BY_PATTERN, offset_retry_ms=1)
     logs = {A0: (1, 5), B0: (0, 3)}
 
     with pytest.raises(DataLoss, match="topic 'b', partition 0: it is gone"):
@@ -114,6 +115,43 @@ def test_a_topic_to_read_from_its_first_record(caplog: pytest.LogCaptureFixture)
     assert start == {"a": {"0": 1}}
     assert plan.latest(start) == {"a": {"0": 5}, ANCHOR: {"a": {"0": 1}}}
     assert len(told(caplog)) == 2, "by the batch query and by the stream"
+
+
+def test_a_topic_to_read_from_a_time_on(caplog: pytest.LogCaptureFixture) -> None:
+    starting = AtTime("startingTimestamp", 2000, LATEST)
+    options = replace(OPTIONS, starting=starting, choice=BY_PATTERN, offset_retry_ms=1)
+    logs = {A0: (1, 5), B0: (0, 3)}
+
+    with pytest.raises(DataLoss, match="topic 'b', partition 0: it is gone"):
+        batch_ranges(options, Deleting(logs))
+    strict = Deleting(logs).plan(options)
+    with pytest.raises(DataLoss, match="topic 'b', partition 0: it is gone"):
+        strict.latest(strict.initial())
+    lenient = replace(options, fail_on_data_loss=False)
+    assert batch_ranges(lenient, Deleting(logs))[0] == {A0: (2, 5)}
+    plan = Deleting(logs).plan(lenient)
+    start = plan.initial()
+    assert start == {"a": {"0": 2}}
+    assert plan.latest(start) == {"a": {"0": 5}, ANCHOR: {"a": {"0": 2}}}
+    assert len(told(caplog)) == 2, "by the batch query and by the stream"
+
+
+def test_a_topic_to_read_until_a_time(caplog: pytest.LogCaptureFixture) -> None:
+    by_offset = AtOffset("startingOffsets", 0)
+    options = replace(
+        OPTIONS,
+        starting=by_offset,
+        ending=AtTime("endingTimestamp", 2000, LATEST),
+        choice=BY_PATTERN,
+        offset_retry_ms=1,
+    )
+    logs = {A0: (0, 5), B0: (0, 3)}
+
+    with pytest.raises(DataLoss, match="topic 'b', partition 0: it is gone"):
+        batch_ranges(options, Deleting(logs))
+    lenient = replace(options, fail_on_data_loss=False)
+    assert batch_ranges(lenient, Deleting(logs))[0] == {A0: (0, 2)}
+    assert len(told(caplog)) == 1
 
 
 def test_a_topic_that_only_one_broker_has_not_heard_of(caplog: pytest.LogCaptureFixture) -> None:

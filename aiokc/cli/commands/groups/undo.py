@@ -30,11 +30,11 @@ def save_offsets(context: Context, group_id: str, offsets: Mapping[TopicPartitio
     from aiokc.admin import ResetPlan, ResetRow
 
     plan = ResetPlan(group_id, tuple(ResetRow(tp, None, offset) for tp, offset in sorted(offsets.items())))
-    folder = _folder(context)
     try:
+        folder = _folder(context)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return _new_file(folder, f"{_OTHER.sub('_', group_id)[:100]}-{_stamp(context)}", plan.to_csv())
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # Path.home(): there may be no home
         raise Refused(
             f"the offsets that group {group_id!r} has now cannot be saved, so nothing was changed: {error}",
             "XDG_STATE_HOME names another folder for them",

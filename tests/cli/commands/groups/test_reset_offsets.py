@@ -11,6 +11,7 @@ from aiokc import ErrorCode, TopicPartition
 from aiokc.testing import faults
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
+from tests.cli.running import aiokc
 from tests.suite.unused_faults import may_be_unused
 
 from .running_groups import Shell, commit, csv_rows, member, told
@@ -226,6 +227,18 @@ async def test_where_the_old_offsets_cannot_be_saved_nothing_is_written(shell: S
     await commit(shell.cluster, "billing", "orders", 4)
     (shell.folder / "aiokc").write_text("a file, and no folder")
     result = await shell.run("reset-offsets", "billing", "orders:0", "--to", "0", "--execute")
+    assert (result.code, shell.cluster.committed("billing")) == (4, {ORDERS[0]: 4})
+    assert "cannot be saved" in result.err
+
+
+async def test_where_nobody_has_a_home_nothing_is_written(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    await commit(shell.cluster, "billing", "orders", 4)
+    monkeypatch.setattr(Path, "home", home)
+    words = ("reset-offsets", "billing", "orders:0", "--to", "0", "--execute")
+    result = await aiokc(*words, bootstrap=shell.bootstrap, environ={"XDG_STATE_HOME": "", "HOME": ""})
     assert (result.code, shell.cluster.committed("billing")) == (4, {ORDERS[0]: 4})
     assert "cannot be saved" in result.err
 
