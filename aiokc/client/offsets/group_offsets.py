@@ -370,6 +370,8 @@ class GroupOffsets:
     # Errors
 
     def _commit_error(self, member: MemberToken | None, codes: Mapping[TopicPartition, int]) -> BrokerError:
+        # Behind the error of a forbidden topic, one after which the others are tried again would go unseen.
+        codes = {tp: code for tp, code in codes.items() if code not in _OF_SINGLE_TOPICS} or codes
         error = self._worst(codes, needs="READ")
         if error.code not in _OUTSIDE_THE_GROUP:
             return error
