@@ -308,10 +308,10 @@ class GroupOffsets:
                 portion = wanted[begin : begin + _AT_ONCE]
                 found |= await self._send_fetch(portion, member(), until - loop.time(), topic_ids)
             codes = {tp: one.error_code for tp, one in found.items() if one.error_code != ErrorCode.NONE}
-            error = self._worst(codes, needs="DESCRIBE") if codes else None
-            if error is not None and not partly:
-                raise error
-            return Committed({tp: one.offset for tp, one in found.items() if tp not in codes}, error)
+            if codes and not partly:
+                raise self._worst(codes, needs="DESCRIBE")
+            offsets = {tp: one.offset for tp, one in found.items() if tp not in codes}
+            return Committed(offsets, self._errors(codes, needs="DESCRIBE"))
 
         return await self._retried(attempt, deadline, f"fetch of the offsets of group {self._group_id!r}")
 
@@ -393,9 +393,17 @@ class GroupOffsets:
 
     def _worst(self, codes: Mapping[TopicPartition, int], *, needs: str) -> BrokerError:
         """The error to act on, with its partitions: one that is not retriable, if there is any."""
-        code = min(codes.values(), key=lambda code: broker_error(code).retriable)
-        names = _names([tp for tp in codes if codes[tp] == code])
-        return broker_error(code, f"group {self._group_id!r}, {names}", needs=needs)
+        return min((error for error, _ in self._errors(codes, needs=needs)), key=lambda error: error.retriable)
+
+    def _errors(
+        self, codes: Mapping[TopicPartition, int], *, needs: str
+    ) -> list[tuple[BrokerError, list[TopicPartition]]]:
+        """One error for each code, with its partitions."""
+        alike: dict[int, list[TopicPartition]] = {}
+        for tp, code in codes.items():
+            alike.setdefault(code, []).append(tp)
+        what = f"group {self._group_id!r}"
+        return [(broker_error(code, f"{what}, {_names(some)}", needs=needs), some) for code, some in alike.items()]
 
     # Time
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
@@ -89,10 +89,10 @@ class FetchedOffset:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Committed offsets (None: the partition has none), and the error of the partitions that are not among them."""
+    """Committed offsets (None: the partition has none), and the errors of the partitions that are not among them."""
 
     offsets: dict[TopicPartition, OffsetAndMetadata | None]
-    error: BrokerError | None = None
+    errors: Sequence[tuple[BrokerError, Collection[TopicPartition]]] = ()
 
 
 def fetch_request(
