@@ -18,6 +18,7 @@ from ...core.offsets.messages import (
     TOPIC_IDS,
     Committed,
     FetchedOffset,
+    PartitionsError,
     TopicIds,
     commit_codes,
     commit_request,
@@ -176,13 +177,14 @@ class GroupOffsets:
 
         Retriable errors are retried until ``timeout`` seconds are over (then RequestTimedOut names the last error), or
         not at all without ``retry``. If all offsets left to store are of topics that the coordinator does not know, and
-        that do not exist (``unknown``), the coordinator's error is raised after retry_backoff_max_ms; not before,
-        because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
-        BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises, which is asked before each attempt.
-        Where topics are forbidden, or not known, all other offsets are stored before that is raised or tried again.
-        After an error, some of the offsets may be stored. ``on_stored`` is called with those that an answer says are,
-        also where other partitions of it are refused. ``on_unsure`` is called with partitions whose offset may be
-        stored, or not: the call was cancelled, or an attempt got no answer, or one that leaves it open.
+        that do not exist (``unknown``), or were recreated, the coordinator's error is raised after
+        retry_backoff_max_ms; not before, because brokers hear of a new topic one by one. Raises CommitFailed,
+        MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises,
+        which is asked before each attempt. Where topics are forbidden, or not known, all other offsets are stored
+        before that is raised or tried again. After an error, some of the offsets may be stored. ``on_stored`` is called
+        with those that an answer says are, also where other partitions of it are refused. ``on_unsure`` is called with
+        partitions whose offset may be stored, or not: the call was cancelled, or an attempt got no answer, or one that
+        leaves it open.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -193,7 +195,7 @@ class GroupOffsets:
             is_unknown = isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN
             if unknown is None or not is_unknown or loop.time() < may_be_new_until:
                 return False
-            return all(unknown.is_gone(tp.topic) for tp in remaining)
+            return unknown.all_gone(remaining, current_id)
 
         async def attempt(left: float) -> None:
             until = loop.time() + left
@@ -311,7 +313,7 @@ class GroupOffsets:
             if codes and not partly:
                 raise self._worst(codes, needs="DESCRIBE")
             offsets = {tp: one.offset for tp, one in found.items() if tp not in codes}
-            return Committed(offsets, self._errors(codes, needs="DESCRIBE"))
+            return Committed(offsets, self._errors(codes, "DESCRIBE"))
 
         return await self._retried(attempt, deadline, f"fetch of the offsets of group {self._group_id!r}")
 
@@ -393,11 +395,9 @@ class GroupOffsets:
 
     def _worst(self, codes: Mapping[TopicPartition, int], *, needs: str) -> BrokerError:
         """The error to act on, with its partitions: one that is not retriable, if there is any."""
-        return min((error for error, _ in self._errors(codes, needs=needs)), key=lambda error: error.retriable)
+        return min((error for error, _ in self._errors(codes, needs)), key=lambda error: error.retriable)
 
-    def _errors(
-        self, codes: Mapping[TopicPartition, int], *, needs: str
-    ) -> list[tuple[BrokerError, list[TopicPartition]]]:
+    def _errors(self, codes: Mapping[TopicPartition, int], needs: str) -> list[PartitionsError]:
         """One error for each code, with its partitions."""
         alike: dict[int, list[TopicPartition]] = {}
         for tp, code in codes.items():

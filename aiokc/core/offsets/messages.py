@@ -87,12 +87,16 @@ class FetchedOffset:
     error_code: int
 
 
+#: An error, and the partitions that have it.
+PartitionsError: TypeAlias = tuple[BrokerError, Collection[TopicPartition]]
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """Committed offsets (None: the partition has none), and the errors of the partitions that are not among them."""
 
     offsets: dict[TopicPartition, OffsetAndMetadata | None]
-    errors: Sequence[tuple[BrokerError, Collection[TopicPartition]]] = ()
+    errors: Sequence[PartitionsError] = ()
 
 
 def fetch_request(
