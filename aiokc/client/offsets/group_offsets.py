@@ -18,6 +18,7 @@ from ...core.offsets.messages import (
     TOPIC_IDS,
     Committed,
     FetchedOffset,
+    PartitionsError,
     TopicIds,
     commit_codes,
     commit_request,
@@ -176,13 +177,14 @@ class GroupOffsets:
 
         Retriable errors are retried until ``timeout`` seconds are over (then RequestTimedOut names the last error), or
         not at all without ``retry``. If all offsets left to store are of topics that the coordinator does not know, and
-        that do not exist (``unknown``), the coordinator's error is raised after retry_backoff_max_ms; not before,
-        because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
-        BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises, which is asked before each attempt.
-        Where topics are forbidden, or not known, all other offsets are stored before that is raised or tried again.
-        After an error, some of the offsets may be stored. ``on_stored`` is called with those that an answer says are,
-        also where other partitions of it are refused. ``on_unsure`` is called with partitions whose offset may be
-        stored, or not: the call was cancelled, or an attempt got no answer, or one that leaves it open.
+        that do not exist (``unknown``), or were recreated, the coordinator's error is raised after
+        retry_backoff_max_ms; not before, because brokers hear of a new topic one by one. Raises CommitFailed,
+        MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises,
+        which is asked before each attempt. Where topics are forbidden, or not known, all other offsets are stored
+        before that is raised or tried again. After an error, some of the offsets may be stored. ``on_stored`` is called
+        with those that an answer says are, also where other partitions of it are refused. ``on_unsure`` is called with
+        partitions whose offset may be stored, or not: the call was cancelled, or an attempt got no answer, or one that
+        leaves it open.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -193,7 +195,7 @@ class GroupOffsets:
             is_unknown = isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN
             if unknown is None or not is_unknown or loop.time() < may_be_new_until:
                 return False
-            return all(unknown.is_gone(tp.topic) for tp in remaining)
+            return unknown.all_gone(remaining, current_id)
 
         async def attempt(left: float) -> None:
             until = loop.time() + left
@@ -308,10 +310,10 @@ class GroupOffsets:
                 portion = wanted[begin : begin + _AT_ONCE]
                 found |= await self._send_fetch(portion, member(), until - loop.time(), topic_ids)
             codes = {tp: one.error_code for tp, one in found.items() if one.error_code != ErrorCode.NONE}
-            error = self._worst(codes, needs="DESCRIBE") if codes else None
-            if error is not None and not partly:
-                raise error
-            return Committed({tp: one.offset for tp, one in found.items() if tp not in codes}, error)
+            if codes and not partly:
+                raise self._worst(codes, needs="DESCRIBE")
+            offsets = {tp: one.offset for tp, one in found.items() if tp not in codes}
+            return Committed(offsets, self._errors(codes, "DESCRIBE"))
 
         return await self._retried(attempt, deadline, f"fetch of the offsets of group {self._group_id!r}")
 
@@ -370,6 +372,8 @@ class GroupOffsets:
     # Errors
 
     def _commit_error(self, member: MemberToken | None, codes: Mapping[TopicPartition, int]) -> BrokerError:
+        # Behind the error of a forbidden topic, one after which the others are tried again would go unseen.
+        codes = {tp: code for tp, code in codes.items() if code not in _OF_SINGLE_TOPICS} or codes
         error = self._worst(codes, needs="READ")
         if error.code not in _OUTSIDE_THE_GROUP:
             return error
@@ -391,9 +395,15 @@ class GroupOffsets:
 
     def _worst(self, codes: Mapping[TopicPartition, int], *, needs: str) -> BrokerError:
         """The error to act on, with its partitions: one that is not retriable, if there is any."""
-        code = min(codes.values(), key=lambda code: broker_error(code).retriable)
-        names = _names([tp for tp in codes if codes[tp] == code])
-        return broker_error(code, f"group {self._group_id!r}, {names}", needs=needs)
+        return min((error for error, _ in self._errors(codes, needs)), key=lambda error: error.retriable)
+
+    def _errors(self, codes: Mapping[TopicPartition, int], needs: str) -> list[PartitionsError]:
+        """One error for each code, with its partitions."""
+        alike: dict[int, list[TopicPartition]] = {}
+        for tp, code in codes.items():
+            alike.setdefault(code, []).append(tp)
+        what = f"group {self._group_id!r}"
+        return [(broker_error(code, f"{what}, {_names(some)}", needs=needs), some) for code, some in alike.items()]
 
     # Time
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
+from uuid import UUID
 
+from ...core.subscription.position import is_of_another_topic
+from ...types import OffsetAndMetadata, TopicPartition
 from ..cluster.metadata import Metadata
 
 
@@ -26,6 +29,15 @@ class UnknownTopics:
         if new:
             self._topics |= new
             self._interest.set(self._topics)
+
+    def all_gone(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], current_id: Callable[[str], UUID | None]
+    ) -> bool:
+        """Whether all ``offsets`` are of topics that do not exist any more. Topics of the same names may."""
+        return all(
+            self.is_gone(tp.topic) or is_of_another_topic(offset, current_id(tp.topic))
+            for tp, offset in offsets.items()
+        )
 
     def is_gone(self, topic: str) -> bool:
         """Whether the newest metadata cover ``topic``, and say that it does not exist."""

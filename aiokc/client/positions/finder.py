@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from random import Random
-from typing import cast
+from typing import TypeAlias, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -41,6 +41,8 @@ _SET_AT_ONCE = 250
 #: Partitions without a position, each with its token.
 PositionTokens = dict[TopicPartition, int]
 
+_Kind: TypeAlias = tuple[type[KafkaError], int]
+
 
 class PositionFinder:
     """Gives every assigned partition a position.
@@ -65,7 +67,7 @@ class PositionFinder:
     ) -> None:
         self.found = Signal()
         self.wake = Signal()
-        self._errors: dict[type[KafkaError], tuple[KafkaError, PositionTokens]] = {}  # the newest of each kind
+        self._errors: dict[_Kind, tuple[KafkaError, PositionTokens]] = {}  # the newest of each kind
         self._subscription = subscription
         self._metadata = metadata
         self._lister = lister
@@ -133,8 +135,8 @@ class PositionFinder:
             except KafkaError as error:
                 return [(error, tokens)]
         errors: list[tuple[KafkaError, PositionTokens]] = []
-        if committed.error is not None:
-            errors.append((committed.error, _only(tokens, tokens.keys() - committed.offsets.keys())))
+        if committed.errors:
+            errors += [(error, _only(tokens, lacking)) for error, lacking in committed.errors]
             tokens = _only(tokens, committed.offsets)
         if missing := await self._set_committed(tokens, committed.offsets):
             errors.append((NoOffsetForPartition(missing), _only(tokens, missing)))
@@ -357,8 +359,9 @@ class PositionFinder:
             backoff = self._backoffs.setdefault(node_id, self._new_backoff())
             self._subscription.retry_later(left, asyncio.get_running_loop().time() + backoff.next())
             self._metadata.request_update()
-            for error in {id(answer.errors[tp]): answer.errors[tp] for tp in left if tp in answer.errors}.values():
-                self._report(error, tokens, retriable=may_pass(error) or isinstance(error, AuthenticationFailed))
+            for error, lacking in _by_kind(answer.errors, left):
+                is_retriable = may_pass(error) or isinstance(error, AuthenticationFailed)
+                self._report(error, _only(tokens, lacking), retriable=is_retriable)
         elif None not in found.values():
             self._backoffs.pop(node_id, None)
         self.found.notify()
@@ -388,7 +391,7 @@ class PositionFinder:
                 names = ", ".join(map(str, sorted(tokens)[:5]))
                 logger.warning("no position yet for %s: %s%s", names, error, and_more(held_back))
         else:
-            self._errors[type(error)] = error, tokens
+            self._errors[_kind(error)] = error, tokens
             self.found.notify()
 
     def take_error(self, of: Collection[TopicPartition] | None = None, *, of_blocked: bool) -> KafkaError | None:
@@ -402,9 +405,7 @@ class PositionFinder:
                 return error
         return None
 
-    def _take(
-        self, kind: type[KafkaError], of: frozenset[TopicPartition] | None, of_blocked: bool
-    ) -> KafkaError | None:
+    def _take(self, kind: _Kind, of: frozenset[TopicPartition] | None, of_blocked: bool) -> KafkaError | None:
         error, tokens = self._errors.pop(kind)
         left = _only(tokens, [tp for tp, token in tokens.items() if self._subscription.get(tp, token) is not None])
         due = {tp for tp in left if of is None or tp in of}
@@ -420,6 +421,21 @@ class PositionFinder:
 
 def _only(tokens: PositionTokens, partitions: Iterable[TopicPartition]) -> PositionTokens:
     return {tp: tokens[tp] for tp in partitions}
+
+
+def _kind(error: KafkaError) -> _Kind:
+    return type(error), error.code if isinstance(error, BrokerError) else 0
+
+
+def _by_kind(
+    errors: Mapping[TopicPartition, KafkaError], partitions: Iterable[TopicPartition]
+) -> Iterable[tuple[KafkaError, list[TopicPartition]]]:
+    """Return one error of each kind, with those of ``partitions`` that have one of that kind."""
+    found: dict[_Kind, tuple[KafkaError, list[TopicPartition]]] = {}
+    for tp in partitions:
+        if (error := errors.get(tp)) is not None:
+            found.setdefault(_kind(error), (error, []))[1].append(tp)
+    return found.values()
 
 
 def _is_passing(error: KafkaError) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
@@ -87,12 +87,16 @@ class FetchedOffset:
     error_code: int
 
 
+#: An error, and the partitions that have it.
+PartitionsError: TypeAlias = tuple[BrokerError, Collection[TopicPartition]]
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Committed offsets (None: the partition has none), and the error of the partitions that are not among them."""
+    """Committed offsets (None: the partition has none), and the errors of the partitions that are not among them."""
 
     offsets: dict[TopicPartition, OffsetAndMetadata | None]
-    error: BrokerError | None = None
+    errors: Sequence[PartitionsError] = ()
 
 
 def fetch_request(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, TopicPartition
+from aiokc import Consumer, OffsetAndMetadata, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed, KafkaError, UnknownTopic
 from aiokc.testing import Cluster
@@ -138,6 +138,35 @@ def test_a_commit_of_a_deleted_topic_that_was_left_says_so_soon(way: str) -> Non
                 consumer.unsubscribe()
                 await listener.until(lambda: bool(listener.count("revoked")) and listener.done == len(listener.told))
             assert 0 < took[0] < 5
+
+    virtually(story, topics={"t": 1, "gone": 1}, brokers=1)
+
+
+@pytest.mark.parametrize("created_again", [("gone",), ("gone", "t")])
+def test_a_commit_of_topics_that_were_deleted_says_so_soon_though_one_was_created_again(
+    created_again: tuple[str, ...],
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        partitions = [TopicPartition("gone", 0), ZERO]
+        for tp in partitions:
+            cluster.append(tp.topic, *TEN)
+        options = options_of(cluster) | {"enable_auto_commit": False}
+        async with Consumer(**options) as consumer:
+            consumer.assign(partitions)
+            offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+            while len(offsets) < 2:
+                offsets |= (await consumer.getmany(timeout_ms=10_000)).next_offsets
+            consumer.unsubscribe()
+            for tp in partitions:
+                cluster.delete_topic(tp.topic)
+            await asyncio.sleep(1)
+            for topic in created_again:
+                cluster.create_topic(topic, 1)
+            began = loop.time()
+            with pytest.raises(CommitFailed if "t" in created_again else UnknownTopic):
+                await consumer.commit(offsets)
+            assert loop.time() - began < 5
 
     virtually(story, topics={"t": 1, "gone": 1}, brokers=1)
 

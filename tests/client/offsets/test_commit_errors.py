@@ -156,6 +156,32 @@ def test_a_topic_that_is_refused_keeps_no_offset_of_another_from_being_stored(
     virtually(story, topics={"u": 1, "t": len(others)})
 
 
+@pytest.mark.parametrize("code", [E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR, E.STALE_MEMBER_EPOCH])
+@pytest.mark.parametrize("forbidden_is_first", [True, False])
+def test_a_forbidden_topic_hides_no_error_after_which_the_others_are_tried_again(
+    code: ErrorCode, forbidden_is_first: bool
+) -> None:
+    answers: list[dict[int, ErrorCode]] = []  # by the number of the partition: u-0 is forbidden, t-1 is not
+
+    async def refuse(exchange: Exchange) -> Any:
+        answer: Any = await exchange.handle()
+        answers.append({0: E.TOPIC_AUTHORIZATION_FAILED, 1: E.NONE if answers else code})
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                partition.error_code = answers[-1][partition.partition_index]
+        return answer
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(OffsetCommitRequest, refuse)
+        offsets = {TopicPartition("u", 0): 1, ONE: 1}
+        async with consumer(cluster) as outsider:
+            with pytest.raises(AuthorizationFailed, match="u-0"):
+                await outsider.commit(offsets if forbidden_is_first else dict(reversed(offsets.items())))
+        assert [answer[1] for answer in answers] == [code, E.NONE]
+
+    virtually(story, topics={"u": 1, "t": 2})
+
+
 # Codes that say that the group has gone on
 
 

@@ -238,6 +238,55 @@ def test_a_forbidden_topic_is_no_error_of_a_call_about_another() -> None:
     virtually(story, brokers=1, topics={"t": 1, "u": 1}, super_users=())
 
 
+def test_a_forbidden_topic_is_no_error_of_a_call_about_an_offset_that_a_transaction_is_about_to_replace() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"1")
+        cluster.revoke("ANONYMOUS", "u")
+        other = TopicPartition("u", 0)
+        async with Producer(bootstrap_servers=cluster.bootstrap, transactional_id="x") as producer:
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({ZERO: 1}, GroupMetadata("g"))
+            async with reading(cluster, ZERO, other, group_id="g") as consumer:
+                position = asyncio.create_task(consumer.position(ZERO))
+                for _ in range(30):
+                    with pytest.raises(AuthorizationFailed, match=r"'u'|u-0"):
+                        await consumer.position(other)
+                    await asyncio.sleep(0.1)
+                assert not position.done()
+                await producer.commit_transaction()
+                assert await position == 1
+
+    virtually(story, brokers=1, topics={"t": 1, "u": 1}, super_users=())
+
+
+def test_what_a_leader_refuses_for_good_is_no_error_of_a_call_about_another_partition() -> None:
+    """Two of its partitions are refused, for different reasons; the third one for a while."""
+    codes = {0: ErrorCode.LEADER_NOT_AVAILABLE, 1: ErrorCode.TOPIC_AUTHORIZATION_FAILED, 2: ErrorCode.INVALID_REQUEST}
+
+    async def refuse(exchange: Exchange) -> Any:
+        answer: Any = await exchange.handle()
+        for partition in answer.topics[0].partitions:
+            if (code := codes.get(partition.partition_index)) is not None:
+                partition.error_code, partition.offset = code, -1
+        return answer
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(ListOffsetsRequest, refuse)
+        async with reading(cluster, ZERO, ONE, TopicPartition("t", 2)) as consumer:
+            position = asyncio.create_task(consumer.position(ZERO))
+            for _ in range(10):
+                with pytest.raises(AuthorizationFailed, match="t-1"):
+                    await consumer.position(ONE)
+                with pytest.raises(BrokerError, match=r"INVALID_REQUEST: .*t-2"):
+                    await consumer.position(TopicPartition("t", 2))
+                await asyncio.sleep(0.1)
+            assert not position.done()
+            del codes[0]
+            assert await position == 0
+
+    virtually(story, brokers=1, topics={"t": 3})
+
+
 def test_a_missing_offset_is_no_error_of_a_call_about_another_partition() -> None:
     async def story(cluster: Cluster) -> None:
         async with reading(cluster, ZERO, ONE, group_id="g", auto_offset_reset="none") as consumer:

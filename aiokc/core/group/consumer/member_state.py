@@ -136,17 +136,27 @@ class MemberState:
 
     @property
     def _interests(self) -> Interests:
-        """What the coordinator is to know. A member that wants nothing any more leaves, and says nothing else of it.
-
-        One forbidden topic in a heartbeat, and it is refused, so that no other topic would be read. What is held of a
-        forbidden one stays, and is named: the permission may come back before anything is lost.
-        """
+        """What the coordinator is to know. A member that wants nothing any more leaves, and says nothing else of it."""
         if not self._intent.is_subscribed and self._told.interests is not None:
             return self._told.interests
-        topics = self._intent.topics
-        if self._forbidden:
-            topics = topics - (self._forbidden - self._holdings.topics) or topics
-        return Interests(topics, self._intent.pattern)
+        return Interests(self._topics, self._intent.pattern)
+
+    @property
+    def _topics(self) -> frozenset[str]:
+        """The topics to name. One forbidden topic in a heartbeat, and it is refused, so that no other would be read.
+
+        What is held of a forbidden one stays, and is named as long as nothing else changes: the permission may come
+        back before anything is lost. But a further topic would never be read beside it, and one that the application
+        has left would never go to another member.
+        """
+        topics, told = self._intent.topics, self._told.names
+        if not self._forbidden:
+            return topics
+        allowed = topics - self._forbidden
+        if told is None or not self.in_group:
+            return allowed or topics  # a join for nothing would hide from the application why it reads nothing
+        is_change = allowed != told - self._forbidden
+        return allowed if is_change else allowed | (topics & told & self._holdings.topics)
 
     @property
     def _has_news(self) -> bool:

@@ -22,6 +22,7 @@ class Told:
 
     def __init__(self) -> None:
         self.interests: Interests | None = None
+        self.names: frozenset[str] | None = None
         self._owned: frozenset[TopicIdPartition] | None = None
         self._refused: Interests | None = None  # for one of their names
         self._says_again = False  # the refused names, with the next heartbeat
@@ -33,7 +34,7 @@ class Told:
     def start_over(self) -> None:
         """The coordinator knows nothing of the member, and has refused nothing."""
         self.forget()
-        self._refused = None
+        self.names = self._refused = None
 
     def doubt_owned(self) -> None:
         """The next heartbeat says everything, so that its answer has the whole assignment again."""
@@ -77,7 +78,7 @@ class Told:
         """The heartbeat with ``contents`` was answered. What it left out stays as it was confirmed before."""
         said = contents.interests
         if said is not None and said.names is not None:
-            self.interests, self._refused = said, None
+            self.interests, self.names, self._refused = said, said.names, None
         elif said is not None and self.interests is not None:
             self.interests = replace(said, names=self.interests.names)
         if contents.owned is not None:

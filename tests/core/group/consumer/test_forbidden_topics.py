@@ -154,12 +154,35 @@ def test_a_forbidden_topic_is_named_as_long_as_some_of_it_is_held(member: Member
     assert member.beat.contents == Contents(Interests(frozenset({"u"})), ids(0, topic_id=OTHER_ID))
 
 
-def test_a_member_of_forbidden_topics_alone_names_them(member: Member) -> None:
-    """A subscription to nothing would be another one."""
+def test_a_forbidden_topic_is_given_up_where_the_subscription_changes(member: Member) -> None:
+    """A heartbeat that names it is refused: the coordinator would not hear of the change."""
+    member.feed(TopicsNamed({}, forbidden=TOPICS))
+    member.feed(NotNow(member.beat, ConnectionFailed("broker 1: gone")))  # what the coordinator knows is in doubt
+    member.feed(Subscribed(TOPICS | {"u"}))
+    assert said(member) == Contents(Interests(frozenset({"u"})), ids(0), is_full=True)
     member.answer(2)
-    member.feed(Subscribed(frozenset({"forbidden"})))
+    member.wait(INTERVAL)
+    assert member.beat.contents == KEEPALIVE, "it is held still, and named no more"
+    member.revoked(member.answer(3, ()))
+    member.answer(3)
+    member.feed(TopicsNamed({}))
+    assert member.beat.contents == Contents(Interests(TOPICS | {"u"}))
+
+
+def test_a_member_of_forbidden_topics_alone_gives_up_what_it_has_left(member: Member) -> None:
+    member.answer(2)
     member.feed(TopicsNamed({}, forbidden=frozenset({"forbidden"})))
-    assert member.beat.contents == Contents(Interests(frozenset({"forbidden"})))
+    member.feed(Subscribed(frozenset({"forbidden"})))
+    assert member.beat.contents == Contents(Interests(frozenset()))
+
+
+def test_a_join_for_forbidden_topics_alone_names_them() -> None:
+    """A subscription to nothing would be another one."""
+    member = Member()
+    member.feed(TopicsNamed({}, forbidden=frozenset({"forbidden"})))
+    member.feed(Subscribed(frozenset({"forbidden"})))
+    assert member.beat.joins
+    assert member.beat.contents.interests == Interests(frozenset({"forbidden"}))
 
 
 # The watchdog thread

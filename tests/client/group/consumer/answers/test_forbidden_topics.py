@@ -99,3 +99,48 @@ def test_a_further_topic_is_read_beside_one_that_is_forbidden() -> None:
             assert {tp.topic for tp in consumer.assignment()} == {"t", "u"}
 
     virtually(story, **OPTIONS | {"topics": {"t": 2, "u": 1, "secret": 1}})
+
+
+@pytest.mark.parametrize("is_in_doubt", [False, True])
+def test_a_further_topic_is_read_beside_one_that_is_held_and_forbidden(is_in_doubt: bool) -> None:
+    """What is held of the forbidden one is given up for it: a heartbeat that names that one tells of no other."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("u", b"one")
+        async with consumer_of(cluster, topics=("t", "secret")) as consumer:
+            await shared(consumer, total=3)
+            cluster.revoke(ANYONE, "secret")
+            if is_in_doubt:
+                cluster.intercept(ConsumerGroupHeartbeatRequest, lose_answer(), times=1)
+            await read_on(consumer, 3 * SESSION)
+            assert {tp.topic for tp in consumer.assignment()} == {"t", "secret"}
+            consumer.subscribe(["t", "u", "secret"])
+            assert (await read_on(consumer, SESSION))[0] == [b"one"]
+            assert {tp.topic for tp in consumer.assignment()} == {"t", "u"}
+            cluster.grant(Acl(ANYONE, "Read", topic="secret"))
+            cluster.append("secret", b"two")
+            assert (await read_on(consumer, 3 * SESSION))[0] == [b"two"]
+
+    virtually(story, **OPTIONS | {"topics": {"t": 2, "u": 1, "secret": 1}})
+
+
+@pytest.mark.parametrize("stays", [("u", "secret"), ("secret",)])
+def test_a_topic_that_was_left_goes_to_others_though_a_forbidden_one_is_held(stays: tuple[str, ...]) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, topics=("t", "u", "secret")) as one, consumer_of(cluster, topics=("x",)) as two:
+            while len(one.assignment() | two.assignment()) < 5:
+                await asyncio.gather(polls(one, 0.1), polls(two, 0.1))
+            cluster.revoke(ANYONE, "secret")
+            await read_on(one, SESSION)
+            one.subscribe(stays)
+            two.subscribe(["t"])
+            for partition in (0, 1):
+                cluster.append("t", b"%d" % partition, partition=partition)
+            _, (values, _) = await asyncio.gather(read_on(one, 2 * SESSION), read_on(two, 2 * SESSION))
+            assert sorted(values) == [b"0", b"1"]
+            assert {tp.topic for tp in one.assignment()} == {*stays} - {"secret"}
+            cluster.grant(Acl(ANYONE, "Read", topic="secret"))
+            cluster.append("secret", b"two")
+            assert (await read_on(one, 3 * SESSION))[0] == [b"two"]
+
+    virtually(story, **OPTIONS | {"topics": {"t": 2, "u": 1, "secret": 1, "x": 1}})
