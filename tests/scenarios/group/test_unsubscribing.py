@@ -13,7 +13,7 @@ from aiokc import TopicPartition
 from aiokc.core.group.classic.transitions import State
 from aiokc.errors import CommitFailed
 from aiokc.testing import ApiKey
-from aiokc.testing.faults import Hold
+from aiokc.testing.faults import Hold, lose_answer
 
 from ..stage import NEVER, T0, Member, Stage, scenario
 from .test_rebalancing import COOPERATIVE, EAGER, fill
@@ -269,6 +269,37 @@ def test_a_static_member_that_comes_back_later_with_other_topics_gets_them(
             await stage.until(lambda: back.told[-1] == "revoked")
             await asyncio.sleep(1)
             back.consumer.subscribe(wanted, listener=back)
+            back.reads()
+            await stage.until(lambda: c1.owned | c2.owned == {*FOUR, U0})
+
+    story()
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
+def test_a_static_member_whose_return_was_not_answered_gets_other_topics(
+    protocol: dict[str, Any], is_leader: bool
+) -> None:
+    """Given two static members, one of which comes back, and the answer with its new member id is lost, when its
+    application then subscribes to another topic as well, then the group does not fence it for its former member id, and
+    every partition of both topics has a reader.
+    """
+
+    @scenario(topics={"t": 4, "u": 1})
+    async def story(stage: Stage) -> None:
+        async with (
+            stage.member("c1", group_instance_id="one", **protocol).reads() as c1,
+            stage.member("c2", group_instance_id="two", **protocol).reads() as c2,
+        ):
+            await stage.until(lambda: len(c1.owned) == len(c2.owned) == 2)
+            await asyncio.sleep(10)
+            back = c1 if is_leader else c2
+            back.consumer.unsubscribe()
+            await stage.until(lambda: back.told[-1] == "revoked")
+            lost = stage.cluster.intercept(ApiKey.JOIN_GROUP, lose_answer(), times=1)
+            back.consumer.subscribe(["t"], listener=back)
+            await lost.caught()
+            back.consumer.subscribe(["t", "u"], listener=back)
             back.reads()
             await stage.until(lambda: c1.owned | c2.owned == {*FOUR, U0})
 

@@ -19,6 +19,7 @@ class Identity:
         self.member = self.last = MemberToken(group_instance_id=group_instance_id)
         self.may_leave = group_instance_id is None
         self.why_outside = "it has not joined its group yet"
+        self._may_be_replaced = False  # the coordinator may have given another member id, which has not arrived
 
     @property
     def in_generation(self) -> bool:
@@ -37,15 +38,26 @@ class Identity:
         self.member = MemberToken(generation_id, member_id, self.member.group_instance_id)
         if self.in_generation:
             self.last = self.member
+            self._may_be_replaced = False
 
     def forget(self, reason: str, *, keep_member_id: bool = False) -> None:
         self.become(-1, self.member.member_id if keep_member_id else "")
         self.why_outside = reason
 
-    def recall(self) -> None:
-        """Take back the last member id, if the member has none. A coordinator that has removed it says so."""
+    def joins(self) -> None:
+        """A JoinGroup is sent. Without a member id, it replaces the one that a static member has (KIP-345)."""
+        self._may_be_replaced = self._may_be_replaced or not self.member.member_id
+
+    def recall(self) -> bool:
+        """Take back the last member id, if the member has none. A coordinator that has removed it says so.
+
+        Return False where a JoinGroup may have replaced that id: the coordinator would fence the member for naming it.
+        """
+        if not self.member.member_id and self._may_be_replaced:
+            return False
         if not self.member.member_id:
             self.become(-1, self.last.member_id)
+        return True
 
     def concerns(self, event: Event, step: int, *, is_joining: bool) -> bool:
         """Return whether ``event`` concerns this member now.

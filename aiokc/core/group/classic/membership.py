@@ -294,11 +294,16 @@ class Membership(MemberState):
     def _join(self) -> list[Effect]:
         self._enter(State.JOINING)
         self._join_pace.sent()
-        if self._identity.is_static and self._intent.is_news:
-            # Without its member id, the group would take it for a new process with the same subscription, and keep the
-            # old assignment (KIP-345): no member would get the partitions of topics that are new in the subscription.
-            self._identity.recall()
-        topics = self._intent.told = self._intent.topics
+        # Without its member id, the group would take a static member for a new process with the same subscription, and
+        # keep the old assignment (KIP-345): no member would get the partitions of topics that are new in the
+        # subscription. But if the answer to a JoinGroup without that id was lost, or came too late, the coordinator may
+        # have replaced the id. Then the member first comes back with the subscription that the group knows, and joins
+        # once more, with its new id, for the new topics. If it named them at once, and then the former ones again, it
+        # would take an assignment that was made in between, without some of them, for that of the former ones.
+        if not (self._identity.is_static and self._intent.is_news) or self._identity.recall():
+            self._intent.told = self._intent.topics
+        self._identity.joins()
+        topics = self._intent.told
         return [SendJoin(self._step, self.member, topics, self._held.owned, self._join_reason, self._held.last)]
 
     def _on_member_id_required(self, event: MemberIdRequired, now: float) -> list[Effect]:

@@ -59,7 +59,7 @@ class MemberState:
         self._may_try_again = False
         self._asked_to_join = False
         self._resubscribed = False  # and the coordinator may still have something to take, or to give, for that
-        self._is_in_doubt = False  # the coordinator may know this member, though it has no epoch
+        self._in_doubt: list[str] = []  # ids that the coordinator may know this member by, though it has no epoch
         self._leave_group: bool | None = None
         self._going: Partitions = ()
 
@@ -206,6 +206,11 @@ class MemberState:
         self.member = replace(self.member, generation_id=epoch)
         if epoch >= 0:
             self.last_member = self.member
+
+    def _doubt(self) -> None:
+        """The coordinator may know this member by its id for longer than the member has an epoch."""
+        if self.member.member_id not in self._in_doubt:
+            self._in_doubt.append(self.member.member_id)
 
     def _forget_membership(self, reason: str) -> None:
         """The member is outside its group from here on: what the coordinator said of it before is over."""

@@ -247,7 +247,7 @@ class ConsumerMembership(MemberState):
             return self._try_later(NotNow(event.sent, error), now)
         self._take_answer(event, now)
         self._become(event.epoch)
-        self._is_in_doubt = False
+        self._in_doubt.clear()
         is_first = self.state is State.JOINING
         # A quick answer in the first seconds is too early to say of an id that no broker knows its name.
         unnamed = frozenset() if self._heartbeats.is_settling(now) else self._holdings.unnamed
@@ -332,19 +332,20 @@ class ConsumerMembership(MemberState):
         return effects
 
     def _on_unreleased(self, event: InstanceUnreleased, now: float) -> list[Effect]:
-        """Another member of this instance is in the group: perhaps this one itself, by a join whose answer was lost.
+        """Another member of this instance is in the group: perhaps this one itself.
 
-        The coordinator then refuses it until its session ends. So it leaves as a static member does, and joins again.
+        A join whose answer was lost has let it in, or the heartbeat with which it left has not arrived, or not yet. The
+        coordinator then refuses it until its session ends. So it leaves as a static member does, and joins again.
         """
-        if not self._is_in_doubt:
+        if not self._in_doubt:
             return self._fail(Fatal(event.sent, event.error), now)
-        self._is_in_doubt = False
+        former = self._in_doubt.pop()
         self._told.forget()
         self._heartbeats.end()
         self._heartbeats.wait()
         self._enter(State.JOINING)
-        farewell = replace(self.member, generation_id=LEAVE_STATIC)
-        return [LeaveByHeartbeat(self._step, farewell, "it joins again under the same id")]
+        farewell = replace(self.member, generation_id=LEAVE_STATIC, member_id=former)
+        return [LeaveByHeartbeat(self._step, farewell, "it joins again")]
 
     def _on_identity_lost(self, event: IdentityLost, now: float) -> list[Effect]:
         """Join anew under epoch 0. messages.py says which error codes mean this (FENCED_MEMBER_EPOCH, ...)."""
@@ -353,7 +354,7 @@ class ConsumerMembership(MemberState):
             self._told.forget()
             self._heartbeats.failed(now)
             return []
-        self._is_in_doubt = True
+        self._doubt()
         return self._lose(event.reason, now)
 
     def _try_later(self, event: NotNow | CoordinatorLost, now: float) -> list[Effect]:
@@ -361,7 +362,8 @@ class ConsumerMembership(MemberState):
         if isinstance(sent, SendHeartbeat):
             if sent.number == BY_THE_THREAD and isinstance(error, AuthorizationFailed):
                 return [Complain(error, sent)]  # the loop's own names no topics: it may be under way, and accepted
-            self._is_in_doubt = self._is_in_doubt or self.state is State.JOINING
+            if self.state is State.JOINING:
+                self._doubt()
             # The coordinator refuses a heartbeat for a topic that it names before it reads the rest: what it knew, it
             # still knows. A join has to name its topics.
             if not isinstance(error, AuthorizationFailed):
@@ -460,4 +462,7 @@ class ConsumerMembership(MemberState):
     def _goodbye(self, reason: str) -> list[Effect]:
         farewell = self._farewell
         self._forget_membership(reason)
-        return [] if farewell is None else [LeaveByHeartbeat(self._step, farewell, reason)]
+        if farewell is None:
+            return []
+        self._doubt()  # nobody repeats a goodbye that is lost
+        return [LeaveByHeartbeat(self._step, farewell, reason)]

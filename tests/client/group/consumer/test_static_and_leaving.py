@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import MemberFenced
 from aiokc.testing import Cluster
-from aiokc.testing.faults import lose_answer
+from aiokc.testing.faults import disconnect, lose_answer
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
 
 from ...virtually import virtually
@@ -186,5 +187,24 @@ def test_a_static_member_that_is_not_polled_parks_its_partitions_and_finds_them_
             await shared(slow, other)
             assert slow.assignment() == mine
             assert others.events == before
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("fault", [disconnect(), ErrorCode.COORDINATOR_NOT_AVAILABLE])
+def test_a_static_member_whose_goodbye_is_lost_comes_back_all_the_same(fault: Any) -> None:
+    """The coordinator still has the instance in the group, and would refuse it until its session ends."""
+
+    async def story(cluster: Cluster) -> None:
+        told = Told()
+        async with consumer_of(cluster, told, group_instance_id="i") as consumer:
+            await shared(consumer)
+            api = ConsumerGroupHeartbeatRequest
+            lost = cluster.intercept(api, fault, times=1, where=lambda exchange: exchange.request.member_epoch == -2)
+            consumer.unsubscribe()
+            await lost.caught()
+            await asyncio.sleep(1.0)  # the application does something else, and the join is not lost, too
+            consumer.subscribe(["t"], listener=told)
+            await shared(consumer)
 
     virtually(story)

@@ -834,6 +834,30 @@ def test_a_member_that_is_back_with_other_topics_or_is_dynamic_asks_for_one_reba
     assert back_at_once(member, frozenset(topics)).member == before
 
 
+@pytest.mark.parametrize("how", ["lost", "too late"])
+def test_a_static_member_whose_return_was_not_answered_does_not_name_its_former_id(how: str) -> None:
+    """The coordinator may have replaced that id, and would fence the member for it.
+
+    The new topics wait until the member has its new id: named without one, they would change no assignment.
+    """
+    member = Member("instance").stable(T0)
+    unanswered = back_at_once(member, TOPICS)
+    if how == "lost":
+        assert member.feed(NotNow(unanswered, None)) == []
+        member.feed(Subscribed(frozenset({"u"})))
+        [join] = member.wait(BACKOFF)
+    else:
+        assert member.feed(Subscribed(frozenset())) == []
+        [join] = member.feed(Subscribed(frozenset({"u"})))
+    assert isinstance(join, SendJoin)
+    assert (join.member, join.topics) == (MemberToken(group_instance_id="instance"), TOPICS)
+    [sync] = member.feed(Joined(join.step, 1, "m-9", "leader", "range"))
+    assert isinstance(sync, SendSync)
+    [again] = member.feed(Synced(sync.step, (T0,)))
+    assert isinstance(again, SendJoin)
+    assert (again.member.member_id, again.topics) == ("m-9", frozenset({"u"}))
+
+
 # Commits
 
 

@@ -30,6 +30,7 @@ from aiokc.core.group.events import (
     Leave,
     Left,
     Lost,
+    MemberToken,
     NotNow,
     Polled,
     RevocationDone,
@@ -579,6 +580,31 @@ def test_a_static_member_whose_join_may_have_been_taken_leaves_first_and_joins_a
     assert member.wait(100.0) == [], "it waits for the answer"
     assert only(MemberHeartbeat, member.feed(Left(leave.step))).joins
     assert kinds(unreleased(member)) == ["Fail"], "then it is another consumer"
+
+
+def test_a_static_member_whose_goodbye_may_be_lost_leaves_once_more_and_joins_again() -> None:
+    member = Member("i").stable(0)
+    member.feed(RevocationDone(only(Revoke, member.feed(Subscribed(frozenset()))).step))
+    member.feed(Subscribed(TOPICS))
+    again = only(LeaveByHeartbeat, unreleased(member))
+    assert again.member == MemberToken(-2, "m", "i")
+    assert only(MemberHeartbeat, member.feed(Left(again.step))).joins
+    assert kinds(unreleased(member)) == ["Fail"], "then it is another consumer"
+
+
+def test_a_static_member_leaves_under_every_id_that_the_coordinator_may_know_it_by() -> None:
+    """The thread's goodbye for its former id may still be under way, and the answer to its join under the new one."""
+    member = Member("i").stable(0)
+    lost = only(Lost, member.feed(Unpolled(member.machine.member)))
+    member.feed(RevocationDone(lost.step))
+    member.feed(Polled())
+    member.feed(NotNow(member.beat, GONE))
+    member.wait(BACKOFF)
+    for member_id in ("m2", "m"):
+        leave = only(LeaveByHeartbeat, unreleased(member))
+        assert leave.member == MemberToken(-2, member_id, "i")
+        assert only(MemberHeartbeat, member.feed(Left(leave.step))).member.member_id == "m2"
+    assert kinds(unreleased(member)) == ["Fail"]
 
 
 # The watchdog
