@@ -182,7 +182,10 @@ class Memberships:
 
     def fence(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Raise the group's epoch twice with this member, as if both answers to it had been lost."""
+        was_due = group.epoch > group.assignment_epoch
         group.epoch += 2
         group.assignment_epoch = group.epoch
         held = member.holding
         member.holding = Holding(held.state, group.epoch, group.epoch - 1, held.assigned, held.revoking)
+        if was_due:  # it still is: the next heartbeats bring the assignment that none has brought before
+            group.epoch += 1

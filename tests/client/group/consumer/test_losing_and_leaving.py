@@ -342,3 +342,16 @@ def test_an_answer_that_is_held_back_beyond_the_session_costs_the_membership_and
             assert told.events == [("assigned", BOTH), ("lost", BOTH), ("assigned", BOTH)]
 
     virtually(story)
+
+
+def test_a_fenced_member_gets_the_assignment_that_was_due_before() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster) as consumer:
+            await shared(consumer)
+            cluster.add_partitions("t", 3)
+            cluster.bump_epoch("g")  # has noticed the new partition; no heartbeat has assigned it
+            cluster.fence_member("g")
+            async with asyncio.timeout(60.0):
+                await shared(consumer, total=3)
+
+    virtually(story)
