@@ -207,7 +207,7 @@ class GroupOffsets:
                     break
                 try:
                     codes = await self._send_commit(portion, member, until - loop.time())
-                except BaseException:
+                except BaseException:  # a cancellation, too: the request may have been sent
                     on_unsure(portion)
                     raise
                 stored = {tp: remaining.pop(tp) for tp in portion if codes[tp] == ErrorCode.NONE}
