@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from aiokc.client.offsets.group_offsets import GroupOffsets
+from aiokc.client.offsets.offset_requests import OffsetRequests
 from aiokc.core.group.consumer.events import (
     LEAVE,
     Contents,
@@ -32,7 +32,7 @@ from aiokc.types import TopicPartition
 _aim_at, _named, _on_alive, _on = Holdings.aim_at, Holdings.named, ConsumerMembership._on_alive, ConsumerMembership.on
 _contents, _replace = Told.contents, Subscription.replace
 _answer, _heartbeat_request = Heartbeating._answer, ConsumerGroup.heartbeat_request
-_send_fetch, _try_later = GroupOffsets._send_fetch, ConsumerMembership._try_later
+_send_fetch, _try_later = OffsetRequests.fetch, ConsumerMembership._try_later
 
 
 def say_nothing_of_what_is_owned(self: Told, interests: Interests, owned: frozenset[TopicIdPartition]) -> Contents:
@@ -138,7 +138,7 @@ def deaf_to_the_coordinator(self: ConsumerMembership, event: Any, now: float) ->
 
 
 async def take_a_refusal_for_no_offset(
-    self: GroupOffsets, partitions: Any, *arguments: Any
+    self: OffsetRequests, partitions: Any, *arguments: Any
 ) -> Mapping[TopicPartition, FetchedOffset]:
     """platformatic #267: the position jumps to where auto_offset_reset says."""
     try:

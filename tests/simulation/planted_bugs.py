@@ -21,6 +21,7 @@ from aiokc.client.group.reconciler import Reconciler
 from aiokc.client.group.user_commits import UserCommits
 from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
 from aiokc.client.offsets.group_offsets import GroupOffsets
+from aiokc.client.offsets.offset_requests import OffsetRequests
 from aiokc.core.assignors import sticky
 from aiokc.core.cluster.leader_hints import LeaderHints
 from aiokc.core.fetch import planner
@@ -36,6 +37,7 @@ from aiokc.core.group.consumer.messages import ConsumerGroup
 from aiokc.core.group.consumer.told import Told
 from aiokc.core.group.events import IdentityLost, Rebalancing, RevocationDone, SendHeartbeat, SentCommit
 from aiokc.core.offsets.messages import Committed
+from aiokc.core.offsets.stored import StoredOffsets
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import BrokerError
@@ -281,11 +283,11 @@ async def _commit_anything(
     await self.membership.commit(dict(remembered), timeout=timeout)
 
 
-_send_commit = GroupOffsets._send_commit
+_send_commit = OffsetRequests.commit
 
 
 async def _commit_under_the_new_id(
-    self: GroupOffsets, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Any, timeout: float
+    self: OffsetRequests, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Any, timeout: float
 ) -> dict[TopicPartition, int]:
     """A commit has the topic ids of the current metadata, and not those of the topics that were read."""
     ids = {tp: self.__dict__["find_id"](tp.topic) for tp in offsets}
@@ -298,7 +300,7 @@ _commit_offsets = GroupOffsets.commit
 
 async def _commit_what_is_of_no_topic(self: GroupOffsets, offsets: Any, *, current_id: Any, **options: Any) -> Any:
     """A commit ignores topic ids, and so commits offsets of a deleted topic for its successor."""
-    self.__dict__["find_id"] = current_id
+    self.requests.__dict__["find_id"] = current_id
     return await _commit_offsets(self, offsets, current_id=lambda topic: None, **options)
 
 
@@ -306,9 +308,9 @@ _commit = GroupMembership.commit
 
 # A commit is left out for an auto-commit that came before it, and that left out the records which it names.
 _OVER_BY_LESS: Final = (
-    GroupOffsets,
-    "_is_over",
-    lambda self, tp, _, order, is_rewind: tp in self._stored and self._stored[tp].known > order,
+    StoredOffsets,
+    "is_newer",
+    lambda self, tp, _, order, *, is_rewind: tp in self._stored and self._stored[tp].known > order,
 )
 
 #: What the coordinator does for "store a negative epoch". By itself it costs nothing.
@@ -368,7 +370,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     ),
     "commit under the new id": _bug(
         "over-commit, skip, lost",
-        (GroupOffsets, "_send_commit", _commit_under_the_new_id),
+        (OffsetRequests, "commit", _commit_under_the_new_id),
         (GroupOffsets, "commit", _commit_what_is_of_no_topic),
         (GroupMembership, "is_of_former_topic", lambda self, tp, offset: False),
         group=True,
@@ -466,7 +468,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     ),
     "take a refusal for no offset": _bug(
         "duplicate, regression, skip",
-        (GroupOffsets, "_send_fetch", consumer_bugs.take_a_refusal_for_no_offset),
+        (OffsetRequests, "fetch", consumer_bugs.take_a_refusal_for_no_offset),
         group=True,
         first=5,
         consumer=True,

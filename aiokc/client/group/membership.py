@@ -91,10 +91,9 @@ class GroupMembership:
         self._subscription = subscription
         self._polls = PollClock()
         self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
+        lookup = self.offsets.requests.lookup
         self._protocol = new_protocol(
-            GroupParts(
-                config, config.group_id, self.offsets.lookup, metadata, subscription, self._polls, random, pattern
-            )
+            GroupParts(config, config.group_id, lookup, metadata, subscription, self._polls, random, pattern)
         )
         self._machine = self._protocol.machine
         self._gate = CommitGate(config.group_id, self._machine, subscription, lambda: self._protocol.follows_epochs)
@@ -122,14 +121,16 @@ class GroupMembership:
             config,
             self._protocol,
             self._polls,
-            lookup=self.offsets.lookup,
+            lookup=lookup,
             options=pool.options,
             metadata=metadata,
             subscription=subscription,
             changes=self._changes,
             look_again=changed.notify,
         )
-        self.offsets.on_stale = lambda: self._driver.feed(Enforced("the coordinator has a newer epoch of this member"))
+        self.offsets.requests.on_stale = lambda: self._driver.feed(
+            Enforced("the coordinator has a newer epoch of this member")
+        )
         self.moved = self._driver.moved
         self.asked_to_join = self._driver.asked_to_join
         self.run_callbacks = self.unwaited.run_callbacks
@@ -220,7 +221,7 @@ class GroupMembership:
     def last_error(self) -> KafkaError | None:
         """The error that is being retried at the moment: of the coordinator's lookup, the membership or auto-commit."""
         failed_commit = self._auto_commit.error if self._auto_commit is not None else None
-        return self.offsets.lookup.error or self._driver.retry_report.error or failed_commit
+        return self.offsets.requests.lookup.error or self._driver.retry_report.error or failed_commit
 
     def report(self) -> SourceReport:
         return SourceReport(
@@ -229,10 +230,10 @@ class GroupMembership:
             protocol=self.protocol,
             generation=self.generation,
             member_id=self.member_id,
-            coordinator=self.offsets.lookup.node_id,
+            coordinator=self.offsets.requests.lookup.node_id,
             polled_at=self._driver.polled_at,
             group=self._driver.counters,
-            commits=self.offsets.commits,
+            commits=self.offsets.requests.commits,
         )
 
     # The application's calls

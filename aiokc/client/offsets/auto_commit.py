@@ -20,7 +20,8 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, CommitFailed, KafkaError, RebalanceInProgress
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
-from .group_offsets import TOPIC_NOT_KNOWN, AsOfItsSlot, Offsets
+from .group_offsets import AsOfItsSlot, Offsets
+from .offset_requests import TOPIC_NOT_KNOWN
 from .unknown_topics import UnknownTopics
 
 logger = logging.getLogger("aiokc.group")

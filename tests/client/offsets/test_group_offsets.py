@@ -74,31 +74,31 @@ async def offsets_of(script: ScriptedGroup, **options: Any) -> AsyncIterator[Gro
 
 async def test_one_lookup_serves_all_waiting_calls() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
-        found = await asyncio.gather(*(offsets.lookup.coordinator(10.0) for _ in range(5)))
+        found = await asyncio.gather(*(offsets.requests.lookup.coordinator(10.0) for _ in range(5)))
         assert found == [1] * 5
         assert len(script.of(FindCoordinatorRequest)) == 1
 
 
 async def test_a_call_that_gives_up_waiting_does_not_end_the_lookup_for_others() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
-        await offsets.lookup.coordinator(10.0)  # the connection is there from here on
-        offsets.lookup.forget(None)
+        await offsets.requests.lookup.coordinator(10.0)  # the connection is there from here on
+        offsets.requests.lookup.forget(None)
         script.instead(FindCoordinatorRequest, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 10_000)
         with pytest.raises(RequestTimedOut, match="COORDINATOR_NOT_AVAILABLE"):
-            await offsets.lookup.coordinator(1.0)
+            await offsets.requests.lookup.coordinator(1.0)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(offsets.lookup.coordinator, 10.0)
+            tasks.start_soon(offsets.requests.lookup.coordinator, 10.0)
             with anyio.move_on_after(0.05):
-                await offsets.lookup.coordinator(10.0)
+                await offsets.requests.lookup.coordinator(10.0)
             script.as_usual(FindCoordinatorRequest)
-        assert await offsets.lookup.coordinator(0.0) == 1
+        assert await offsets.requests.lookup.coordinator(0.0) == 1
 
 
 async def test_a_lookup_that_the_deadline_cuts_short_still_says_what_a_broker_answered() -> None:
     async with scripted_group() as script, offsets_of(script, request_timeout_ms=700, fetch_max_wait_ms=50) as offsets:
         script.instead(FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE, *[Silence()] * 10)
         with pytest.raises(RequestTimedOut, match=r"no broker answered .*the last answer of a broker was: COORD"):
-            await offsets.lookup.coordinator(1.5)
+            await offsets.requests.lookup.coordinator(1.5)
         script.as_usual(FindCoordinatorRequest)
 
 
@@ -142,19 +142,19 @@ async def test_offsets_that_are_asked_for_late_are_never_older_than_what_was_sto
 
 async def test_only_the_coordinator_in_question_is_forgotten() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
-        await offsets.lookup.coordinator(10.0)
-        offsets.lookup.forget(2)
-        await offsets.lookup.coordinator(10.0)
+        await offsets.requests.lookup.coordinator(10.0)
+        offsets.requests.lookup.forget(2)
+        await offsets.requests.lookup.coordinator(10.0)
         assert len(script.of(FindCoordinatorRequest)) == 1
         script.coordinator = 2
-        offsets.lookup.forget(1)
-        assert await offsets.lookup.coordinator(10.0) == 2
+        offsets.requests.lookup.forget(1)
+        assert await offsets.requests.lookup.coordinator(10.0) == 2
 
 
 @pytest.mark.parametrize("versions", [(0, 0), (1, 3), (3, 6), (4, 6)])
 async def test_every_version_of_find_coordinator(versions: tuple[int, int]) -> None:
     async with scripted_group({FindCoordinatorRequest: versions}) as script, offsets_of(script) as offsets:
-        assert await offsets.lookup.coordinator(10.0) == 1
+        assert await offsets.requests.lookup.coordinator(10.0) == 1
 
 
 # Commits
@@ -223,7 +223,7 @@ async def test_a_commit_without_retry_fails_at_once() -> None:
 
 async def test_a_broken_connection_repeats_the_commit_elsewhere() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
-        await offsets.lookup.coordinator(10.0)
+        await offsets.requests.lookup.coordinator(10.0)
         script.coordinator = 2
         script.instead(OffsetCommitRequest, Cut())
         await offsets.commit({T0: at(5)}, sender=as_member, timeout=10.0)

@@ -267,7 +267,7 @@ async def test_a_leader_that_is_the_coordinator_too_is_killed_while_records_flow
         await consumer.commit()
         generation, membership = consumer.health().generation, consumer._runtime.membership
         assert membership is not None
-        node_id = membership.offsets.lookup._node_id  # each of the nodes leads one of the three partitions
+        node_id = membership.offsets.requests.lookup._node_id  # each of the nodes leads one of the three partitions
         assert node_id is not None
         await asyncio.to_thread(three_nodes.node(node_id).kill)
         more = [Message(b"%d" % n, partition=n % 3) for n in range(300, 600)]

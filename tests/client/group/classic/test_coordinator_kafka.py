@@ -278,7 +278,7 @@ async def test_a_commit_after_eviction_fails_and_the_member_joins_anew(kafka: Lo
         await member.assigned(6)
         evicted = member.membership.member_id
         await member.pool.request(
-            await member.membership.offsets.lookup.coordinator(10.0),
+            await member.membership.offsets.requests.lookup.coordinator(10.0),
             LeaveGroupRequest(group_id=topic, members=[MemberIdentity(member_id=evicted)]),
             purpose=Purpose.COORDINATOR,
             timeout=10.0,

@@ -93,7 +93,7 @@ class Reader:
     @property
     def coordinator(self) -> int:
         assert self.consumer._runtime.membership is not None
-        node_id = self.consumer._runtime.membership.offsets.lookup._node_id
+        node_id = self.consumer._runtime.membership.offsets.requests.lookup._node_id
         assert node_id is not None
         return node_id
 

@@ -1,0 +1,139 @@
+"""One commit of a group's offsets, attempt after attempt, until all are stored; never one of a recreated topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from ...core.group.events import MemberToken
+from ...core.offsets.portions import FindTopicId, commit_portion
+from ...core.offsets.stored import StoredOffsets
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, CommitFailed, KafkaError
+from ...types import OffsetAndMetadata, TopicPartition
+from .offset_requests import NOT_THE_COORDINATOR, TOPIC_NOT_KNOWN, OffsetRequests, named
+from .unknown_topics import UnknownTopics
+
+#: Returns the member in whose name to commit these offsets now (None: none). Raises CommitFailed if their partitions
+#: are gone.
+CommitSender: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], MemberToken | None]
+
+# These errors say nothing of other topics: their offsets are stored all the same.
+_OF_SINGLE_TOPICS: Final = TOPIC_NOT_KNOWN | {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+# After these errors the group has gone on without the member that sent the commit.
+_OUTSIDE_THE_GROUP: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Commit:
+    """What is left of one commit, and how to store it: the parameters of ``GroupOffsets.commit``.
+
+    remaining         the offsets that are not stored yet
+    order, is_named   those of the commit, for ``StoredOffsets.note``
+    may_be_new_until  before this time of the loop, a topic that the coordinator does not know may be a new one
+    """
+
+    requests: OffsetRequests
+    stored: StoredOffsets
+    remaining: dict[TopicPartition, OffsetAndMetadata]
+    order: int
+    is_named: bool
+    may_be_new_until: float
+    sender: CommitSender
+    current_id: FindTopicId
+    unknown: UnknownTopics | None
+    on_stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
+    on_unsure: Callable[[Iterable[TopicPartition]], None]
+    _refused: dict[TopicPartition, int] = field(default_factory=dict)  # in this attempt
+
+    async def attempt(self, seconds: float) -> None:
+        """Store all that remains, portion by portion. Raises the error of what was refused, once the others are stored.
+
+        An error that is not of single topics ends the attempt: it would be that of the next portions, too.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        self._refused = {}
+        while len(self._refused) < len(self.remaining):
+            member = self.sender(self.remaining)
+            portion = commit_portion(self.remaining, self._refused, self.current_id)
+            if not portion:
+                break
+            await self._store(portion, member, until - loop.time())
+            if not _OF_SINGLE_TOPICS.issuperset(self._refused.values()):
+                break
+        if self._refused:
+            raise self._error_of_refused(member)
+        if self.remaining:
+            raise self._of_former_topics()
+
+    async def _store(
+        self, portion: dict[TopicPartition, OffsetAndMetadata], member: MemberToken | None, seconds: float
+    ) -> None:
+        try:
+            codes = await self.requests.commit(portion, member, seconds)
+        except BaseException:  # a cancellation, too: the request may have been sent
+            self.on_unsure(portion)
+            raise
+        stored = {tp: self.remaining.pop(tp) for tp in portion if codes[tp] == ErrorCode.NONE}
+        self.stored.note(stored, self.order, is_named=self.is_named)
+        self.on_stored(stored)
+        self._refused |= {tp: codes[tp] for tp in portion if tp not in stored}
+
+    def is_hopeless(self, error: KafkaError) -> bool:
+        """Whether all that remains is of topics that the coordinator does not know, and that do not exist any more."""
+        is_unknown = isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN
+        if self.unknown is None or not is_unknown:
+            return False
+        if asyncio.get_running_loop().time() < self.may_be_new_until:
+            return False
+        return self.unknown.all_gone(self.remaining, self.current_id)
+
+    def _error_of_refused(self, member: MemberToken | None) -> BrokerError:
+        refused = self._refused
+        self.on_unsure(tp for tp, code in refused.items() if code in NOT_THE_COORDINATOR)
+        if self.unknown is not None:
+            self.unknown.follow(self._former_topics())
+        # Behind the error of a forbidden topic, one after which the others are tried again would go unseen.
+        refused = {tp: code for tp, code in refused.items() if code not in _OF_SINGLE_TOPICS} or refused
+        error = self.requests.worst(refused, needs="READ")
+        if error.code not in _OUTSIDE_THE_GROUP:
+            return error
+        if member is None:
+            advice = "the group has members, and while it has, only they may commit"
+        else:
+            advice = (
+                f"the group has gone on without {member}, and others read these partitions by now: poll to join again; "
+                "if this happens often, process less at a time or raise max_poll_interval_ms"
+            )
+        return CommitFailed(error.code, f"{self._of_group(refused)}: {advice}")
+
+    def _former_topics(self) -> set[str]:
+        """The topics that the coordinator does not know, though this client did.
+
+        One without an id may be created soon.
+        """
+        return {
+            tp.topic
+            for tp, code in self._refused.items()
+            if code in TOPIC_NOT_KNOWN and self.remaining[tp].topic_id is not None
+        }
+
+    def _of_former_topics(self) -> CommitFailed:
+        return CommitFailed(
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            f"{self._of_group(self.remaining)}: the topic was deleted and created again since these offsets were read: "
+            "they mean nothing in the new one; poll, and commit what is read of that",
+        )
+
+    def _of_group(self, partitions: Collection[TopicPartition]) -> str:
+        return f"group {self.requests.group_id!r}, {named(partitions)}"

@@ -1,0 +1,54 @@
+"""What a group's commits have stored of each partition, and whether that is newer than an offset still to be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...types import OffsetAndMetadata, TopicPartition
+from ..subscription.position import is_of_another_topic
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The offset of a partition that was committed last.
+
+    named  the order of the newest call that named its offset and was stored; 0: none. What is stored may be newer.
+    known  when ``offset`` was known: the order of its call; of an auto-commit, that of the moment in its slot
+    """
+
+    named: int
+    known: int
+    offset: OffsetAndMetadata
+
+
+class StoredOffsets:
+    """The offsets that this client has stored for one group, each with the order of its commit."""
+
+    def __init__(self) -> None:
+        self._stored: dict[TopicPartition, _Stored] = {}
+
+    def note(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], order: int, *, is_named: bool) -> None:
+        """These are stored. ``is_named``: their call named them; else they were asked for in the commit's slot."""
+        for tp, offset in offsets.items():
+            before = self._stored.get(tp)
+            if before is None or is_of_another_topic(before.offset, offset.topic_id):
+                before = _Stored(0, 0, offset)
+            self._stored[tp] = _Stored(order if is_named else before.named, order, offset)
+
+    def is_newer(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int, *, is_rewind: bool) -> bool:
+        """Whether the stored offset of ``tp`` is newer than ``offset``, which was known at ``order``.
+
+        That is so if a later call named an offset, and that was stored. Where auto-commit has stored one since, that is
+        newer only if it is higher, too: then the application had come further by then. An auto-commit leaves out the
+        records that the application still holds, and ``offset`` may include these. When that auto-commit was called for
+        does not matter: if ``offset`` were left out for a lower one, its commit would be answered as done, and stored
+        by nobody. An offset behind what was processed at the time of its call (``is_rewind``) is a decision of the
+        application: that an auto-commit knew of more is no reason against it.
+        """
+        stored = self._stored.get(tp)
+        if stored is None or is_of_another_topic(stored.offset, offset.topic_id):
+            return False
+        if stored.named > order:
+            return True
+        return not is_rewind and stored.known > order and stored.offset.offset > offset.offset

@@ -1,0 +1,48 @@
+"""StoredOffsets: which of two commits of a partition is the newer one."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from aiokc.core.offsets.stored import StoredOffsets
+from aiokc.types import OffsetAndMetadata, TopicPartition
+
+T0 = TopicPartition("t", 0)
+FORMER, NEW = UUID(int=1), UUID(int=2)
+
+
+def at(offset: int, topic_id: UUID | None = None) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, topic_id=topic_id)
+
+
+@pytest.mark.parametrize("is_rewind", [False, True])
+def test_a_later_call_that_named_its_offset_is_newer_whatever_it_named(is_rewind: bool) -> None:
+    stored = StoredOffsets()
+    stored.note({T0: at(3)}, 2, is_named=True)
+    assert stored.is_newer(T0, at(8), 1, is_rewind=is_rewind)
+    assert not stored.is_newer(T0, at(8), 3, is_rewind=is_rewind)
+
+
+def test_a_later_auto_commit_is_newer_only_if_it_is_higher_and_nothing_was_taken_back() -> None:
+    stored = StoredOffsets()
+    stored.note({T0: at(5)}, 2, is_named=False)
+    assert stored.is_newer(T0, at(4), 1, is_rewind=False)
+    assert not stored.is_newer(T0, at(4), 1, is_rewind=True)
+    assert not stored.is_newer(T0, at(6), 1, is_rewind=False)
+
+
+def test_an_auto_commit_does_not_make_the_call_before_it_forgotten() -> None:
+    stored = StoredOffsets()
+    stored.note({T0: at(3)}, 2, is_named=True)
+    stored.note({T0: at(4)}, 3, is_named=False)
+    assert stored.is_newer(T0, at(8), 1, is_rewind=False)
+
+
+def test_what_was_stored_for_a_former_topic_is_no_newer() -> None:
+    stored = StoredOffsets()
+    stored.note({T0: at(9, FORMER)}, 2, is_named=True)
+    assert not stored.is_newer(T0, at(1, NEW), 1, is_rewind=False)
+    stored.note({T0: at(1, NEW)}, 3, is_named=False)
+    assert not stored.is_newer(T0, at(1, NEW), 1, is_rewind=False)
