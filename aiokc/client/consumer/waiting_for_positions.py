@@ -14,7 +14,7 @@ async def wait_positions(
 ) -> dict[TopicPartition, int]:
     """Wait until all of these partitions have a position, and return the positions.
 
-    Raises RequestTimedOut after ``timeout`` seconds, and what ``ConsumerRuntime.raise_errors`` raises about these
+    Raises RequestTimedOut after ``timeout`` seconds, and what ``CallErrors.raise_any`` raises about these
     partitions, or about the consumer as a whole.
     """
     loop, subscription = asyncio.get_running_loop(), runtime.subscription
@@ -25,13 +25,13 @@ async def wait_positions(
 
     lacking = partitions
     while True:
-        runtime.check()
+        runtime.errors.check()
         # Each answer brings some of thousands of positions. Only the others are looked at again, and all at the end: a
         # position may have been lost meanwhile.
         lacking = without_position(lacking) or without_position(partitions)
         if not lacking:
             return {tp: subscription[tp].position for tp in partitions}
-        runtime.raise_errors(lacking)
+        runtime.errors.raise_any(lacking)
         if not await runtime.changed.wait(deadline - loop.time()):
             names = ", ".join(map(str, sorted(lacking)))
             cause = runtime.cluster_client.metadata.error
