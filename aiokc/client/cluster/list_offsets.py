@@ -16,6 +16,7 @@ from ...config import ClientConfig, IsolationLevel
 from ...core.backoff import retry_backoff
 from ...core.cluster.leader_hints import DENIALS
 from ...core.cluster.snapshot import Cluster, known_error, partition_count
+from ...core.named import named
 from ...error_codes import ErrorCode
 from ...errors import (
     AuthenticationFailed,
@@ -233,7 +234,6 @@ class OffsetLister:
 
     def _too_late(self, left: Asked, timeout: float, causes: list[Exception]) -> Exception:
         cluster = self._metadata.cluster
-        names = ", ".join(str(tp) for tp in sorted(left)[:5]) + (" ..." if len(left) > 5 else "")
         for tp in sorted(left):
             if cluster.errors.get(tp.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the cluster has no topic {tp.topic!r}")
@@ -244,7 +244,7 @@ class OffsetLister:
                 )
         cause = causes[-1] if causes else self._metadata.error
         why = f": {cause}" if cause is not None else ""
-        error = RequestTimedOut(f"no offsets of {names} after {timeout:.3g} s{why}")
+        error = RequestTimedOut(f"no offsets of {named(left)} after {timeout:.3g} s{why}")
         error.__cause__ = cause
         return error
 

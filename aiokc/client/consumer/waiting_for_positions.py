@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ...core.named import named
 from ...errors import RequestTimedOut
 from ...types import TopicPartition
 from .runtime import ConsumerRuntime
@@ -33,7 +34,6 @@ async def wait_positions(
             return {tp: subscription[tp].position for tp in partitions}
         runtime.errors.raise_any(lacking)
         if not await runtime.changed.wait(deadline - loop.time()):
-            names = ", ".join(map(str, sorted(lacking)))
             cause = runtime.cluster_client.metadata.error
             why = f": {cause}" if cause is not None else ""
-            raise RequestTimedOut(f"no position for {names} after {timeout:.3g} s{why}") from cause
+            raise RequestTimedOut(f"no position for {named(lacking)} after {timeout:.3g} s{why}") from cause

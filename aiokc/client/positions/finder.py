@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from ...config import ConsumerConfig
 from ...core.backoff import Backoff, retry_backoff
 from ...core.cluster.snapshot import Cluster, partition_count
+from ...core.named import named
 from ...core.offsets.messages import Committed
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
@@ -388,8 +389,7 @@ class PositionFinder:
         if retriable:
             held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
             if held_back is not None:
-                names = ", ".join(map(str, sorted(tokens)[:5]))
-                logger.warning("no position yet for %s: %s%s", names, error, and_more(held_back))
+                logger.warning("no position yet for %s: %s%s", named(tokens), error, and_more(held_back))
         else:
             self._errors[_kind(error)] = error, tokens
             self.found.notify()
