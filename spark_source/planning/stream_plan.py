@@ -94,21 +94,37 @@ class StreamPlan:
         for tp in reached.keys() & self._gone.keys():
             del self._gone[tp]  # it is back, and Spark has recorded a batch of it
         begins = self._without_lost(reached, ends, due)
-        new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
+        new, are_whole = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
         ends = {tp: end for tp, end in ends.items() if tp in begins or tp in new}
         is_first = offsets.ANCHOR not in start and reached == self._initial
         is_idle = not is_first and not new and ends == reached
-        # A recreated topic is reported only once. So the batch that records where the query goes on after a loss must
-        # not wait for minOffsetsPerTrigger.
-        is_whole = begins == reached and all(ends[tp] >= position for tp, position in reached.items())
+        # A recreated topic is reported only once, and what a new partition has lost is reported until a batch records
+        # its start. So the batch that records where the query goes on after a loss must not wait for
+        # minOffsetsPerTrigger.
+        is_whole = are_whole and begins == reached and all(ends[tp] >= position for tp, position in reached.items())
         if is_whole and not is_idle and not is_first and min_offsets is not None:
             is_idle = self._are_too_few(begins | new, ends, min_offsets)
         self._keep_pace_from_here(is_idle=is_idle)
         if not is_idle:
             self._last_batch = self._clock()
         if max_offsets is not None:
-            ends = offsets.admit(begins | new, ends, max_offsets)
+            ends = self._admitted(begins | new, ends, max_offsets)
         return start if is_idle else self._end_unlike(start, ends, new, begins | new if is_first else new)
+
+    def _admitted(self, begins: Offsets, ends: Offsets, max_offsets: int) -> Offsets:
+        """Return the ends of a batch of about ``max_offsets`` offsets, deleted ones not counted.
+
+        A query is stopped for longer than its topics keep records, and goes on with failOnDataLoss=false. If the
+        deleted offsets counted, batch after batch would have no rows, and partitions that have lost nothing would get
+        next to nothing of each. With failOnDataLoss=true the query fails when it reads the batch.
+        """
+        admitted = offsets.admit(begins, ends, max_offsets)
+        if admitted == ends or self._options.fail_on_data_loss:
+            return admitted
+        # One that is gone is told as a part of the batch.
+        earliest = self._view.earliest((tp for tp in ends if begins[tp] < ends[tp]), {})
+        left = {tp: min(max(first, begins[tp]), ends[tp]) for tp, first in earliest.items()}
+        return offsets.admit(begins | left, ends, max_offsets)
 
     @staticmethod
     def _end_unlike(start: OffsetJson, ends: Offsets, new: Offsets, anchor: Offsets) -> OffsetJson:
@@ -271,13 +287,13 @@ class StreamPlan:
         """
         return self._options.choice.topics is None or tp.topic in known
 
-    def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> Offsets:
-        """Return the starts of the partitions that the query does not have: their earliest records.
+    def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> tuple[Offsets, bool]:
+        """Return the starts of the partitions that the query does not have, and whether nothing of them is lost.
 
-        One that is deleted meanwhile has none. One that was only hidden, since somebody took the permission to see its
-        topic away and gave it back, goes on where it was.
+        They start at their earliest records; one that is deleted meanwhile has no start. One that was only hidden,
+        since somebody took the permission to see its topic away and gave it back, goes on where it was.
         """
-        starts = self._view.earliest(new, ends)
+        starts, are_whole = self._view.earliest(new, ends), True
         known = {tp.topic for tp in begins}
         for tp, earliest in sorted(starts.items()):
             wanted, what = 0, "the first records of this new partition were deleted before they could be read"
@@ -288,7 +304,8 @@ class StreamPlan:
             if starts[tp] != wanted and (is_back or self._is_due_from_0(tp, known)):
                 loss = DataLoss(tp, what, wanted=(wanted, None), available=(earliest, ends[tp]), remedy=DELETED)
                 report(loss, fail=self._options.fail_on_data_loss)
-        return starts
+                are_whole = False
+        return starts, are_whole
 
 
 def readable(
