@@ -27,9 +27,12 @@ from .resolve import resolve
 
 _logger = logging.getLogger(__name__)
 
-# Spark asks an idle query every 10 ms. The plan answers once in this time, multiplied by the number of leaders: this
-# costs 4 ListOffsets requests and half a Metadata request a second.
+# Spark asks an idle query every 10 ms. The plan answers once in this time, multiplied by the number of leaders, but not
+# less than once in a second: the pause is within the query, and holds up its trigger and its other sources. So up to
+# four leaders get 4 ListOffsets requests a second in all, and each of more leaders gets one. Besides there is half a
+# Metadata request a second.
 _IDLE_SECONDS: Final = 0.25
+_LONGEST_IDLE_SECONDS: Final = 1.0
 _BUSY_SECONDS: Final = 0.05
 # How many partitions that are gone are remembered, those that went last: a pattern may find new topics every day.
 _MOST_GONE: Final = 10_000
@@ -217,7 +220,7 @@ class StreamPlan:
             self._sleep(wait)
 
     def _keep_pace_from_here(self, *, is_idle: bool) -> None:
-        idle = _IDLE_SECONDS * max(1, self._view.leaders())
+        idle = min(_IDLE_SECONDS * max(1, self._view.leaders()), _LONGEST_IDLE_SECONDS)
         self._asked = self._clock()
         self._not_before = self._asked + (idle if is_idle else _BUSY_SECONDS)
 
