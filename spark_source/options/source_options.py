@@ -156,6 +156,8 @@ def _check_names(given: Mapping[str, str]) -> None:
             "option 'topic': this source writes nothing; write with format('kafka'), or with aiokc.Producer in "
             "foreachPartition. To read a topic, give it as 'subscribe'"
         )
+    if "path" in given:  # what was given as .load("events")
+        raise ConfigError("option 'path': there are no files to read; give the topic as 'subscribe'")
     supported = {name.lower() for name in SUPPORTED} | client_options.CLIENT_OPTIONS.keys() | SECURITY_OPTIONS
     for name in given:
         if name in client_options.REFUSED:
