@@ -19,9 +19,9 @@ from aiokc.errors import ConfigError, fresh
 from .. import offsets
 from ..cluster.driver import Cluster
 from ..cluster.topics_view import TopicsView
-from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, report, within
+from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, named_beyond, report, within
 from ..offsets import OffsetJson, Offsets
-from ..options.bounds import Bound, is_fixed, is_given
+from ..options.bounds import Bound, is_fixed, is_given, named_by
 from ..options.source_options import SourceOptions
 from .resolve import resolve
 
@@ -96,10 +96,10 @@ class StreamPlan:
             self._view.check_all_exist(besides=reached)
         for tp in reached.keys() & self._gone.keys():
             del self._gone[tp]  # it is back, and Spark has recorded a batch of it
-        begins = self._without_lost(reached, ends, due)
+        is_first = offsets.ANCHOR not in start and reached == self._initial
+        begins = self._without_lost(reached, ends, due, is_first=is_first)
         new, are_whole = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
         ends = {tp: end for tp, end in ends.items() if tp in begins or tp in new}
-        is_first = offsets.ANCHOR not in start and reached == self._initial
         is_idle = not is_first and not new and ends == reached
         # A recreated topic is reported only once, and what a new partition has lost is reported until a batch records
         # its start. So the batch that records where the query goes on after a loss must not wait for
@@ -162,7 +162,9 @@ class StreamPlan:
             raise fresh(self._unresolved)
         begins |= self._starts_without_anchor(ends.keys() - begins.keys(), start, ends)
         wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins.get(tp, until) != until}
-        return readable(wanted, self._view, fail=self._options.fail_on_data_loss, known=self._ends or {})
+        starting = self._options.starting if self._is_batch_0(start) else None
+        fail, known = self._options.fail_on_data_loss, self._ends or {}
+        return readable(wanted, self._view, fail=fail, known=known, starting=starting)
 
     def topic_ids(self, ranges: Iterable[TopicPartition]) -> dict[str, UUID | None]:
         """Return the ids of the topics that these ranges are of."""
@@ -238,8 +240,11 @@ class StreamPlan:
             ends = self._targets = {tp: min(until, ends[tp]) for tp, until in due.items() if tp in ends}
         return ends
 
-    def _without_lost(self, reached: Offsets, ends: Mapping[TopicPartition, int], due: Offsets) -> Offsets:
+    def _without_lost(
+        self, reached: Offsets, ends: Mapping[TopicPartition, int], due: Offsets, *, is_first: bool
+    ) -> Offsets:
         """Return ``reached`` without partitions that are gone or recreated. Raise DataLoss for these and cut logs."""
+        starting = self._options.starting if is_first else None
         recreated, kept = self._view.recreated(), dict(reached)
         for tp, position in sorted(reached.items()):
             until: int | None = None
@@ -250,6 +255,8 @@ class StreamPlan:
                 what, remedy = "it is gone", GONE
             elif tp.topic in recreated:
                 what, remedy = f"its topic was deleted and created again: {recreated[tp.topic]}", RECREATED
+            elif ends[tp] < position and (option := named_by(starting, tp)):
+                what, remedy = named_beyond(option)
             elif ends[tp] < position:
                 what = "its log ends before what was read already"
             elif ends[tp] < due[tp]:
@@ -318,11 +325,14 @@ def readable(
     fail: bool,
     known: Mapping[TopicPartition, int] | None = None,
     from_earliest: Set[TopicPartition] = frozenset(),
+    starting: Bound | None = None,
+    ending: Bound | None = None,
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return the parts of these ranges that the logs hold, without empty ones. Raises DataLoss if that is not all.
 
     ``known`` are the ends of the logs as they were a moment ago: if they cover all ranges, the ends are not listed
-    again. A range that is ``from_earliest`` starts where its log starts now.
+    again. A range that is ``from_earliest`` starts where its log starts now. ``starting`` and ``ending`` are what the
+    options say, if it is they that say where the ranges start and end.
     """
     if known and all(known.get(tp, -1) >= until for tp, (_, until) in wanted.items()):
         available = view.log_ranges(wanted, known)
@@ -331,6 +341,14 @@ def readable(
         latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
         available = {tp: (log[0], latest[tp]) for tp, log in logs.items() if tp in latest}
     kept = {
-        tp: within(tp, wanted[tp], available.get(tp), fail=fail, from_earliest=tp in from_earliest) for tp in wanted
+        tp: within(
+            tp,
+            wanted[tp],
+            available.get(tp),
+            fail=fail,
+            from_earliest=tp in from_earliest,
+            named=(named_by(starting, tp), named_by(ending, tp)),
+        )
+        for tp in wanted
     }
     return {tp: (start, until) for tp, (start, until) in kept.items() if start < until}
