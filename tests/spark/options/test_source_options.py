@@ -180,6 +180,7 @@ def test_parsed_options_travel_to_the_executors() -> None:
             {"Topic": "events"},
             r"'topic': this source writes nothing; write with format\('kafka'\).* give it as 'subscribe'",
         ),
+        ({"checkpointLocation": "/tmp"}, r"'checkpointLocation' is for writeStream, and this source writes nothing"),
         ({"zzz": "1"}, "unknown option 'zzz'; there are: kafka.bootstrap.servers, assign, subscribe"),
         ({"kafka.resolve": "x"}, "unknown option 'kafka.resolve'"),
         ({"kafka.request.timeout.ms": "soon"}, "'kafka.request.timeout.ms' must be a whole number, not 'soon'"),
@@ -288,7 +289,7 @@ def test_a_stream_has_no_end(ending: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({}, "option 'subscribe' is missing"),
+        ({}, r"option 'subscribe' is missing.* To write: this source writes nothing; write with format\('kafka'\)"),
         ({"assign": " "}, "option 'assign' is missing"),
         ({"subscribe": ", ,"}, "'subscribe' names no topic"),
         ({"assign": "events"}, "option 'assign': 'events' is no JSON like"),
