@@ -45,7 +45,7 @@ def test_earliest_offsets_are_asked_for_only_where_deleted_ones_may_count() -> N
 
     def requests(max_offsets: int, *, fail: bool) -> int:
         plan, cluster.asked = cluster.plan(fail_on_data_loss=fail), 0
-        plan.latest(start, max_offsets)
+        assert plan.latest(start, max_offsets) == {"a": {"0": 50 + max_offsets}}
         return cluster.asked
 
     assert requests(50, fail=False) == requests(49, fail=True) == 2
