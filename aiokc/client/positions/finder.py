@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from ...config import ConsumerConfig
 from ...core.backoff import Backoff, retry_backoff
-from ...core.cluster.snapshot import Cluster, partition_count
+from ...core.cluster.snapshot import Cluster
 from ...core.named import named
 from ...core.offsets.messages import Committed
 from ...core.rate_limit import RateLimit, and_more
@@ -24,7 +24,7 @@ from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import AWAIT_RESET, INITIALIZING
 from ...core.subscription.state import Subscription
 from ...errors import AuthenticationFailed, BrokerError, KafkaError, NoOffsetForPartition
-from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition, partition_count
 from ..aio.signal import Signal
 from ..cluster.list_offsets import AT_ONCE, Answer, Asked, Found, OffsetLister, group_by_leader, may_pass
 from ..cluster.metadata import Metadata
@@ -291,7 +291,7 @@ class PositionFinder:
         for tp in sorted(seen & self._absent):
             held_back = self._complaints.admit(str(tp), now)
             if held_back is not None:
-                count = partition_count(topics[tp.topic])
+                count = partition_count(topics[tp.topic].partitions)
                 logger.warning("%s does not exist: its topic has %d partitions; looking again until it does", tp, count)
 
     async def _look_up_timestamps(self, node_id: int, asked: Asked, tokens: PositionTokens) -> None:
