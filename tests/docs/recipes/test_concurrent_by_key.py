@@ -1,38 +1,19 @@
-"""docs/guide/recipes.md: its programs lose nothing where something breaks. test_readme.py runs them undisturbed."""
+"""Concurrent by key, as in docs/guide/recipes.md: a crash, a failure, a rebalance and a lost partition lose nothing."""
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aiokc import Consumer, Producer, TopicPartition
-from aiokc.errors import RecordRefused
-from aiokc.testing import ApiKey, Cluster, ErrorCode
+from aiokc.testing import Cluster
 
-from .examples import examples
+from .programs import program, until
 
 EVENTS = TopicPartition("events", 0)
-
-
-def program(marker: str) -> Any:
-    """The names of the program of the page that has this text; it is not started."""
-    (found,) = [example for example in examples("docs/guide/recipes.md") if marker in example.code]
-    names: dict[str, Any] = {}
-    exec(found.code.replace("asyncio.run(main())\n", ""), names)
-    names["globals"] = names
-    return SimpleNamespace(**names)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():  # noqa: ASYNC110 - neither the cluster nor the database tells when it changes
-            await asyncio.sleep(0.01)
 
 
 class Handling:
@@ -180,57 +161,3 @@ async def test_what_a_member_does_of_a_lost_partition_is_not_committed() -> None
         await member.end()
         assert member.handling.begun.count(b"ann-1") == 1
         assert cluster.committed("billing") == {EVENTS: 3}
-
-
-async def test_a_record_that_waits_for_its_retry_is_not_committed() -> None:
-    names = program("DELAY_MS")
-    async with Cluster(brokers=1, topics={"events": 1, "events-retry": 1, "events-dead": 1}) as cluster:
-        cluster.append("events", b"value-05")
-        names.globals.update(DELAY_MS=3_600_000, Consumer=of(cluster, Consumer), Producer=of(cluster, Producer))
-        running = asyncio.create_task(names.main())
-        retry = TopicPartition("events-retry", 0)
-        await until(lambda: retry in cluster.committed("billing"))
-        running.cancel()
-        await asyncio.wait([running])
-        assert cluster.committed("billing") == {EVENTS: 1, retry: 0}
-
-
-def of(cluster: Cluster, client: Any) -> Any:
-    """Return what makes such clients, of this cluster."""
-    return lambda *topics, **options: client(*topics, **{**options, "bootstrap_servers": cluster.bootstrap})
-
-
-async def test_a_row_of_the_outbox_that_is_not_stored_stays_there_with_all_others() -> None:
-    names = program("outbox-id")
-    async with Cluster(brokers=1, topics={"events-outbox": 1}) as cluster:
-        with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
-            database.execute("CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, value BLOB)")
-            rows = [(1, b"key", b"a"), (2, b"key", b"b")]
-            database.executemany("INSERT INTO outbox VALUES (?, ?, ?)", rows)
-            cluster.intercept(ApiKey.PRODUCE, lambda exchange: ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=1)
-            with pytest.raises(RecordRefused):
-                async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
-                    await names.relay(database, producer, asyncio.Event())
-            assert names.oldest(database) == rows
-            told_to_end = asyncio.Event()
-            async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
-                relaying = asyncio.create_task(names.relay(database, producer, told_to_end))
-                await until(lambda: not names.oldest(database))
-                told_to_end.set()
-                await relaying
-        assert [record.value for record in cluster.records("events-outbox", 0)] == [b"a", b"b"]
-
-
-async def test_the_table_is_loaded_though_the_log_ends_in_a_marker_and_a_partition_is_empty() -> None:
-    names = program("class Table")
-    async with Cluster(brokers=1, topics={"events": 2}) as cluster:
-        producer = Producer(bootstrap_servers=cluster.bootstrap, transactional_id="table")
-        async with producer, producer.transaction():
-            await producer.send("events", b"1", key=b"ann", partition=0)
-            await producer.send("events", b"2", key=b"bob", partition=0)
-            await producer.send("events", None, key=b"bob", partition=0)
-        table = names.Table()
-        async with Consumer("events", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
-            async with asyncio.timeout(20):
-                await table.load(consumer)
-        assert table.rows == {b"ann": b"1"}
