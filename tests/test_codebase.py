@@ -28,6 +28,7 @@ OF_NO_PACKAGE = {
     *("security/actors", "security/refused", "security/secrets"),
     *("records/columns", "records/compression", "records/old_formats", "_native/encoding", "_native/reading"),
     *("spark/crashes", "spark/installation", "spark/queries", "spark/tasks"),
+    "docs/recipes",
 }
 # Names that tell nothing about the one idea of a file.
 VAGUE = {"base", "common", "core_utils", "helper", "helpers", "manager", "misc", "shared", "util", "utils"}

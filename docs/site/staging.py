@@ -29,6 +29,7 @@ NAVIGATION: Final[dict[str, dict[str, str]]] = {
         "Sending records": "guide/producing.md",
         "Transactions": "guide/transactions.md",
         "Dead letters, replies": "guide/services.md",
+        "Recipes": "guide/recipes.md",
         "Positions and pausing": "guide/positions.md",
         "Stopping": "guide/stopping.md",
         "Cluster, ranges of offsets": "guide/ranges.md",

@@ -104,7 +104,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         "- unknown option 'AIOKC_GRUOP_ID'; did you mean 'group_id'?",
         "- AIOKC_SESSION_TIMEOUT_MS='long' must be a whole number",
         "- AIOKC_CHECK_CRCS='maybe' must be true or false",
-        "- unknown option 'AIOKC_DEBUG'",
+        "- unknown option 'AIOKC_DEBUG': leave it out, and set the level of Python's logger 'aiokc'",
         "- AIOKC_SASL_OAUTHBEARER_EXTENSIONS must be key=value, or several with commas between them",
     }
     with pytest.raises(ConfigError, match=r"^unknown option 'sasl.jaas.config': here these are options of their own"):

@@ -300,6 +300,8 @@ def topic_error(code: int, topic: str) -> BrokerError:
     hint = ""
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         hint = "; without the permission DESCRIBE a broker says the same of a topic that does not exist"
-    elif code == ErrorCode.INVALID_TOPIC_EXCEPTION and not _OF_PATTERNS.isdisjoint(topic):
-        hint = "; to subscribe to a pattern give re.compile(...), and not its text"
+    elif code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        hint = ": a topic's name has letters, digits, '.', '_' and '-', and at most 249 characters"
+        if not _OF_PATTERNS.isdisjoint(topic):
+            hint += "; to subscribe to a pattern give re.compile(...), and not its text"
     return broker_error(code, f"topic {topic!r}{hint}")
