@@ -120,7 +120,7 @@ def _ended(system: System, code: int) -> int:
 
 
 def _log_to(system: System, args: Namespace) -> None:
-    """Let aiokc's log go to stderr: warnings with -v, all that it does with -vv; without, what fails is a sentence."""
+    """Let aiokc's log go to stderr: what happens with -v, each detail with -vv; without, what fails is a sentence."""
     import logging
 
     logger = logging.getLogger("aiokc")

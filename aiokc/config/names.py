@@ -46,6 +46,8 @@ _OF_PRODUCERS: Final[dict[str, str]] = {
 _ELSEWHERE: Final[dict[str, str]] = {
     "loop": "leave it out: the event loop that runs start() is used",
     "api_version": "it is agreed upon with each broker, leave it out",
+    "client_dns_lookup": "leave it out: all addresses of a name are tried",
+    "metadata_recovery_strategy": "leave it out: the bootstrap servers are asked again where no broker answers",
     "socket_timeout_ms": "here that is request_timeout_ms",
     **dict.fromkeys(("ssl_cafile", "ssl_cadata", "ssl_ca_location", "ca_cert"), "here that is ssl_truststore_location"),
     "ssl_ca_pem": "here that is ssl_truststore_certificates",
