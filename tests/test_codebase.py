@@ -17,7 +17,7 @@ FUNCTION_LINES = 70
 FOLDER_FILES = 12
 # The folders of tests without a package of their name: about all of aiokc, or one subject of a package with many tests.
 OF_NO_PACKAGE = {
-    *("comparison", "mutants", "scenarios", "security", "simulation", "suite", "wheels", "docs/site"),
+    *("comparison", "mutants", "scenarios", "security", "simulation", "suite", "wheels", "docs/design", "docs/site"),
     *(f"scenarios/{subject}" for subject in ("fetch", "group", "offsets", "positions")),
     *("simulation/checking", "simulation/worlds", "simulation/producers", "simulation/producer_worlds"),
     *("testing/brokers/producing", "chain", "written"),

@@ -55,7 +55,12 @@ NAVIGATION: Final[dict[str, dict[str, str]]] = {
         "Benchmarks": "benchmarks.md",
         "Changelog": "changelog.md",
     },
-    "Inside": {"Design": "design.md", "Contributing": "contributing.md", "Glossary": "glossary.md"},
+    "Inside": {
+        "Design": "design.md",
+        "File map": "file-map.md",
+        "Contributing": "contributing.md",
+        "Glossary": "glossary.md",
+    },
 }
 #: Pages of the repository outside of docs, and what they are on the site.
 _ELSEWHERE: Final = {"README.md": "index.md", "benchmarks/README.md": "benchmarks.md"}

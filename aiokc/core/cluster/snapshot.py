@@ -11,7 +11,7 @@ from uuid import UUID
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, KafkaError, NoBrokersAvailable, broker_error
 from ...native import untrack
-from ...types import Broker, PartitionInfo, TopicInfo, TopicPartition
+from ...types import Broker, PartitionInfo, TopicInfo, TopicPartition, partition_count
 from ...wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from .topic_ids import FormerIds, TopicIds
 
@@ -70,7 +70,7 @@ class Cluster:
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """The number of partitions of each of ``topics`` that exists."""
-        return {name: partition_count(self.topics[name]) for name in topics if name in self.topics}
+        return {name: partition_count(self.topics[name].partitions) for name in topics if name in self.topics}
 
     def replicas(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[int]]:
         """The ids of the brokers that have replicas, by partition, of those of ``topics`` that exist."""
@@ -163,7 +163,7 @@ def merge(
         topics.pop(name, None)  # so that they are in the order in which brokers have told of them
         topic = topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
         partial.discard(name)
-        if len(answer.partitions) < partition_count(topic):
+        if len(answer.partitions) < partition_count(topic.partitions):
             partial.add(name)
     for name, gone in old.topics.items():
         if name not in topics:
@@ -253,16 +253,6 @@ def _add_missing(partitions: dict[int, PartitionInfo], known: TopicInfo | None, 
     if known is not None and known.topic_id is not None and known.topic_id == _topic_id(answer):
         for number in known.partitions.keys() - partitions.keys():
             partitions[number] = known.partitions[number]
-
-
-def partition_count(topic: TopicInfo) -> int:
-    """Return how many partitions the topic has, also where some of them are not known.
-
-    A number far beyond all others is no number of a partition: a broker made it up.
-    """
-    known = len(topic.partitions)
-    highest = max(topic.partitions, default=-1)
-    return highest + 1 if highest < 2 * known + 100 else known
 
 
 def _newest_topic(old: TopicInfo | None, new: TopicInfo) -> TopicInfo:
