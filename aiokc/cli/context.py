@@ -62,7 +62,7 @@ class Context:
     def say(self, sentence: str) -> None:
         """Tell the person something, on stderr, unless --quiet."""
         if not self.args.quiet:
-            self._write(sentence)
+            self._write(escaped(sentence))
 
     def warn(self, sentence: str) -> None:
         """Tell the person what is weaker or less than it seems, on stderr, unless --quiet."""

@@ -14,8 +14,12 @@ FOUND = 3
 REFUSED = 4
 #: The cluster was not reached, or did not accept the credentials.
 UNREACHED = 5
+#: Ended by SIGHUP: the terminal is gone.
+HUNG_UP = 129
 #: Ended by Ctrl-C.
 INTERRUPTED = 130
+#: Ended by SIGTERM.
+TERMINATED = 143
 
 #: What each code means, for the help and the documentation.
 MEANINGS = {
@@ -25,5 +29,7 @@ MEANINGS = {
     FOUND: "a check found something (lag --fail-above, doctor)",
     REFUSED: "refused for safety, nothing was changed",
     UNREACHED: "the cluster was not reached, or did not accept the credentials",
+    HUNG_UP: "SIGHUP: the terminal was closed",
     INTERRUPTED: "Ctrl-C",
+    TERMINATED: "SIGTERM: a service manager, a container that stops, timeout",
 }

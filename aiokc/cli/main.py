@@ -54,7 +54,9 @@ def _main(words: list[str], system: System) -> int:
         return report(error, system, verbose=bool(args.verbose))
     import asyncio
 
-    return asyncio.run(execute(module, context))
+    from .signals import ended_by_signals
+
+    return asyncio.run(ended_by_signals(execute(module, context)))
 
 
 def prepared(module: ModuleType, args: Namespace, system: System) -> Context:
@@ -69,7 +71,7 @@ def prepared(module: ModuleType, args: Namespace, system: System) -> Context:
 
 
 async def execute(module: ModuleType, context: Context) -> int:
-    """Run a command in the running loop; return its exit code. A closed pipe and Ctrl-C leave it as exceptions."""
+    """Run a command in the running loop; return its exit code. A closed pipe and a cancellation are raised."""
     import asyncio
 
     system, verbose = context.system, bool(context.args.verbose)
@@ -118,7 +120,7 @@ def _ended(system: System, code: int) -> int:
 
 
 def _log_to(system: System, args: Namespace) -> None:
-    """Let aiokc's log go to stderr: warnings with -v, all that it does with -vv; without, what fails is a sentence."""
+    """Let aiokc's log go to stderr: what happens with -v, each detail with -vv; without, what fails is a sentence."""
     import logging
 
     logger = logging.getLogger("aiokc")

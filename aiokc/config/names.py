@@ -50,10 +50,11 @@ _OF_PRODUCERS: Final[dict[str, str]] = {
 _ELSEWHERE: Final[dict[str, str]] = {
     "loop": "leave it out: the event loop that runs start() is used",
     **dict.fromkeys(("api_version", "api_version_request"), "it is agreed upon with each broker, leave it out"),
-    "broker_address_family": "leave it out: all addresses of a name are tried",
+    **dict.fromkeys(("broker_address_family", "client_dns_lookup"), "leave it out: all addresses of a name are tried"),
     **dict.fromkeys(("debug", "log_level", "log_cb"), "leave it out, and set the level of Python's logger 'aiokc'"),
     "error_cb": "leave it out: calls raise errors; health() and the logger 'aiokc' have what passes by itself",
-    "socket_keepalive_enable": "leave it out: request_timeout_ms ends a connection that does not answer",
+    "metadata_recovery_strategy": "leave it out: the bootstrap servers are asked again where no broker answers",
+    "socket_keepalive_enable": "leave it out: it is always on",
     **dict.fromkeys(("stats_cb", "statistics_interval_ms"), "leave it out: metrics() returns the figures at any time"),
     "topic_metadata_refresh_interval_ms": "here that is metadata_max_age_ms",
     "socket_timeout_ms": "here that is request_timeout_ms",

@@ -17,9 +17,11 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -244,10 +246,12 @@ async def heartbeat_file(
     if every_ms <= 0:
         raise ConfigError(f"every_ms={every_ms} must be positive")
     try:
-        await asyncio.to_thread(file.replace, probe.look())
-    except asyncio.CancelledError:  # which ends the wait for the thread, and not the thread: that writes all the same
-        with CancelScope(shield=True):
-            await asyncio.to_thread(file.remove)
+        await file.run(partial(file.replace, probe.look()))
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError):  # the wait for the thread ends, which writes all the same
+            with CancelScope(shield=True):
+                await file.run(file.remove)
+        file.close()
         raise
     beating = asyncio.create_task(_beat(probe, file, every_ms / 1e3), name="aiokc heartbeat file")
     try:
@@ -256,28 +260,43 @@ async def heartbeat_file(
         beating.cancel()
         with CancelScope(shield=True):  # where anyio cancelled the block, it would cancel each await here, too
             await asyncio.wait([beating])
-            await asyncio.to_thread(file.remove)
+            await file.run(file.remove)
+        file.close()
 
 
 async def _beat(probe: Probe, file: _HeartbeatFile, every: float) -> None:
+    """Whatever fails is logged, and tried again: with the task the file would end, and a healthy process be killed."""
     while True:
         await asyncio.sleep(every)
-        found = probe.look()
-        if not found.live:
-            logger.error("%s is not replaced: %s", file.path, "; ".join(found.reasons))
-            continue
         try:
-            await asyncio.to_thread(file.replace, found)
-        except OSError as error:
-            logger.error("the heartbeat file %s was not replaced: %s", file.path, error)
+            found = probe.look()
+            if found.live:
+                await file.run(partial(file.replace, found))
+            else:
+                logger.error("%s is not replaced: %s", file.path, "; ".join(found.reasons))
+        except Exception as error:
+            is_ours = not isinstance(error, OSError)
+            logger.error("the heartbeat file %s was not replaced: %s", file.path, error, exc_info=is_ours)
 
 
 class _HeartbeatFile:
-    """The file that is replaced while its probe is live. Any thread may call both methods, also at once."""
+    """The file that is replaced while its probe is live. Any thread may call both methods, also at once.
+
+    ``run`` calls them in threads of its own: the loop's default executor belongs to the application, which may fill it
+    or shut it down. There are two, since a write to a slow disk must not hold up the removal.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._is_over = False
+        self._threads = ThreadPoolExecutor(2, "aiokc heartbeat file")
+
+    async def run(self, function: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def close(self) -> None:
+        """End the threads once they are done."""
+        self._threads.shutdown(wait=False)
 
     def replace(self, found: Verdict) -> None:
         """Raises OSError."""

@@ -46,12 +46,9 @@ class Instruments:
             if series.otel and (nodes or series.scope is not Scope.NODE):
                 self._create(meter, series)
 
-    def add(self, consumer: Consumer[Any, Any]) -> bool:
-        """Observe ``consumer``, too; return False if that is so already."""
-        if consumer in self._consumers:
-            return False
+    def add(self, consumer: Consumer[Any, Any]) -> None:
+        """Observe ``consumer``, too."""
         self._consumers[consumer] = messaging.identity(consumer)
-        return True
 
     def remove(self, consumer: Consumer[Any, Any]) -> None:
         self._consumers.pop(consumer, None)

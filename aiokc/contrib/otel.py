@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from opentelemetry import metrics
 from opentelemetry.metrics import Histogram, MeterProvider
@@ -37,6 +37,8 @@ _FROM_MEMORY: Final = 1e-3
 
 #: The instruments of each provider: an instrument exists once, and observes all consumers.
 _instruments: WeakKeyDictionary[MeterProvider, Instruments] = WeakKeyDictionary()
+# By whatever provider: before the application sets the global one, that is another object.
+_instrumented: WeakSet[Consumer[Any, Any]] = WeakSet()
 
 
 class Telemetry:
@@ -85,6 +87,7 @@ class Telemetry:
         if consumer is not None:
             consumer.no_longer_observe(self._watching)
             self._instruments.remove(consumer)
+            _instrumented.discard(consumer)
 
 
 def instrument(
@@ -103,17 +106,20 @@ def instrument(
     ``parent="record"``, where there is none, the span that produced it. Empty polls have no span.
 
     ``per_partition`` and ``nodes`` are as for aiokc.contrib.prometheus.collector; for one provider, those of its first
-    consumer count. Instrumenting a consumer twice raises ConfigError: each span would be there twice.
+    consumer count. Instrumenting a consumer twice raises ConfigError, also with another
+    provider: each span would be there twice.
     """
     if parent not in ("ambient", "record"):
         raise ConfigError(f'parent={parent!r} must be "ambient" or "record"')
+    if consumer in _instrumented:
+        raise ConfigError("this consumer is instrumented already: close() its Telemetry before")
     provider = meter_provider or metrics.get_meter_provider()
     instruments = _instruments.get(provider)
     if instruments is None:
         meter = provider.get_meter("aiokc")
         instruments = _instruments[provider] = Instruments(meter, per_partition=per_partition, nodes=nodes)
-    if not instruments.add(consumer):
-        raise ConfigError("this consumer is instrumented already: close() its Telemetry before")
+    instruments.add(consumer)
+    _instrumented.add(consumer)
     return Telemetry(consumer, instruments, Spans(messaging.identity(consumer), tracer_provider, parent))
 
 

@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 logger = logging.getLogger("aiokc.health")
@@ -16,6 +17,9 @@ _MOST_AT_ONCE: Final = 16
 _SECONDS: Final = 5.0  # for one request and its answer
 _MOST_ATTEMPTS: Final = 10  # to find a port that is free at all addresses
 
+# These are answered before the client has sent all: a body, or a head that is too long.
+_BEFORE_THE_END: Final = (400, 405, 431)
+_END_SECONDS: Final = 1.0
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -63,8 +67,24 @@ def _said(status: int, text: str) -> Answer:
     return Answer(status, _TEXT, f"{text}\n".encode())
 
 
+async def _read_to_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read what the client still sends, for a second, and drop it. Bytes that nobody has read make a close a reset.
+
+    A client that gets the reset before it has read the answer loses the answer.
+    """
+    writer.write_eof()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            while await reader.read(_MOST_BYTES):
+                pass
+
+
 class ProbeServer:
-    """One request to a connection, 16 connections at a time; more get 503 at once. ``port`` is known after ``start``.
+    """One request to a connection, 16 connections at a time. ``port`` is known after ``start``.
+
+    The next one takes the place of the connection that has waited longest without a whole request. A probe sends its
+    request at once, so neither a port scanner nor a load balancer that only connects keeps it from its answer: without
+    one, kubelet restarts the container.
 
     ``look`` gives the verdict; ``metrics`` gives the text for /metrics, and runs in a thread (None: 404).
     """
@@ -74,7 +94,8 @@ class ProbeServer:
         self._look = look
         self._metrics = metrics
         self._server: asyncio.Server | None = None
-        self._inside: set[asyncio.Task[None]] = set()
+        self._inside: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._unasked: dict[asyncio.Task[None], None] = {}  # those of them without a whole request
 
     async def start(self, host: str | None, port: int) -> None:
         """Listen. ``port`` 0: one that is free at each address of ``host``. Raises OSError where the port is taken."""
@@ -109,24 +130,33 @@ class ProbeServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        is_full = len(self._inside) >= _MOST_AT_ONCE
-        self._inside.add(task)
+        if len(self._inside) >= _MOST_AT_ONCE:
+            self._drop(next(iter(self._unasked or self._inside)))
+        self._inside[task] = self._unasked[task] = None
         try:
             async with asyncio.timeout(_SECONDS):
-                method, answer = "GET", _said(503, "too many requests at once")
-                if not is_full:
-                    method, answer = await self._answered(reader)
+                method, answer = await self._answered(reader)
                 writer.write(answer.head() + (b"" if method == "HEAD" else answer.content))
+                if answer.status in _BEFORE_THE_END:
+                    await _read_to_the_end(reader, writer)
                 writer.close()
                 await writer.wait_closed()  # which is when all of it was sent
         except (OSError, TimeoutError) as error:  # the client has gone, or does not read
             logger.debug("a probe's request was not answered: %r", error)
         except asyncio.CancelledError:
-            # Only `stop` cancels it. asyncio logs a cancelled task of its server as a failure in Python 3.11.
-            logger.debug("a probe's request was not answered: the server stops")
+            # By `stop` or `_drop`. asyncio logs a cancelled task of its server as a failure in Python 3.11.
+            logger.debug("a probe's request was not answered: the server stops, or there are too many at once")
         finally:
-            self._inside.discard(task)
+            self._leave(task)
             writer.transport.abort()  # what is not sent by now is dropped
+
+    def _drop(self, task: asyncio.Task[None]) -> None:
+        self._leave(task)
+        task.cancel()
+
+    def _leave(self, task: asyncio.Task[None]) -> None:
+        self._inside.pop(task, None)
+        self._unasked.pop(task, None)
 
     async def _answered(self, reader: asyncio.StreamReader) -> tuple[str, Answer]:
         try:
@@ -138,6 +168,8 @@ class ProbeServer:
             return "GET", _said(400, "the request is not complete")
         except TimeoutError:
             return "GET", _said(408, "the request did not come in time")
+        finally:
+            self._unasked.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
         parts = head.split(b"\r\n", 1)[0].split(b" ")
         if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
             return "GET", _said(400, "this is no HTTP/1 request")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from opentelemetry import context, metrics, propagate, trace
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
@@ -98,10 +98,13 @@ class ProducerTelemetry(ProducerObserver):
         if producer is not None:
             producer.no_longer_observe(self)
             self._instruments.producers.pop(producer, None)
+            _instrumented.discard(producer)
 
 
 #: The instruments of each provider: an instrument exists once, and observes all producers.
 _instruments: WeakKeyDictionary[MeterProvider, ProducerInstruments] = WeakKeyDictionary()
+# By whatever provider: before the application sets the global one, that is another object.
+_instrumented: WeakSet[Producer[Any, Any]] = WeakSet()
 
 
 def instrument_producer(
@@ -110,15 +113,16 @@ def instrument_producer(
     """Give OpenTelemetry the metrics of ``producer``; without a provider, by the global one.
 
     Spans, and the headers by which consumers link theirs to them, come of the interceptor ``ProducerTracing``.
-    Instrumenting a producer twice raises ConfigError: each record would be counted twice.
+    Instrumenting a producer twice raises ConfigError, also with another provider: each record would be counted twice.
     """
+    if producer in _instrumented:
+        raise ConfigError("this producer is instrumented already: close() its ProducerTelemetry before")
     provider = meter_provider or metrics.get_meter_provider()
     instruments = _instruments.get(provider)
     if instruments is None:
         instruments = _instruments[provider] = ProducerInstruments(provider.get_meter("aiokc"))
-    if producer in instruments.producers:
-        raise ConfigError("this producer is instrumented already: close() its ProducerTelemetry before")
     instruments.producers[producer] = messaging.identity(producer)
+    _instrumented.add(producer)
     return ProducerTelemetry(producer, instruments)
 
 

@@ -45,10 +45,15 @@ async def resolved(host: str, port: int, resolve: Resolve | None) -> Sequence[Ad
     elif _is_numeric(host):
         return [(host, port)]
     else:
-        found = [(str(info[4][0]), port) for info in await _looked_up(host, port)]
+        found = [(_with_scope(*info[4]), port) for info in await _looked_up(host, port)]
     if not found:
         raise ConnectionFailed(f"{name}: the name resolves to no address")
     return list(dict.fromkeys(found))
+
+
+def _with_scope(host: str, port: int, flow: int = 0, scope: int = 0) -> str:
+    """Return the host of a socket address. A link-local address of IPv6 says nothing without its interface."""
+    return f"{host}%{scope}" if scope and "%" not in str(host) else str(host)
 
 
 async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
@@ -108,7 +113,7 @@ def _address(given: Any) -> Address:
     number = index(port)
     if not 0 < number < 65_536:
         raise ValueError
-    return host, number
+    return _with_scope(host, number, *given[2:4]), number
 
 
 async def _looked_up(host: str, port: int) -> list[Any]:

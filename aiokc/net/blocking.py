@@ -16,6 +16,7 @@ from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, Malform
 from ..wire import Request, Response, decode, what_else_speaks
 from .login.endings import at_first_request_text
 from .options import SOFTWARE, ConnectionOptions, Route
+from .transport import keep_alive
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class BlockingConnection:
         connection: BlockingConnection | None = None
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive(plain)
             if options.tls is not None:
                 plain.settimeout(_left(deadline))
                 sock = options.tls.current().wrap_socket(plain, server_hostname=route.server_hostname)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
@@ -13,6 +14,8 @@ from .handshake_order import handshake_order
 from .login.reauthentication import Start, no_owner
 from .options import ConnectionOptions
 
+logger = logging.getLogger("aiokc.net")
+
 
 async def connect(
     name: str,
@@ -20,10 +23,14 @@ async def connect(
     options: ConnectionOptions,
     *,
     timeout: float,
+    first: Address | None = None,
     on_closed: Callable[[Connection], None] | None = None,
     start: Start = no_owner,
 ) -> Connection:
     """Return a connection that is ready for requests, to ``address`` as the broker ``name`` advertises it.
+
+    ``first`` is the address to begin with where the name still has it, since it worked before: one that is silent takes
+    its whole share of the time, for each connection that begins with it.
 
     Raises ConnectionFailed after ``timeout`` seconds, or sooner if all addresses of the host have failed; its message
     has the error of each address. Raises MalformedResponse if the only address does not speak Kafka's protocol.
@@ -43,7 +50,7 @@ async def connect(
     except TimeoutError as error:
         raise ConnectionFailed(f"{name}: the name was not resolved within {timeout:.3g} s") from error
     failures: list[KafkaError] = []
-    for index, target in enumerate(found):
+    for index, target in enumerate(sorted(found, key=lambda one: one != first)):
         mechanism = None
         if options.credentials is not None:
             asked_at = loop.time()
@@ -54,7 +61,7 @@ async def connect(
         try:
             async with _turn(options):
                 deadline += loop.time() - asked_at
-                return await Connection.open(
+                connection = await Connection.open(
                     where,
                     target,
                     options,
@@ -70,6 +77,10 @@ async def connect(
             failures.append(error)
         except KafkaError as error:
             failures.append(error)
+        else:
+            if failures:
+                logger.info("connected to %s, but: %s", where, "; ".join(map(str, failures)))
+            return connection
     refused = [error for error in failures if isinstance(error, CertificateRefused)]
     if refused or len(failures) == 1:
         raise (refused or failures)[0]

@@ -27,7 +27,7 @@ from ..observation import NodeMetrics
 from ..types import Broker
 from ..wire import FrameBuffers, Request, Response
 from ..wire.messages.discovery import MetadataRequest, MetadataResponse
-from .brokers.any_broker import AnyBroker
+from .brokers.any_broker import AnyBroker, Unusable
 from .brokers.node import Attempt, Node, Purpose
 from .brokers.nodes import Nodes
 from .connect import connect
@@ -180,14 +180,28 @@ class Pool:
         connect only: the broker may have moved, and the caller knows better when to look for it elsewhere.
         """
         if node_id is None:
-            return await self._any.ask(request, timeout=timeout, max_version=max_version)
+            return await self._any.ask(type(request), lambda version: request, timeout=timeout, max_version=max_version)
         return await self.request_made(
             node_id, type(request), lambda version: request, purpose=purpose, timeout=timeout, max_version=max_version
         )
 
     async def metadata(self, request: MetadataRequest, *, timeout: float) -> MetadataResponse:
         """Do as ``request`` with ``node_id`` None, until a broker's answer tells of the cluster."""
-        return await self._any.ask(request, timeout=timeout, unusable=why_unusable)
+        return await self.any_broker(MetadataRequest, lambda version: request, timeout=timeout, unusable=why_unusable)
+
+    async def any_broker(
+        self,
+        request_type: type[Request[R]],
+        make: Callable[[int], Request[R]],
+        *,
+        timeout: float,
+        unusable: Unusable[R] | None = None,
+    ) -> R:
+        """Do as ``request`` with ``node_id`` None, with the request that ``make`` returns for the version chosen.
+
+        ``unusable`` returns why the answer of the broker of that name is of no use; None if it is of use.
+        """
+        return await self._any.ask(request_type, make, timeout=timeout, unusable=unusable)
 
     async def request_made(
         self,
@@ -319,6 +333,7 @@ class Pool:
                     node.address,
                     self._options,
                     timeout=node.setup_timeout,
+                    first=None if node.route is None else node.route.address,
                     on_closed=self._closed,
                     start=self._start,
                 )

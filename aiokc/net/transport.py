@@ -7,6 +7,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, cast
 from weakref import WeakSet
 
@@ -24,6 +25,17 @@ _SLICE_BYTES: Final = 128 * 1024
 
 # If so much is missing of a long frame, the reader thread receives it. To hand over less costs more than to receive it.
 _FOR_THREAD_BYTES: Final = 128 * 1024
+
+
+def keep_alive(sock: socket.socket | None) -> None:
+    """Have the system ask now and then whether the peer is still there; ``sock`` is None where there is no socket.
+
+    A JoinGroup is parked for minutes. A NAT gateway or load balancer forgets a connection without traffic meanwhile,
+    and tells nobody. Java's client does the same, so that hosts have their intervals set for it.
+    """
+    if sock is not None:
+        with suppress(OSError):  # the connection has ended already: the loop is about to say so
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 class FrameTransport(asyncio.BufferedProtocol):
@@ -65,6 +77,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         _connected.add(self)
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        keep_alive(transport.get_extra_info("socket"))
         if self._ended:  # given up while the loop was still connecting
             self._transport.abort()
         elif self._wants_thread:

@@ -10,6 +10,8 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
+import pytest
+
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 
@@ -68,7 +70,13 @@ async def stored(cluster: Cluster, count: int) -> list[bytes | None]:
     return found
 
 
-async def test_produce_sends_lines_as_they_come_until_ctrl_c() -> None:
+ENDINGS = pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+
+
+@ENDINGS
+async def test_produce_sends_lines_as_they_come_until_it_is_told_to_end(number: int, code: int) -> None:
     async with Cluster(topics={"events": 1}) as cluster:
         produce = await started("produce", "events", bootstrap=cluster.bootstrap, stdin=PIPE)
         assert produce.stdin is not None
@@ -76,13 +84,14 @@ async def test_produce_sends_lines_as_they_come_until_ctrl_c() -> None:
         assert await stored(cluster, 1) == [b"first"]
         produce.stdin.write(b"ond\nno end")
         assert await stored(cluster, 2) == [b"first", b"second"]
-        produce.send_signal(signal.SIGINT)
+        produce.send_signal(number)
         said = b"interrupted after 2 records\n2 records stored in events\n"
-        assert await ended(produce) == (130, b"", said)
+        assert await ended(produce) == (code, b"", said)
         assert len(cluster.records("events")) == 2
 
 
-async def test_ctrl_c_aborts_a_transaction() -> None:
+@ENDINGS
+async def test_a_signal_aborts_a_transaction(number: int, code: int) -> None:
     from aiokc import Consumer, TopicPartition
 
     async with Cluster(topics={"events": 1}) as cluster:
@@ -90,13 +99,30 @@ async def test_ctrl_c_aborts_a_transaction() -> None:
         assert produce.stdin is not None
         produce.stdin.write(b"first\n")
         await stored(cluster, 1)
-        produce.send_signal(signal.SIGINT)
-        code, out, err = await ended(produce)
-        assert (code, out) == (130, b"")
+        for _ in range(1 if number == signal.SIGINT else 2):  # timeout(1) sends it twice
+            produce.send_signal(number)
+        ended_with, out, err = await ended(produce)
+        assert (ended_with, out) == (code, b"")
         assert err.startswith(b"interrupted after 1 record\nthe transaction was aborted: ")
         async with Consumer(bootstrap_servers=cluster.bootstrap, isolation_level="read_committed") as consumer:
             ends = await consumer.end_offsets([TopicPartition("events", 0)])
         assert list(ends.values()) == [2]  # the record and the marker: nothing is open any more
+
+
+async def test_what_nohup_ignores_is_ignored() -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child inherits that
+        try:
+            produce = await started("produce", "events", bootstrap=cluster.bootstrap, stdin=PIPE)
+        finally:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert produce.stdin is not None
+        produce.stdin.write(b"first\n")
+        await stored(cluster, 1)
+        produce.send_signal(signal.SIGHUP)
+        produce.stdin.write(b"second")
+        produce.stdin.close()
+        assert await ended(produce) == (0, b"", b"2 records stored in events\n")
 
 
 async def test_produce_reads_a_file_to_its_end(tmp_path: Path) -> None:

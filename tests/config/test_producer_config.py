@@ -109,6 +109,8 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
         ("interceptor.classes", "here that is interceptors"),
         ("value_deserializer", "it is for a Consumer"),
         ("socket.timeout.ms", "here that is request_timeout_ms"),
+        ("client.dns.lookup", "leave it out: all addresses of a name are tried"),
+        ("metadata.recovery.strategy", "leave it out: the bootstrap servers are asked again where no broker answers"),
         ("buffer.memory", "did you mean 'buffer_memory'"),
         ("partitioner.class", "here that is partitioner"),
         ("queue.buffering.max.messages", "no option counts records"),

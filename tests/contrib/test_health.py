@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import math
-import os
-import threading
-import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from aiokc import Client, Consumer, ErrorCode, Health, Producer, TopicPartition
-from aiokc.contrib import health as contrib_health
-from aiokc.contrib.health import Probe, Rules, Verdict, heartbeat_file, verdict
+from aiokc.contrib.health import Probe, Rules, Verdict, verdict
 from aiokc.errors import BrokerError, ConfigError, KafkaError, ProducerFenced
 from aiokc.testing import Cluster
 from aiokc.testing.faults import drop, throttle
@@ -27,7 +18,7 @@ from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import JoinGroupRequest
 
 from ..client.virtually import virtually
-from .consumers import T0, T1, consumer
+from .consumers import T0, T1, application, consumer
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -149,14 +140,6 @@ async def test_assigned_partitions_of_a_topic_that_does_not_exist_are_told_too()
         while not reader.health().missing_topics:
             await reader.getmany(timeout_ms=10)
         assert reader.health().missing_topics == {"nope"}
-
-
-async def application(reader: Consumer[Any, Any], pause: float = 0.0, **options: Any) -> None:
-    """Reads, and does not give up for what a call raises."""
-    while True:
-        with suppress(KafkaError):
-            await reader.getmany(**options)
-        await asyncio.sleep(max(pause, 0.01))
 
 
 async def looks(probe: Probe, seconds: float, every: float = 5.0) -> list[Verdict]:
@@ -401,151 +384,3 @@ def test_an_outage_fails_no_probe_of_a_producer_unless_a_rule_says_so() -> None:
             assert strict.look() == WELL
 
     virtually(story)
-
-
-# The file
-
-
-def test_the_file_is_replaced_while_the_consumer_is_live(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "live"
-
-    async def story(cluster: Cluster) -> None:
-        cluster.append("t", b"1", b"two")
-        async with consumer(cluster, "t", group_id="g", value_deserializer=int) as reader:
-            async with heartbeat_file(reader, path=path):
-                first = path.stat().st_ino
-                content = json.loads(path.read_text())
-                assert content["live"] is True
-                assert content["ready"] is False
-                assert abs(content["time"] - time.time()) < 60
-                reading = asyncio.ensure_future(application(reader, 1.0))
-                await asyncio.sleep(6.0)
-                assert path.stat().st_ino != first, "replaced, not written over"
-                assert json.loads(path.read_text())["ready"] is True
-                await asyncio.sleep(80.0)
-                last = path.read_text()
-                await asyncio.sleep(30.0)
-                assert path.read_text() == last, "a partition is stalled: the file grows old"
-                assert os.listdir(tmp_path) == ["live"], "no temporary file is left"
-                reading.cancel()
-                await asyncio.wait([reading])
-            assert not path.exists()
-
-    virtually(story)
-    told = [record.getMessage() for record in caplog.records if record.name == "aiokc.health"]
-    assert told[0] == f"{path} is not replaced: t-0: no record for 60 s, and there are some"
-
-
-def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = tmp_path / "folder"
-
-    async def story(cluster: Cluster) -> None:
-        reader = consumer(cluster, "t")
-        with pytest.raises(FileNotFoundError):
-            async with heartbeat_file(reader, path=folder / "live"):
-                pass
-        with pytest.raises(ConfigError, match="every_ms=0 must be positive"):
-            async with heartbeat_file(reader, path=folder / "live", every_ms=0):
-                pass
-        folder.mkdir()
-        async with heartbeat_file(reader, path=folder / "live", every_ms=1_000):
-            (folder / "live").unlink()
-            folder.rmdir()
-            await asyncio.sleep(1.5)
-            folder.mkdir()
-            await asyncio.sleep(1.0)
-            assert (folder / "live").exists(), "it goes on once it can"
-
-    virtually(story)
-    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert len(errors) == 1
-    assert "was not replaced" in errors[0].getMessage()
-
-
-async def test_a_blocked_loop_replaces_no_file_and_what_the_block_raises_comes_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, loop, replaced = tmp_path / "live", asyncio.get_running_loop(), asyncio.Event()
-    replace = contrib_health._replace
-
-    def noted(*args: Any) -> None:
-        replace(*args)
-        loop.call_soon_threadsafe(replaced.set)
-
-    monkeypatch.setattr(contrib_health, "_replace", noted)
-
-    async def block() -> None:
-        async with heartbeat_file(Consumer("t"), path=path, every_ms=50):
-            for _ in range(2):
-                replaced.clear()
-                await replaced.wait()
-            before = path.stat().st_mtime_ns
-            time.sleep(0.3)  # noqa: ASYNC251 - a handler that blocks
-            assert path.stat().st_mtime_ns == before
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await block()
-    assert not path.exists()
-
-
-async def test_the_file_is_gone_although_the_block_was_cancelled_and_the_disk_is_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """anyio cancels each await behind a cancelled block, too; and a thread that writes goes on without its task."""
-    path, loop, writing, may_write = tmp_path / "live", asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    written = asyncio.Event()
-    replace = contrib_health._HeartbeatFile.replace
-    writes = 0
-
-    def slow(file: contrib_health._HeartbeatFile, found: Verdict) -> None:
-        nonlocal writes
-        writes += 1
-        if writes > 1:
-            loop.call_soon_threadsafe(writing.set)
-            assert may_write.wait(20)
-        replace(file, found)
-        if writes > 1:
-            loop.call_soon_threadsafe(written.set)
-
-    monkeypatch.setattr(contrib_health._HeartbeatFile, "replace", slow)
-    with anyio.CancelScope() as scope:
-        async with heartbeat_file(Consumer("t"), path=path, every_ms=10):
-            assert path.exists()
-            await writing.wait()
-            scope.cancel()
-            await asyncio.sleep(30)
-    assert scope.cancelled_caught
-    assert not path.exists()
-    may_write.set()
-    await written.wait()
-    assert not path.exists()
-
-
-async def test_no_file_is_left_where_the_block_is_cancelled_before_it_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, loop, writing, may_write = tmp_path / "live", asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    written = asyncio.Event()
-    replace = contrib_health._HeartbeatFile.replace
-
-    def slow(file: contrib_health._HeartbeatFile, found: Verdict) -> None:
-        loop.call_soon_threadsafe(writing.set)
-        assert may_write.wait(20)
-        replace(file, found)
-        loop.call_soon_threadsafe(written.set)
-
-    monkeypatch.setattr(contrib_health._HeartbeatFile, "replace", slow)
-
-    async def block() -> None:
-        async with heartbeat_file(Consumer("t"), path=path):
-            raise AssertionError("the block has begun")
-
-    task = asyncio.create_task(block())
-    await writing.wait()
-    task.cancel()
-    await asyncio.wait([task])
-    assert task.cancelled()
-    may_write.set()
-    await written.wait()
-    assert not path.exists()

@@ -11,8 +11,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, Metric, NumberDataPoint
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
 
+from aiokc import Consumer, Producer
 from aiokc.contrib import messaging
-from aiokc.contrib.otel import instrument
+from aiokc.contrib.otel import instrument, instrument_producer
 from aiokc.contrib.series import SERIES, Kind
 from aiokc.errors import CommitFailed, ConfigError, DeserializationFailed
 from aiokc.testing import Cluster
@@ -172,3 +173,18 @@ async def test_a_wrong_parent_is_refused() -> None:
     with pytest.raises(ConfigError, match='parent=\'producer\' must be "ambient" or "record"'):
         async with Cluster(topics={"t": 1}) as cluster:
             instrument(consumer(cluster), parent="producer")  # type: ignore[arg-type]
+
+
+async def test_twice_is_twice_whatever_the_provider_is_and_after_a_close_it_is_once() -> None:
+    """A framework's hook before the global provider is set, and the application's own call after it."""
+    early, late = MeterProvider([InMemoryMetricReader()]), MeterProvider([InMemoryMetricReader()])
+    reader, producer = Consumer("t"), Producer()
+    telemetry, sending = instrument(reader, meter_provider=early), instrument_producer(producer, meter_provider=early)
+    with pytest.raises(ConfigError, match="this consumer is instrumented already"):
+        instrument(reader, meter_provider=late)
+    with pytest.raises(ConfigError, match="this producer is instrumented already"):
+        instrument_producer(producer, meter_provider=late)
+    telemetry.close()
+    sending.close()
+    instrument(reader, meter_provider=late).close()
+    instrument_producer(producer, meter_provider=late).close()

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -141,14 +142,50 @@ async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.Monkey
         writer.close()
 
 
-async def test_too_many_requests_at_once_are_refused_and_the_end_waits_for_none() -> None:
+async def test_connections_that_send_nothing_keep_no_probe_from_its_answer() -> None:
+    """A port scanner, or a proxy that connects ahead. The end waits for none of them."""
     async with serving() as server:
-        waiting = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(16)]
-        status, _, content = await asked(server, b"")
-        assert (status, content) == (503, b"too many requests at once\n")
+        waiting = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(40)]
+        assert (await asked(server, get("/livez")))[0] == 200
+        assert len(server._inside) < 16
+        assert await waiting[0][0].read() == b"", "the one that has waited longest was closed"
         began = time.monotonic()
     assert time.monotonic() - began < 4.0
     for _, writer in waiting:
+        writer.close()
+
+
+async def test_the_place_of_the_connection_that_has_waited_longest_is_taken() -> None:
+    """Not that of a request that is being answered."""
+    loop, asked_for, may_answer = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def metrics() -> bytes:
+        loop.call_soon_threadsafe(asked_for.set)
+        assert may_answer.wait(20)
+        return b"m 1\n"
+
+    async with serving(metrics=metrics) as server:
+        scraped = asyncio.ensure_future(asked(server, get("/metrics")))
+        await asked_for.wait()
+        waiting = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
+        assert (await asked(server, get("/livez")))[0] == 200
+        may_answer.set()
+        assert (await scraped)[0::2] == (200, b"m 1\n")
+        for _, writer in waiting:
+            writer.close()
+
+
+async def test_an_answer_before_the_end_of_the_request_arrives() -> None:
+    """Bytes that nobody has read would make the close a reset, and the client lose its answer."""
+    async with serving() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST /livez HTTP/1.1\r\nContent-Length: 100000\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 405 ")
+        for _ in range(10):
+            writer.write(b"x" * 10_000)
+            await writer.drain()
+        writer.write_eof()
+        assert (await reader.read()).endswith(b"GET or HEAD\n")
         writer.close()
 
 

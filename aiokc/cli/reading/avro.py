@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import math
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ..problems import Problem, UsageProblem
@@ -14,15 +15,22 @@ from .decoding import Undecodable
 _MAGIC = 0
 _FRAME = 5  # a zero, and the schema's id in 4 bytes, big-endian
 _LONGEST_SCHEMA = 16 << 20
-_HTTP_OK = 200
+#: The variable with a registry's user and password, by the name that it has for Confluent's tools.
+USER_INFO: Final = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 
 
 class AvroDecoder:
     """Decodes values framed as Confluent's serializers do. ``prepare()`` must have seen what is decoded."""
 
-    def __init__(self, registry: str | None, timeout_s: float) -> None:
+    def __init__(self, registry: str | None, timeout_s: float, user_info: str = "") -> None:
+        """``user_info``: "USER:PASSWORD" for the registry, if it wants one."""
         if registry is None:
             raise UsageProblem("avro needs the address of the schema registry: -r http://HOST:8081")
+        if "@" in registry:  # not shown: it may be user:password@host
+            raise UsageProblem(
+                "-r: the address of a schema registry has no '@': everybody on this machine sees the command line; "
+                f"give USER:PASSWORD in ${USER_INFO}"
+            )
         if urlsplit(registry).scheme not in ("http", "https"):
             raise UsageProblem(f"-r {registry}: the address of a schema registry begins with http:// or https://")
         try:
@@ -33,6 +41,7 @@ class AvroDecoder:
             ) from None
         self._fastavro: Any = fastavro
         self._registry, self._timeout_s = registry.rstrip("/"), timeout_s
+        self._login = f"Basic {base64.b64encode(user_info.encode()).decode()}" if user_info else ""
         self._schemas: dict[int, Any] = {}
 
     async def prepare(self, *contents: bytes | None) -> None:
@@ -72,6 +81,8 @@ class AvroDecoder:
         url = f"{self._registry}/schemas/ids/{schema_id}"
         try:
             request = Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
+            if self._login:
+                request.add_unredirected_header("Authorization", self._login)  # another host gets no password
             with urlopen(request, timeout=self._timeout_s) as answer:
                 body = answer.read(_LONGEST_SCHEMA)
             described = json.loads(body)

@@ -8,6 +8,8 @@ from ..problems import Problem
 from .decoding import DECODERS, NULL, Decoded, Decoder, decoded
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aiokc import PartitionRecords, RawRecord
 
     from .avro import AvroDecoder
@@ -25,13 +27,13 @@ class Choice(NamedTuple):
 class Contents:
     """Decodes the keys and values of records. ``undecodable`` counts those that are shown as hex."""
 
-    def __init__(self, choice: Choice, timeout_s: float) -> None:
+    def __init__(self, choice: Choice, timeout_s: float, environ: Mapping[str, str]) -> None:
         self._choice = choice
         self._avro: AvroDecoder | None = None
         if "avro" in (choice.key, choice.value):
-            from .avro import AvroDecoder
+            from .avro import USER_INFO, AvroDecoder
 
-            self._avro = AvroDecoder(choice.registry, timeout_s)
+            self._avro = AvroDecoder(choice.registry, timeout_s, environ.get(USER_INFO, ""))
         self._key, self._value = self._decoder(choice.key), self._decoder(choice.value)
         self.undecodable = 0
 

@@ -19,6 +19,7 @@ from ...errors import (
     ConnectionFailed,
     KafkaError,
     MalformedResponse,
+    NoBrokersAvailable,
     RequestTimedOut,
     fresh,
 )
@@ -147,33 +148,18 @@ class Asking:
         request_type: type[Request[R]],
         make: Callable[[int], Request[R]],
         unusable: Callable[[str, R], KafkaError | None] | None = None,
-    ) -> tuple[int, R]:
-        """Ask one broker after the other until one answers; return its id and its answer.
+    ) -> R:
+        """Return the answer of a broker, whichever answers: those that fail or hang come last, as for the metadata.
 
-        Raises RequestTimedOut after the deadline, with the last error; and at once what does not pass. ``unusable``
+        Raises RequestTimedOut after the deadline, with the errors of all; and at once what does not pass. ``unusable``
         returns the error of an answer that counts as none, given the broker's name.
         """
-        random = self.cluster_client.random
-        cause: KafkaError | None = None
-        while True:
-            brokers = sorted(self.cluster_client.metadata.cluster.brokers)
-            for node_id in random.sample(brokers, len(brokers)):
-                try:
-                    response = await self.broker(node_id, request_type, make)
-                except (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed) as error:
-                    if isinstance(error, AuthenticationFailed) and not error.retriable:
-                        raise
-                    cause = error
-                else:
-                    cause = None if unusable is None else unusable(f"broker {node_id}", response)
-                    if cause is None:
-                        return node_id, response
-                    if not cause.retriable:
-                        raise cause
-                if self.has_ended():
-                    break
-            if not await self.may_try_again():
-                raise self.too_late(api_name(request_type), cause)
+        try:
+            return await self._pool.any_broker(request_type, make, timeout=self.left, unusable=unusable)
+        except NoBrokersAvailable as error:
+            if not self.has_ended():
+                raise
+            raise self.too_late(api_name(request_type), error) from error
 
     async def snapshot(self, topics: Iterable[str] | None) -> Cluster:
         """Ask for these topics (None: all), and make their leaders known to the pool."""

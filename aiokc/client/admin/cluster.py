@@ -42,7 +42,7 @@ async def describe_cluster(asking: Asking) -> ClusterDescription:
         )
 
     try:
-        _, response = await asking.any_broker(DescribeClusterRequest, make)
+        response = await asking.any_broker(DescribeClusterRequest, make)
     except UnsupportedVersion:
         return cluster_of_metadata(await _metadata(asking, []))
     return described_cluster(response)
@@ -68,7 +68,7 @@ async def _metadata(asking: Asking, names: Collection[str] | None) -> MetadataRe
             include_cluster_authorized_operations=_OPERATIONS <= version < _NO_CLUSTER_OPERATIONS,
         )
 
-    return (await asking.any_broker(MetadataRequest, make, why_unusable))[1]
+    return await asking.any_broker(MetadataRequest, make, why_unusable)
 
 
 async def topic_configs(asking: Asking, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry] | KafkaError]:
@@ -78,7 +78,7 @@ async def topic_configs(asking: Asking, names: Sequence[str]) -> dict[str, dict[
     while left:
         for begin in range(0, len(left), _TOPICS_AT_ONCE):
             portion = left[begin : begin + _TOPICS_AT_ONCE]
-            _, response = await asking.any_broker(DescribeConfigsRequest, always(configs_request(portion)))
+            response = await asking.any_broker(DescribeConfigsRequest, always(configs_request(portion)))
             settings = sum(len(result.configs) for result in response.results)
             described = await asking.read(partial(described_configs, response), settings)
             found |= checked_answers(described, portion, "DescribeConfigs")

@@ -161,7 +161,7 @@ async def _look_up(asking: Asking, group_ids: Sequence[str]) -> dict[str, Coordi
             return FindCoordinatorRequest(key=group_ids[0], key_type=_GROUP)
         return FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=list(group_ids))
 
-    _, response = await asking.any_broker(FindCoordinatorRequest, make)
+    response = await asking.any_broker(FindCoordinatorRequest, make)
     if asked_for_one:
         return {group_ids[0]: _old(group_ids[0], response)}
     return checked_answers({one.key: one for one in response.coordinators}, group_ids, "FindCoordinator")

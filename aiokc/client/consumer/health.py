@@ -26,55 +26,53 @@ Uncounted: TypeAlias = Callable[[Callable[[], tuple[int, int]]], tuple[int, int]
 
 
 class PollRecord:
-    """Counts the application's calls for records, and how long these took, and the time between them (loop time)."""
+    """Counts the application's calls for records, and how long these took, and the time between them (loop time).
+
+    Other threads read it, so what belongs together is replaced at once. Else: 1. A thread of prometheus_client's reads
+    that a call is under way. 2. The loop ends that call, and adds its time. 3. The thread adds it once more. At the
+    next scrape the counter is smaller, which Prometheus takes for a restart.
+    """
 
     def __init__(self) -> None:
         self.count = 0
-        self._waited = 0.0
-        self._used = 0.0
-        self._began: float | None = None  # of the call under way
-        self._last: float | None = None  # when the last call ended
-        self._over = False
+        # The seconds inside calls, and between them; when the call under way began, and when the last one ended.
+        self._state: tuple[float, float, float | None, float | None] = 0.0, 0.0, None, None
+        self._final: tuple[float, float] | None = None
 
     def begins(self, now: float) -> None:
         self.count += 1
-        self._began = now
-        if self._last is not None:
-            self._used += now - self._last
+        waited, used, _, last = self._state
+        self._state = waited, used if last is None else used + now - last, now, last
 
     def ends(self, now: float) -> None:
-        if self._began is not None and not self._over:
-            self._waited += now - self._began
-        self._began, self._last = None, now
+        waited, used, began, _ = self._state
+        self._state = waited if began is None else waited + now - began, used, None, now
 
     def took(self, began: float, now: float) -> None:
         """A call has begun and ended, as ``begins`` and ``ends`` would say."""
         self.count += 1
-        if self._last is not None:
-            self._used += began - self._last
-        self._waited += now - began
-        self._last = now
+        waited, used, _, last = self._state
+        self._state = waited + now - began, used if last is None else used + began - last, None, now
 
     def stops(self, now: float) -> None:
         """The consumer has stopped: no time counts from here on."""
-        if not self._over:
-            self._waited, self._used = self.times(now)
-            self._over = True
+        self._final = self.times(now)
 
     def times(self, now: float) -> tuple[float, float]:
         """The seconds inside calls and between calls, up to ``now``."""
-        began, last = self._began, self._last
-        if self._over:
-            return self._waited, self._used
+        if self._final is not None:
+            return self._final
+        waited, used, began, last = self._state
         if began is not None:
-            return self._waited + now - began, self._used
-        return self._waited, self._used if last is None else self._used + now - last
+            return waited + now - began, used
+        return waited, used if last is None else used + now - last
 
     def age_ms(self, now: float, since: float | None) -> float | None:
         """Return how long ago the last call ended. ``since``: what it counts from until there was a call."""
-        if self._began is not None:
+        _, _, began, last = self._state
+        if began is not None:
             return 0.0
-        last = since if self._last is None else self._last
+        last = since if last is None else last
         return None if last is None else (now - last) * 1e3
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from math import inf
 from random import Random
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
@@ -32,6 +32,10 @@ from .nodes import Nodes
 
 R = TypeVar("R", bound=Response)
 
+# How long one broker is waited for that is not connected: so much of the time that is left, and at least so long.
+_SHARE: Final = 0.25
+_LEAST_SHARE_SECONDS: Final = 0.1
+
 #: Returns a usable connection, or the error of one attempt; the last argument is the deadline (loop time).
 Reach: TypeAlias = Callable[[Node, Purpose, float], Coroutine[Any, Any, Connection | KafkaError]]
 #: Returns why what the broker of that name has answered is of no use; None if it is of use.
@@ -41,9 +45,9 @@ Unusable: TypeAlias = Callable[[str, R], KafkaError | None]
 class AnyBroker:
     """Asks the brokers that are least loaded first, and none twice before all were asked.
 
-    A broker that fails or hangs uses up request_timeout_ms at most. Where none has answered for
-    metadata_recovery_rebootstrap_trigger_ms, the bootstrap servers are asked, too; and at once where a broker answers
-    that this is necessary (KIP-1102).
+    A broker that hangs uses up request_timeout_ms at most, and one that can't be reached a quarter of the time that is
+    left. Where none has answered for metadata_recovery_rebootstrap_trigger_ms, the bootstrap servers are asked, too;
+    and at once where a broker answers that this is necessary (KIP-1102).
     """
 
     def __init__(
@@ -59,38 +63,46 @@ class AnyBroker:
 
     async def ask(
         self,
-        request: Request[R],
+        request_type: type[Request[R]],
+        make: Callable[[int], Request[R]],
         *,
         timeout: float,
         max_version: int | None = None,
         unusable: Unusable[R] | None = None,
     ) -> R:
-        """Return the answer of the first broker that answers. Raises what Pool.request raises, within ``timeout``.
+        """Return the answer of the first broker that answers the request that ``make(version)`` returns.
 
-        An answer for which ``unusable`` returns an error is a failure of that broker.
+        Raises what Pool.request raises, within ``timeout``. An answer for which ``unusable`` returns an error is a
+        failure of that broker.
         """
         deadline = _now() + timeout
         patience = self._config.request_timeout_ms / 1e3  # for each broker: one that hangs must not use up all the time
         errors: dict[Node, KafkaError] = {}
         tried: set[int] = set()
+        awaited: set[Node] = set()  # without a connection so far: to be asked as soon as there is one
         pauses = retry_backoff(self._config, self._random)
         while (now := _now()) < deadline:
-            node = self._least_loaded(tried)
+            node = self._least_loaded(tried | {one.broker.node_id for one in awaited if one.spare()[1] is None})
             if node is None:  # all were asked: ask again, unless no error is retriable
                 if not self._nodes.has_connected and (refused := _certificate_refused(errors)) is not None:
                     raise fresh(refused)
                 if not any(error.retriable for error in errors.values()):
                     break
                 tried.clear()
+                awaited.clear()
                 continue
             try:
-                response = await self._ask(node, request, min(deadline, now + patience), max_version)
+                response = await self._ask(node, request_type, make, deadline, max_version)
+            except _NotYet as not_yet:
+                errors.setdefault(node, not_yet.error)
+                awaited.add(node)
+                self._is_unanswered()
             except (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed) as error:
                 if is_refusal(error):
                     raise
                 self._check_open()
                 was_cut_short = isinstance(error, RequestTimedOut) and deadline - now < patience
-                now = self._failed(node, error)
+                self._failed(node, error)
                 errors[node] = errors.get(node, error) if was_cut_short else error
                 tried.add(node.broker.node_id)
             else:
@@ -103,31 +115,57 @@ class AnyBroker:
                 tried.add(node.broker.node_id)
                 now = self._failed(node, why)
                 await asyncio.sleep(min(pauses.next(), deadline - now))  # else nothing slows down the next question
-        within = f" within {timeout:.3g} s" if now >= deadline else ""  # else no broker will ever answer
-        raise self._no_brokers(api_name(type(request)), within, errors)
+        within = f" within {timeout:.3g} s" if _now() >= deadline else ""  # else no broker will ever answer
+        raise self._no_brokers(api_name(request_type), within, errors)
 
     def _failed(self, node: Node, error: KafkaError) -> float:
         """A broker has not answered, or not usably; return the time."""
         now = _now()
         node.failure(error, now)
+        self._is_unanswered()
         if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._unanswered_since = -inf
-        elif self._unanswered_since is None:
-            self._unanswered_since = now
         return now
 
-    async def _ask(self, node: Node, request: Request[R], deadline: float, max_version: int | None) -> R:
+    def _is_unanswered(self) -> None:
+        if self._unanswered_since is None:
+            self._unanswered_since = _now()
+
+    async def _ask(
+        self,
+        node: Node,
+        request_type: type[Request[R]],
+        make: Callable[[int], Request[R]],
+        deadline: float,
+        max_version: int | None,
+    ) -> R:
+        limit = min(deadline, _now() + self._config.request_timeout_ms / 1e3)
         for is_last in (False, True):
-            purpose, _ = node.spare()
-            outcome = await self._reach(node, purpose, deadline)
-            if not isinstance(outcome, Connection):
-                raise fresh(outcome)
+            connection = await self._connection(node, limit, deadline)
+            version = connection.usable_version(request_type, max_version)
             try:
-                return await outcome.request(request, timeout=deadline - _now(), max_version=max_version)
+                return await connection.ask(make(version), version, limit)
             except SessionEnded:  # no failure of the broker, and each request may be sent twice
                 if is_last:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    async def _connection(self, node: Node, limit: float, deadline: float) -> Connection:
+        """Return a connection to this broker. Raises _NotYet after its share of the time, and the error of an attempt.
+
+        Of three servers one is silent: its host is dead, or a firewall drops what is sent. To wait for it for as long
+        as an attempt may take would leave nothing for the other two, where the caller's time is no longer than that.
+        The attempt goes on meanwhile: a broker that is only slow is asked as soon as it is connected.
+        """
+        now = _now()
+        until = min(limit, now + max((deadline - now) * _SHARE, _LEAST_SHARE_SECONDS))
+        purpose, _ = node.spare()
+        outcome = await self._reach(node, purpose, until)
+        if isinstance(outcome, Connection):
+            return outcome
+        if _now() >= until and not is_refusal(outcome):
+            raise _NotYet(outcome)
+        raise fresh(outcome)
 
     def _least_loaded(self, tried: set[int]) -> Node | None:
         now = _now()
@@ -148,6 +186,13 @@ class AnyBroker:
             node not in errors or errors[node].retriable for node in nodes
         )
         return failure
+
+
+class _NotYet(Exception):
+    """There is no connection to a broker so far. That is no failure of it: the attempt goes on."""
+
+    def __init__(self, error: KafkaError) -> None:
+        self.error = error
 
 
 def _certificate_refused(errors: Mapping[Node, KafkaError]) -> CertificateRefused | None:

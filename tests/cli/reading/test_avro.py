@@ -43,13 +43,18 @@ ANSWERS = {
 }
 
 
+logins: list[str | None] = []
+
+
 @pytest.fixture
 def registry() -> Iterator[tuple[str, list[str]]]:
     asked: list[str] = []
+    logins.clear()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
+            logins.append(self.headers["Authorization"])
             status, answer = ANSWERS.get(self.path, (404, {"error_code": 40403}))
             self.send_response(status)
             self.end_headers()
@@ -74,6 +79,19 @@ async def test_the_registry_is_asked_once_a_schema(registry: tuple[str, list[str
     await decoder.prepare(framed)
     assert asked == ["/schemas/ids/1"]
     assert decoded(framed, decoder).text == '{"a":6}'
+
+
+async def test_the_user_and_the_password_are_those_of_the_variable(registry: tuple[str, list[str]]) -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"\x00\x00\x00\x00\x01\x0c")
+        words = ("cat", "t", "--value", "avro", "-r")
+        given = {"SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "me:s3cret"}
+        result = await aiokc(*words, registry[0], bootstrap=cluster.bootstrap, environ=given)
+        assert (result.code, result.out, logins) == (0, '{"a":6}\n', ["Basic bWU6czNjcmV0"])
+        result = await aiokc(*words, registry[0].replace("//", "//me:s3cret@"), bootstrap=cluster.bootstrap)
+    assert (result.code, result.out) == (2, "")
+    assert "give USER:PASSWORD in $SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO" in result.err
+    assert "s3cret" not in result.err
 
 
 async def test_each_type_becomes_json(registry: tuple[str, list[str]]) -> None:

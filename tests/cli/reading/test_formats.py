@@ -27,7 +27,7 @@ def record(value: bytes | None = b"v", key: bytes | None = b"k", **fields: Any) 
 
 
 def contents(**choice: Any) -> Contents:
-    return Contents(Choice(**choice), 1)
+    return Contents(Choice(**choice), 1, {})
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,18 @@ async def test_all_addresses_of_a_name_in_order_each_once(monkeypatch: pytest.Mo
     assert await resolved("kafka", 9092, None) == [("10.0.0.2", 9092), ("10.0.0.1", 9092)]
 
 
+async def test_a_link_local_address_keeps_its_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fe80::1", port, 0, 2))]
+
+    async def resolve(host: str, port: int) -> Sequence[Any]:
+        return [answer[4] for answer in await getaddrinfo(host, port)]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    assert await resolved("kafka", 9092, None) == [("fe80::1%2", 9092)]
+    assert await resolved("kafka", 9092, resolve) == [("fe80::1%2", 9092)]
+
+
 async def test_a_name_that_cannot_be_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     dns(monkeypatch, socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
     with pytest.raises(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import time
 from contextlib import closing
@@ -62,6 +63,15 @@ async def test_it_greets_and_asks_in_the_highest_version_that_both_speak() -> No
     async with serving(script) as server:
         assert await asyncio.to_thread(ask, route_to(server.port), count=2) == ["cluster", "cluster"]
     assert versions == [10, 10]
+
+
+async def test_the_system_looks_whether_the_peer_is_there() -> None:
+    def keeps_alive(route: Route) -> int:
+        with closing(BlockingConnection.open(route, options(), timeout=10.0)) as connection:
+            return connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+    async with serving(serve_plainly) as server:
+        assert await asyncio.to_thread(keeps_alive, route_to(server.port))
 
 
 async def test_an_answer_may_come_in_pieces() -> None:

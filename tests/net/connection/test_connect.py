@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import socket
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from aiokc.config import Resolve
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, MalformedResponse
 from aiokc.net.connect import connect
 from aiokc.net.connection import Connection
+from aiokc.net.pool import Purpose
 from aiokc.wire.messages.discovery import MetadataRequest
 
 from ..login.session_broker import Logins
@@ -27,6 +29,7 @@ from ..scripted import (
     metadata,
     never_answer,
     options,
+    running_pool,
     serve_plainly,
     serving,
 )
@@ -66,6 +69,29 @@ async def test_an_address_that_hangs_leaves_time_for_the_next_one() -> None:
         await finish(connection)
         async with asyncio.timeout(10):
             await hanging.all_closed()
+
+
+async def test_the_address_that_worked_last_comes_first(caplog: pytest.LogCaptureFixture) -> None:
+    """A silent address would cost each connection of a broker its share of the time."""
+    async with serving(never_answer) as hanging, serving(serve_plainly) as server:
+        resolve = to(("127.0.0.1", hanging.port), ("127.0.0.1", server.port))
+        async with running_pool(server, resolve=resolve, socket_connection_setup_timeout_ms=500) as pool:
+            pool.set_brokers({1: server.broker(1)})
+            with caplog.at_level(logging.INFO, "aiokc.net"):
+                await pool.connection(1, Purpose.DATA, timeout=10)
+            for purpose in (Purpose.COORDINATOR, Purpose.FETCH, Purpose.DATA):
+                pool.drop(1, purpose)
+                await pool.connection(1, purpose, timeout=10)
+            assert (hanging.accepted, server.accepted) == (1, 4)
+    told = [record.getMessage() for record in caplog.records if record.name == "aiokc.net"]
+    assert [f"127.0.0.1:{hanging.port}: no answer to the handshake" in text for text in told] == [True]
+
+
+async def test_an_address_that_worked_and_is_gone_from_the_name_is_not_tried() -> None:
+    async with serving(serve_plainly) as old, serving(serve_plainly) as new:
+        gone, resolve = ("127.0.0.1", old.port), to(("127.0.0.1", new.port))
+        await finish(await connect("broker 1", ("kafka", 9092), options(resolve=resolve), timeout=10, first=gone))
+        assert (old.accepted, new.accepted) == (0, 1)
 
 
 async def test_the_error_names_all_failures() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -51,6 +52,14 @@ async def test_a_request_is_answered_in_the_highest_version_that_both_speak() ->
         assert connection.usable_version(MetadataRequest) == 10
         assert connection.versions[3] == (0, 10)
     assert versions == [10, 8]
+
+
+async def test_the_system_looks_whether_the_peer_of_a_quiet_connection_is_there() -> None:
+    """A NAT gateway forgets a connection without traffic, and a JoinGroup is parked for minutes."""
+    async with serving(serve_plainly) as server, connected(server) as connection:
+        assert connection._transport._transport is not None
+        sock = connection._transport._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
 async def test_requests_share_the_connection_and_each_gets_its_own_answer() -> None:

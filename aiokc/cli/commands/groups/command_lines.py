@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from ...output.escapes import escaped
 
 if TYPE_CHECKING:
     from ...context import Context
+
+_C1: Final = re.compile("[\x80-\x9f]")
 
 
 def command_line(context: Context, *words: str) -> str:
@@ -26,4 +31,16 @@ def command_line(context: Context, *words: str) -> str:
             where += [option, value]
     for value in args.options:
         where += ["-X", value]
-    return shlex.join(["aiokc", *words, *where])
+    return " ".join(map(_word, ["aiokc", *words, *where]))
+
+
+def _word(text: str) -> str:
+    r"""Return ``text`` as a word of the shell; control characters as bash and zsh read them, $''.
+
+    Whoever joins a group chooses its name, and what is to be copied from a terminal must not move its cursor.
+    """
+    if escaped(text) == text:
+        return shlex.quote(text)
+    text = text.replace("\\", r"\\").replace("'", r"\'")
+    text = _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # \x85 would be a byte, and no character of UTF-8
+    return f"$'{escaped(text)}'"

@@ -147,7 +147,7 @@ async def _live(context: Context, watched: Watched) -> int:
         draw()
         ticks = _Ticks(watched.interval_seconds)
         try:
-            with _on_signals(resized=draw):
+            with _at_resize(draw):
                 while True:
                     await watched.look()
                     draw()
@@ -225,32 +225,16 @@ class _Ticks:
 
 
 @contextmanager
-def _on_signals(*, resized: Callable[[], None]) -> Iterator[None]:
-    """Draw at once when the terminal's size changes; end a SIGTERM as Ctrl-C, so that the terminal is restored."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    ended = False
-
-    def end() -> None:
-        nonlocal ended
-        ended = True
-        task.cancel()
-
-    handlers = {"SIGWINCH": resized, "SIGTERM": end}
-    held = []
-    for name, handler in handlers.items():
-        try:
-            number = getattr(signal, name)
-            loop.add_signal_handler(number, handler)
-        except (AttributeError, NotImplementedError, ValueError, RuntimeError):
-            continue  # on Windows, and outside of the main thread: the next tick draws in the new size
-        held.append(number)
+def _at_resize(draw: Callable[[], None]) -> Iterator[None]:
+    """Draw at once when the terminal's size changes."""
+    loop = asyncio.get_running_loop()
+    try:
+        number = signal.SIGWINCH
+        loop.add_signal_handler(number, draw)
+    except (AttributeError, NotImplementedError, ValueError, RuntimeError):
+        yield  # on Windows, and outside of the main thread: the next tick draws in the new size
+        return
     try:
         yield
-    except asyncio.CancelledError:
-        if not ended:
-            raise
-        raise SystemExit(128 + signal.SIGTERM) from None
     finally:
-        for number in held:
-            loop.remove_signal_handler(number)
+        loop.remove_signal_handler(number)

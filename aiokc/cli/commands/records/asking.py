@@ -44,7 +44,12 @@ def add_reading(parser: ArgumentParser, *, start: str, ends: str) -> None:
     how.add_argument("-u", "--unbuffered", action="store_true", help="write each record at once")
     how.add_argument("--key", choices=_ENCODINGS, metavar="HOW", help="what keys are, as for --value")
     how.add_argument("--value", choices=_ENCODINGS, metavar="HOW", help=_HOW)
-    how.add_argument("-r", "--registry", metavar="URL", help="the schema registry, for avro")
+    how.add_argument(
+        "-r",
+        "--registry",
+        metavar="URL",
+        help="the schema registry, for avro; its USER:PASSWORD: $SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO",
+    )
     how.add_argument("--strict", action="store_true", help="end with 1 at what can't be decoded, in place of hex")
     how.add_argument("--headers", action="store_true", help="with headers")
     how.add_argument("--no-key", action="store_true", help="without keys")
@@ -71,7 +76,7 @@ def contents_of(context: Context) -> Contents:
 
     args = context.args
     choice = Choice("none" if args.no_key else args.key, args.value, args.registry, args.strict)
-    return Contents(choice, context.timeout_ms / 1000)
+    return Contents(choice, context.timeout_ms / 1000, context.system.environ)
 
 
 def format_of(context: Context, contents: Contents, leaders: Mapping[int, int | None]) -> Format:

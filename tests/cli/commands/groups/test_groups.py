@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 
 import pytest
 
@@ -377,3 +378,35 @@ async def test_a_sum_of_lags_that_lacks_partitions_has_failed(shell: Shell) -> N
     assert [line.split(": ")[1] for line in lines] == [f"group '{name}', orders-0{more}" for name in ("billing", "old")]
     assert all("DESCRIBE" in line for line in lines)
     assert len(led) > 1, "one line stands for several partitions"
+
+
+EVIL = "evil\x1b]0;owned\x07\x1b[2J it's \\x\x85"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("groups", "delete", "evil*"),
+        ("groups", "delete", "evil*", "--execute"),
+        ("groups", "forget", EVIL, "orders"),
+        ("groups", "show", EVIL),
+        ("reset-offsets", EVIL, "--to", "earliest", "--all-topics"),
+        ("lag", "evil*", "--fail-above", "0"),
+    ],
+)
+async def test_no_name_of_a_group_moves_the_cursor(shell: Shell, words: tuple[str, ...]) -> None:
+    """Whoever joins a group chooses its name."""
+    await commit(shell.cluster, EVIL, "orders", 4, 20)
+    result = await shell.run(*words)
+    assert "evil\\x1b" in result.err + result.out
+    assert result.err.translate({ord("\n"): ""}).isprintable()
+
+
+async def test_a_line_to_copy_means_the_group_with_that_name(shell: Shell) -> None:
+    await commit(shell.cluster, EVIL, "orders", 4, 20)
+    result = await shell.run("groups", "forget", EVIL, "orders")
+    line = result.err.splitlines()[-1]
+    bash = ["bash", "-c", f"export LC_ALL=C.UTF-8; printf '%s\\0' {line}"]
+    shown = subprocess.run(bash, capture_output=True, check=True)  # noqa: ASYNC221
+    words = shown.stdout.decode().split("\0")
+    assert words[:5] == ["aiokc", "groups", "forget", EVIL, "orders"]

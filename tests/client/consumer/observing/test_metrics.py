@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -106,6 +108,30 @@ def test_times_of_calls_only_grow() -> None:
     polls.stops(7.0)
     polls.ends(8.0)  # a call that waits while the consumer stops ends after that
     assert polls.times(99.0) == (3.0, 3.0)
+
+
+@pytest.mark.parametrize("line", range(1, 6))
+def test_a_call_that_ends_while_another_thread_reads_counts_once(line: int) -> None:
+    """The loop runs on between any two lines of the thread that reads."""
+    polls, lines = PollRecord(), 0
+    polls.begins(1.0)
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if frame.f_code is PollRecord.times.__code__:
+            lines += event == "line"
+            if event == "line" and lines == line:
+                polls.ends(3.0)
+            return trace
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        waited, _ = polls.times(3.0)
+    finally:
+        sys.settrace(before)
+    assert waited == 2.0
 
 
 def test_what_is_buffered() -> None:
