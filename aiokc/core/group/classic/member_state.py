@@ -40,7 +40,7 @@ class MemberState:
         self._intent = SubscriptionIntent(polls, max_poll_interval)
         self._backoff = backoff
         self._step = step
-        self._join_pace = JoinPace(backoff)
+        self._join_pace = JoinPace(backoff, session_timeout)
         self._join_reason = ""
         self._protocol_name = ""
         self._user_data: bytes | None = None
@@ -59,7 +59,7 @@ class MemberState:
 
     @property
     def deadline(self) -> float:
-        join = self._join_pace.due if self.state is State.JOINING else math.inf
+        join = min(self._join_pace.due, self._join_pace.check_at) if self.state is State.JOINING else math.inf
         heartbeat = self._heartbeats.deadline if self._beats else math.inf
         return min(self._poll_limit, join, heartbeat)
 

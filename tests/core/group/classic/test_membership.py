@@ -12,6 +12,7 @@ from aiokc.core.group.classic.transitions import State
 from aiokc.core.group.events import (
     Alive,
     Assign,
+    CheckCoordinator,
     Complain,
     ComputeAssignment,
     Computed,
@@ -276,7 +277,20 @@ def test_heartbeats_go_on_while_records_are_held_and_stop_while_the_join_is_park
         heartbeat = member.heartbeat()
         assert member.feed(Rebalancing(heartbeat)) == []
     member.feed(RevocationDone(revoke.step))
-    assert member.wait(100.0) == []
+    assert not any(isinstance(effect, SendHeartbeat) for effect in member.wait(100.0))
+
+
+def test_the_coordinator_is_asked_after_a_parked_join_in_time_to_join_at_another_one() -> None:
+    """Each third of a session; the answer has another third, and the last third is for joining there."""
+    member = Member()
+    join = member.join()
+    assert member.wait(44.0) == [CheckCoordinator(SESSION / 3)] * 2
+    assert member.feed(NotNow(join, ConnectionFailed("closed"))) != []
+    [again] = member.wait(1.0)
+    assert isinstance(again, SendJoin)
+    assert member.wait(14.0) == []
+    member.feed(Joined(again.step, 1, "m-1", "leader", "range"))
+    assert not any(isinstance(effect, CheckCoordinator) for effect in member.wait(20.0))
 
 
 def test_heartbeats_start_again_with_the_join_response() -> None:
@@ -652,8 +666,14 @@ def test_a_revocation_lasts_no_longer_than_the_poll_interval() -> None:
 
 def test_the_poll_interval_is_counted_from_the_first_join() -> None:
     member = Member()
+    member.now += 10.0
     member.join()
-    assert member.machine.deadline == member.now + MAX_POLL
+    leave_at = member.now + MAX_POLL
+    while member.now < leave_at:
+        assert member.machine.state is State.JOINING
+        member.now = member.machine.deadline
+        member.feed(Tick())
+    assert (member.now, member.machine.state) == (leave_at, State.UNJOINED)
 
 
 # Leaving
