@@ -17,12 +17,15 @@ _PROMPT: Final = 3
 # So the member asks the coordinator whether it still is that, after each third of a session, and waits a third for the
 # answer. The last third is for finding the new coordinator and joining there.
 _SHARE: Final = 1 / 3
+# How long a member that goes before it knows its member id waits for that, in seconds: usually one round trip.
+_FAREWELL: Final = 2.0
 
 
 class JoinPace:
     """``due`` is when a JoinGroup that was put off must be sent, ``check_at`` when to ask after one that was sent.
 
-    Both are infinity where there is none. ``patience``: how long to wait for the answer to that question.
+    Both are infinity where there is none. ``patience``: how long to wait for the answer to that question. Where the
+    member waits for its id only to leave, ``due`` is when it leaves without it.
     """
 
     def __init__(self, backoff: Backoff, session_timeout: float) -> None:
@@ -44,6 +47,17 @@ class JoinPace:
     def sent(self, now: float) -> None:
         """A JoinGroup was sent, or the coordinator is being asked after it."""
         self.due, self.check_at = math.inf, now + self.patience
+
+    def answered(self) -> None:
+        """The JoinGroup was answered, or failed."""
+        self.due = self.check_at = math.inf
+
+    def waits_for_id(self, now: float) -> bool:
+        """Return whether a member that goes waits for the answer to its JoinGroup, or waits on for it."""
+        is_out = self.check_at < math.inf
+        if is_out and self.due == math.inf:
+            self.due = now + _FAREWELL
+        return is_out and now < self.due
 
     def rebalance_is_over(self) -> None:
         """The first joins of the next rebalance are again sent without a pause."""

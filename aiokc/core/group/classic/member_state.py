@@ -110,6 +110,17 @@ class MemberState:
         revoking = self.state is State.REVOKING and self._identity.in_generation and not self._intent.leaves
         return self._intent.poll_limit if revoking or self.state in JOINING_OR_IN else math.inf
 
+    @property
+    def _goes_without_id(self) -> bool:
+        """Whether the member is to go, and will have a member id to say goodbye with if its JoinGroup is answered.
+
+        The coordinator has counted it in by then: it is pending (KIP-394). No rebalance of the group ends before such a
+        member has joined, has left, or session_timeout_ms is over.
+        """
+        intent, identity = self._intent, self._identity
+        goes = not intent.is_membership and not intent.has_stopped_polling
+        return goes and self.state is State.JOINING and identity.may_leave and not self.member.member_id
+
     def _enter(self, state: State) -> None:
         """Change the state. From here on, answers to earlier steps are stale."""
         self.state = state

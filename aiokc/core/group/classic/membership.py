@@ -92,6 +92,8 @@ class Membership(MemberState):
         if isinstance(event, Wish):
             return self._on_wish(event, now)
         assert not isinstance(event, ProtocolEvent)  # of another protocol
+        if self.state is State.JOINING and not self._intent.is_membership:
+            return self._on_last_answer(event, now)
         return self._on_outcome(event, now) if isinstance(event, Outcome) else self._on_answer(event, now)
 
     def _on_tick(self, now: float) -> list[Effect]:
@@ -99,7 +101,7 @@ class Membership(MemberState):
         if self._poll_limit <= now:
             return self._stop_polling(now)
         if self.state is State.JOINING and self._join_pace.due <= now:
-            return self._join(now)
+            return self._join(now) if self._intent.is_membership else self._proceed(now)
         if self.state is State.JOINING and self._join_pace.check_at <= now:
             self._join_pace.sent(now)
             return [CheckCoordinator(self._join_pace.patience)]
@@ -263,6 +265,8 @@ class Membership(MemberState):
 
     def _proceed(self, now: float) -> list[Effect]:
         """The member has given up what it had to: go where the application wants to be."""
+        if self._goes_without_id and self._join_pace.waits_for_id(now):
+            return []
         had_left, self._intent.had_left = self._intent.had_left, False
         if self._intent.leaves:
             self._enter(State.LEAVING if self._identity.says_goodbye else State.LEFT)
@@ -280,6 +284,13 @@ class Membership(MemberState):
             # KIP-814). With its member id it would cause a rebalance: a group leader always, others by new metadata.
             self._forget_identity("the consumer unsubscribed from all topics, and subscribed to the same again")
         return self._join_again(now)
+
+    def _on_last_answer(self, event: Outcome | Alive | Refusal, now: float) -> list[Effect]:
+        """The member only waited for this answer to its JoinGroup: it leaves by the id that the answer names."""
+        self._join_pace.answered()
+        if isinstance(event, Joined | MemberIdRequired):
+            self._identity.become(-1, event.member_id)
+        return self._proceed(now)
 
     def _goodbye(self, reason: str) -> list[Effect]:
         leave = [SendLeave(self._step, self.member, reason)] if self._identity.says_goodbye else []

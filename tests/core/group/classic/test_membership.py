@@ -700,6 +700,57 @@ def test_a_static_member_leaves_without_a_leave_group() -> None:
     assert member.machine.has_left
 
 
+@pytest.mark.parametrize("goes", [Leave(), Subscribed(frozenset())], ids=["leave", "unsubscribe"])
+def test_a_member_that_goes_before_it_has_its_id_waits_for_it_and_says_goodbye(goes: Event) -> None:
+    """KIP-394: the coordinator has made a pending member, and no rebalance ends before that has joined or left."""
+    member = Member()
+    join = member.join()
+    assert member.feed(goes) == []
+    [leave] = member.feed(MemberIdRequired(join.step, "m-1"))
+    assert isinstance(leave, SendLeave)
+    assert leave.member == MemberToken(-1, "m-1")
+    assert not member.machine.is_rebalancing
+
+
+def test_the_id_of_a_member_that_goes_is_not_waited_for_without_end() -> None:
+    member = Member()
+    join = member.join()
+    assert member.feed(Leave()) == []
+    assert member.wait(1.0) == []
+    assert member.feed(Leave()) == []
+    assert member.wait(1.5) == []
+    assert member.machine.has_left
+    assert member.feed(MemberIdRequired(join.step, "m-1")) == []
+
+
+def test_a_member_that_goes_while_its_join_fails_has_gone() -> None:
+    member = Member()
+    join = member.join()
+    assert member.feed(Subscribed(frozenset())) == []
+    assert member.feed(Leave()) == []
+    assert member.feed(Fatal(join, broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED))) == []
+    assert member.machine.has_left
+
+
+def test_a_member_that_comes_back_before_it_has_its_id_goes_on_joining() -> None:
+    member = Member()
+    join = member.join()
+    assert member.feed(Subscribed(frozenset())) == []
+    assert member.feed(Subscribed(frozenset({"u"}))) == []
+    [again] = member.feed(MemberIdRequired(join.step, "m-1"))
+    assert isinstance(again, SendJoin)
+    assert (again.member.member_id, again.topics) == ("m-1", {"u"})
+
+
+@pytest.mark.parametrize("goes", [Leave(), Subscribed(frozenset())], ids=["leave", "unsubscribe"])
+def test_a_member_that_goes_before_its_join_is_sent_again_waits_for_nothing(goes: Event) -> None:
+    member = Member()
+    join = member.join()
+    member.feed(NotNow(join))
+    assert member.feed(goes) == []
+    assert member.machine.deadline == math.inf
+
+
 def test_leaving_hurries_a_revocation_that_waits_for_the_application() -> None:
     member = Member().stable(T0)
     waiting = member.revoking()
@@ -811,8 +862,10 @@ def test_unsubscribing_leaves_the_group_and_subscribing_joins_again() -> None:
 
 def test_unsubscribing_while_a_join_is_parked_makes_its_answer_stale() -> None:
     member = Member()
-    join = member.join()
-    assert member.feed(Subscribed(frozenset())) == []
+    [join] = member.feed(MemberIdRequired(member.join().step, "m-1"))
+    assert isinstance(join, SendJoin)
+    [leave] = member.feed(Subscribed(frozenset()))
+    assert isinstance(leave, SendLeave)
     assert member.feed(Joined(join.step, 1, "m-1", "leader", "range")) == []
     assert member.machine.state is State.UNJOINED
 
