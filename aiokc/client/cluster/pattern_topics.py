@@ -76,7 +76,7 @@ class PatternTopics:
             self._seen = cluster, pattern
             missing = self._subscription.topics - cluster.topics.keys()
             self._kept = self._missing.kept(filter(pattern.may_match, missing), self._metadata.refreshed_at)
-            topics = self._kept.union(topics)
+            topics |= self._kept
             if self._subscription.matched(topics):
                 logger.info("topics that match %s: %s", pattern, ", ".join(sorted(topics)) or "none")
                 self._changed()

@@ -59,8 +59,9 @@ HEARTBEATS: Final = REVOKING | ASSIGNING | SYNCING | STABLE
 #: Where the coordinator takes commits of a generation.
 COMMITS: Final = STABLE | REVOKING
 
-#: Where the answer to the JoinGroup leads a member that only waited for it to say goodbye.
-_GONE: Final = UNJOINED | LEAVING | LEFT
+#: Where the answer to its JoinGroup leads a member that only waited for that: with a member id in it, and without.
+_GOES: Final = UNJOINED | LEAVING
+_GONE: Final = UNJOINED | LEFT
 
 #: state -> event -> the states that the event may lead to. An event that is not here cannot happen in that state.
 NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
@@ -73,8 +74,8 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Leave: LEFT,
     },
     JOINING: {
-        Joined: ASSIGNING | SYNCING | _GONE,
-        MemberIdRequired: JOINING | REVOKING | _GONE,
+        Joined: ASSIGNING | SYNCING | _GOES,
+        MemberIdRequired: JOINING | REVOKING | _GOES,
         Rebalancing: JOINING | _GONE,
         IdentityLost: JOINING | REVOKING | _GONE,
         CoordinatorLost: JOINING | _GONE,
