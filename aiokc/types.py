@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias
 from uuid import UUID
@@ -124,6 +124,16 @@ class TopicInfo:
     partitions: dict[int, PartitionInfo]
     topic_id: UUID | None = None
     is_internal: bool = False
+
+
+def partition_count(numbers: Collection[int]) -> int:
+    """Return how many partitions a topic has, of which ``numbers`` are known: brokers leave some out now and then.
+
+    A number far beyond all others is no number of a partition: a broker made it up.
+    """
+    known = len(numbers)
+    highest = max(numbers, default=-1)
+    return highest + 1 if highest < 2 * known + 100 else known
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,10 @@ def take_back(checkpoint: Path) -> list[str]:
 def _take_out(checkpoint: Path, entry: Path) -> list[str]:
     version, *lines = entry.read_bytes().decode().split("\n")  # UTF-8 in every locale; JSON may hold U+2028
     if version != _VERSION:
-        raise UsageError(f"{entry} is of version {version!r}; this knows {_VERSION!r} only")
+        raise UsageError(
+            f"{entry} is of version {version!r}; this knows {_VERSION!r} only: let aiokc finish batches until neither "
+            f"of the last two entries in 'offsets' has the key {ANCHOR!r}, which Spark's own source does not know"
+        )
     is_unfinished = entry.name == "0" and not (checkpoint / "commits" / "0").exists()
     if is_unfinished and any(ANCHOR in (_document(line) or ()) for line in lines[1:]):
         _check_numbers(entry, lines[1:])

@@ -11,15 +11,15 @@ from aiokc.errors import LogTruncated
 _logger = logging.getLogger(__name__)
 
 GO_ON: Final = (
-    "To go on with what is there, set failOnDataLoss=false; to choose where to start, give a new checkpoint and "
-    "startingOffsets."
+    "To go on with what is there, set failOnDataLoss=false; to choose where to start, give startingOffsets, to a "
+    "stream with a new checkpoint."
 )
 DELETED: Final = f"{GO_ON} Longer retention on the topic prevents it."
 GONE: Final = "To go on without it, set failOnDataLoss=false."
 # The checkpoint has no place for a topic's id, so a log that is too short may also be that of a new topic.
 CUT: Final = (
-    f"{GO_ON} If the topic was deleted and created again, only a new checkpoint with startingOffsets=earliest reads "
-    "the new one from its beginning."
+    f"{GO_ON} If the topic was deleted and created again, a stream reads the new one from its beginning only with a "
+    "new checkpoint and startingOffsets=earliest."
 )
 
 # Not failOnDataLoss=false: that is for a query that runs while the topic is recreated.
@@ -60,6 +60,14 @@ class OtherTopic(LogTruncated):
     """What a task has read is of another topic than the one that was planned."""
 
 
+def named_beyond(option: str) -> tuple[str, str]:
+    """Return what is wrong, and the remedy, if this option names an offset that the log does not reach."""
+    return (
+        f"its log ends before the offset that {option} names",
+        f"Correct {option}, or, to go on with what is there, set failOnDataLoss=false.",
+    )
+
+
 def report(loss: DataLoss, *, fail: bool) -> None:
     """Raise ``loss``, or with failOnDataLoss=false only log it."""
     if fail:
@@ -74,10 +82,12 @@ def within(
     *,
     fail: bool,
     from_earliest: bool = False,
+    named: tuple[str | None, str | None] = (None, None),
 ) -> tuple[int, int]:
     """Return the part of ``wanted`` that the log holds. If that is not all, raise DataLoss, or warn if not ``fail``.
 
     A range that is ``from_earliest`` has no fixed start: if retention deletes its first records, that is no loss.
+    ``named`` are the options that give its start and its end as offsets; None where another batch or the log does.
     """
     start, until = wanted
     if available is None:
@@ -85,13 +95,14 @@ def within(
         return start, start
     earliest, latest = available
     if start > until:
-        what = "its log ended before what was read already"
-        report(DataLoss(partition, what, wanted=(start, None), available=available, remedy=CUT), fail=fail)
+        what, remedy = named_beyond(named[0]) if named[0] else ("its log ended before what was read already", CUT)
+        report(DataLoss(partition, what, wanted=(start, None), available=available, remedy=remedy), fail=fail)
     elif start < earliest and not from_earliest:
         what = "its oldest records were deleted"
         report(DataLoss(partition, what, wanted=wanted, available=available, remedy=DELETED), fail=fail)
     elif until > latest:
-        what = "its log ends before offsets that were read or planned already"
-        report(DataLoss(partition, what, wanted=wanted, available=available, remedy=CUT), fail=fail)
+        planned = "its log ends before offsets that were read or planned already"
+        what, remedy = named_beyond(named[1]) if named[1] else (planned, CUT)
+        report(DataLoss(partition, what, wanted=wanted, available=available, remedy=remedy), fail=fail)
     kept = max(start, earliest), min(until, latest)
     return kept if kept[0] < kept[1] else (start, start)

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-def offsets_behind_latest(progress: StreamingQueryProgress, source: int = 0) -> dict[str, float]:
+def offsets_behind_latest(progress: StreamingQueryProgress | None, source: int = 0) -> dict[str, float]:
     """Return minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest over a source's partitions.
 
-    ``progress`` is ``query.lastProgress``, or a listener's ``event.progress``. Empty if the progress does not say where
-    the topics end, or if ``source`` is the number of another kind of source.
+    ``progress`` is ``query.lastProgress``, or a listener's ``event.progress``. Empty before the first batch, if the
+    progress does not say where the topics end, or if ``source`` is the number of another kind of source.
     """
+    if progress is None:  # what lastProgress is before the first batch
+        return {}
     reported = progress.sources[source]
     try:
         reached, latest = _offsets(reported.endOffset), _offsets(reported.latestOffset)

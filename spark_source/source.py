@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
@@ -49,6 +55,20 @@ class AiokcDataSource(DataSource):
         from .options.source_options import for_stream
 
         return stream_reader_of(pyspark.__version__)(for_stream(self._parsed), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        raise _only_reads()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
+        raise _only_reads()
+
+
+def _only_reads() -> Exception:
+    from aiokc.errors import ConfigError
+
+    from .options.topic_choice import ONLY_READS
+
+    return ConfigError(ONLY_READS)
 
 
 def stream_reader_of(spark: str) -> type[StreamReader]:

@@ -17,7 +17,7 @@ FUNCTION_LINES = 70
 FOLDER_FILES = 12
 # The folders of tests without a package of their name: about all of aiokc, or one subject of a package with many tests.
 OF_NO_PACKAGE = {
-    *("comparison", "mutants", "scenarios", "security", "simulation", "suite", "wheels", "docs/site"),
+    *("comparison", "mutants", "scenarios", "security", "simulation", "suite", "wheels", "docs/design", "docs/site"),
     *(f"scenarios/{subject}" for subject in ("fetch", "group", "offsets", "positions")),
     *("simulation/checking", "simulation/worlds", "simulation/producers", "simulation/producer_worlds"),
     *("testing/brokers/producing", "chain", "written"),
@@ -28,6 +28,7 @@ OF_NO_PACKAGE = {
     *("security/actors", "security/refused", "security/secrets"),
     *("records/columns", "records/compression", "records/old_formats", "_native/encoding", "_native/reading"),
     *("spark/crashes", "spark/installation", "spark/queries", "spark/tasks"),
+    "docs/recipes",
 }
 # Names that tell nothing about the one idea of a file.
 VAGUE = {"base", "common", "core_utils", "helper", "helpers", "manager", "misc", "shared", "util", "utils"}

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ..errors import KafkaError
 from ..types import OffsetAndMetadata, TopicPartition
 from .cluster import AclOperation
+
+#: Kafka's names of the states and the types of groups.
+GROUP_STATES: Final = (
+    *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"),
+    *("Dead", "NotReady"),
+)
+GROUP_TYPES: Final = ("classic", "consumer", "share", "streams")
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,11 +65,11 @@ def outcome(error: Exception) -> tuple[str, int]:
     )
 
 
-def nearest(word: str, words: object, say: str = "; did you mean {}?") -> str:
+def nearest(word: str, words: object) -> str:
     """Return the end of a sentence about an unknown ``word``: the most similar one of ``words``, "" if none is."""
     import difflib
     from collections.abc import Iterable
     from typing import cast
 
     found = difflib.get_close_matches(word[:_MOST_COMPARED], list(cast("Iterable[str]", words)), 1, 0.6)
-    return say.format(found[0]) if found else ""
+    return f"; did you mean {found[0]}?" if found else ""

@@ -29,6 +29,7 @@ NAVIGATION: Final[dict[str, dict[str, str]]] = {
         "Sending records": "guide/producing.md",
         "Transactions": "guide/transactions.md",
         "Dead letters, replies": "guide/services.md",
+        "Recipes": "guide/recipes.md",
         "Positions and pausing": "guide/positions.md",
         "Stopping": "guide/stopping.md",
         "Cluster, ranges of offsets": "guide/ranges.md",
@@ -55,7 +56,12 @@ NAVIGATION: Final[dict[str, dict[str, str]]] = {
         "Benchmarks": "benchmarks.md",
         "Changelog": "changelog.md",
     },
-    "Inside": {"Design": "design.md", "Contributing": "contributing.md", "Glossary": "glossary.md"},
+    "Inside": {
+        "Design": "design.md",
+        "File map": "file-map.md",
+        "Contributing": "contributing.md",
+        "Glossary": "glossary.md",
+    },
 }
 #: Pages of the repository outside of docs, and what they are on the site.
 _ELSEWHERE: Final = {"README.md": "index.md", "benchmarks/README.md": "benchmarks.md"}

@@ -53,6 +53,6 @@ class CommitBack:
             self._cluster.commit(self._group_id, changed)
         except KafkaError as error:
             self._not_before = self._clock() + _RETRY_SECONDS
-            _logger.warning("commitOffsets: nothing committed for group %r: %s", self._group_id, error)
+            _logger.warning("commitOffsets: the commit for group %r failed: %s", self._group_id, error)
         else:
             self._committed |= changed

@@ -213,7 +213,7 @@ class TopicsView:
             behind = [tp for tp, position in reached.items() if ends.get(tp, position) < position]
             if not behind:
                 break
-            _logger.warning("the logs of %s end before what was read; asking again", ", ".join(map(str, behind)))
+            _logger.warning("the logs of %s end before what was expected; asking again", ", ".join(map(str, behind)))
             self._sleep(self._options.offset_retry_ms / 1e3)
             others = {tp: end for tp, end in ends.items() if tp not in behind}
             ends = others | self._of_existing(self._latest, behind)

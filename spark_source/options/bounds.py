@@ -132,6 +132,11 @@ def is_given(bound: Bound, partition: TopicPartition) -> bool:
     return isinstance(bound, AtOffset) and not isinstance(bound.at, int) and bound.at.get(partition, -1) >= 0
 
 
+def named_by(bound: Bound | None, partition: TopicPartition) -> str | None:
+    """Return the option that gives an offset for this partition; None if there is none."""
+    return bound.option if bound is not None and is_given(bound, partition) else None
+
+
 def overruled(side: Side, given: Mapping[str, str]) -> list[str]:
     """Return the options of one side that have no effect, because another one takes precedence."""
     ordered = [f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"]

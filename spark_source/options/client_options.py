@@ -28,8 +28,38 @@ CLIENT_OPTIONS: Final = {
 
 _NO_MEMBER: Final = "has no meaning here: the source joins no consumer group; leave it out"
 _NO_CLIENT: Final = "has no meaning here: there is no Java client; leave it out"
-#: Options of Java's consumer that are refused, and why.
+_NO_METRICS: Final = "has no meaning here: there are no metrics of a Java client; leave it out"
+_NO_SHARE_GROUP: Final = "has no meaning here: the source joins no share group; leave it out"
+_ONLY_READS: Final = "is an option of producers, and this source only reads: leave it out"
+_OF_PRODUCERS: Final = (
+    "acks",
+    "batch.size",
+    "buffer.memory",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "key.serializer",
+    "linger.ms",
+    "max.block.ms",
+    "max.in.flight.requests.per.connection",
+    "max.request.size",
+    "metadata.max.idle.ms",
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms",
+    "partitioner.class",
+    "partitioner.ignore.keys",
+    "retries",
+    "transaction.timeout.ms",
+    "transaction.two.phase.commit.enable",
+    "transactional.id",
+    "value.serializer",
+)
+#: Options of Java's consumer and producer that are refused, and why.
 REFUSED: Final = {
+    **{f"kafka.{option}": _ONLY_READS for option in _OF_PRODUCERS},
     "kafka.auto.offset.reset": "is decided by 'startingOffsets' and 'failOnDataLoss'",
     "kafka.key.deserializer": "cannot be chosen: keys arrive as binary; cast them in the query",
     "kafka.value.deserializer": "cannot be chosen: values arrive as binary; cast them in the query",
@@ -41,11 +71,25 @@ REFUSED: Final = {
     "kafka.max.poll.interval.ms": _NO_MEMBER,
     "kafka.group.instance.id": _NO_MEMBER,
     "kafka.group.protocol": _NO_MEMBER,
+    "kafka.group.remote.assignor": _NO_MEMBER,
     "kafka.partition.assignment.strategy": _NO_MEMBER,
+    "kafka.share.acknowledgement.mode": _NO_SHARE_GROUP,
+    "kafka.share.acquire.mode": _NO_SHARE_GROUP,
     "kafka.max.poll.records": "has no meaning here: records are handed over in Arrow batches; leave it out",
     "kafka.receive.buffer.bytes": _NO_CLIENT,
     "kafka.send.buffer.bytes": _NO_CLIENT,
-    "kafka.metric.reporters": _NO_CLIENT,
+    "kafka.client.dns.lookup": "cannot be chosen: the client tries all addresses of a name, as with use_all_dns_ips; "
+    "leave it out",
+    "kafka.metadata.recovery.strategy": "cannot be chosen: the client asks the bootstrap servers again if no other "
+    "broker answers, as with rebootstrap; leave it out",
+    "kafka.config.providers": "cannot be used: there is no Java client to load them; options may name files, "
+    "as in kafka.sasl.jaas.config=file:/path",
+    "kafka.metric.reporters": _NO_METRICS,
+    "kafka.metrics.num.samples": _NO_METRICS,
+    "kafka.metrics.recording.level": _NO_METRICS,
+    "kafka.metrics.sample.window.ms": _NO_METRICS,
+    "kafka.enable.metrics.push": _NO_METRICS,
+    "kafka.auto.include.jmx.reporter": _NO_METRICS,
     "kafka.exclude.internal.topics": "has no meaning here: 'subscribePattern' never matches internal topics",
     "kafka.allow.auto.create.topics": "cannot be set: the source never creates topics",
 }

@@ -81,6 +81,8 @@ _KEY_AND_CHAIN: Final = (
 _TRUSTSTORE: Final = "'kafka.ssl.truststore.location', which may be a PEM file"
 _JAAS: Final = "'kafka.sasl.jaas.config', or 'kafka.sasl.plain.username' and 'kafka.sasl.plain.password', for SCRAM too"
 _CLIENT: Final = "'kafka.sasl.oauthbearer.client.credentials.client.{}'"
+# How alike a name must be. Names that begin with "kafka." and end with ".ms" are alike in any case.
+_ALIKE: Final = 0.8
 # What other clients call these options, dots and underscores being the same, and what they are called here.
 _SPELLINGS: Final = {
     **dict.fromkeys(("ssl.ca.location", "ssl.cafile", "ssl.cadata", "ssl.ca", "ssl.truststore"), _TRUSTSTORE),
@@ -130,7 +132,9 @@ def spelled_here(name: str, known: Iterable[str]) -> str | None:
     if dotted in _SPELLINGS:
         return f"here that is {_SPELLINGS[dotted]}"
     names = sorted(known)
-    close = [f"kafka.{dotted}"] if f"kafka.{dotted}" in names else difflib.get_close_matches(f"kafka.{dotted}", names)
+    if (here := f"kafka.{dotted}") in names:
+        return f"did you mean '{here}'?"
+    close = difflib.get_close_matches(here, names, n=1, cutoff=_ALIKE)
     return f"did you mean '{close[0]}'?" if close else None
 
 

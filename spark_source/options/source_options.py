@@ -15,7 +15,7 @@ from . import client_options
 from .bounds import SIDES, AtOffset, Bound, Side, overruled, parse_bound
 from .refused_security import is_about_security, refusal
 from .security_options import NO_SECURITY, SECURITY_OPTIONS, SecurityTexts, security_texts
-from .topic_choice import TopicChoice, parse_choice
+from .topic_choice import ONLY_READS, TopicChoice, parse_choice
 from .values import at_least, boolean, milliseconds
 
 _logger = logging.getLogger(__name__)
@@ -152,10 +152,11 @@ def _check_names(given: Mapping[str, str]) -> None:
             "written in Python when it is read; use CREATE TEMPORARY VIEW ... USING aiokc OPTIONS (...)"
         )
     if "topic" in given:  # what Spark's own sink has
-        raise ConfigError(
-            "option 'topic': this source writes nothing; write with format('kafka'), or with aiokc.Producer in "
-            "foreachPartition. To read a topic, give it as 'subscribe'"
-        )
+        raise ConfigError(f"option 'topic': {ONLY_READS}. To read a topic, give it as 'subscribe'")
+    if "checkpointlocation" in given:  # what each stream that is written has
+        raise ConfigError(f"option 'checkpointLocation' is for writeStream, and {ONLY_READS}")
+    if "path" in given:  # what was given as .load("events")
+        raise ConfigError("option 'path': there are no files to read; give the topic as 'subscribe'")
     supported = {name.lower() for name in SUPPORTED} | client_options.CLIENT_OPTIONS.keys() | SECURITY_OPTIONS
     for name in given:
         if name in client_options.REFUSED:

@@ -15,6 +15,7 @@ from ..offsets import ANCHOR
 from .values import json_object
 
 STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
+ONLY_READS: Final = "this source writes nothing; write with format('kafka'), or with aiokc.Producer in foreachPartition"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ def parse_choice(given: Mapping[str, str]) -> TopicChoice:
     if not text.strip():
         raise ConfigError(
             f"option '{named[0] if named else 'subscribe'}' is missing; give topics ('subscribe': events,orders), "
-            """a regular expression ('subscribePattern': events-.*) or partitions ('assign': {"events":[0,1]})"""
+            """a regular expression ('subscribePattern': events-.*) or partitions ('assign': {"events":[0,1]}). """
+            f"To write: {ONLY_READS}"
         )
     return {"assign": _assigned, "subscribe": _subscribed, "subscribePattern": _matching}[named[0]](text)
 

@@ -35,12 +35,20 @@ def batch_ranges(
         # time of such a record, or a member of the group has committed beyond it.
         ends |= {tp: end for tp, end in view.ends().items() if tp in ends}
     ends |= view.held_back(ends, starts)
-    stops = resolve(options.ending or AtOffset("endingOffsets", LATEST), view, ends)
+    ending = options.ending or AtOffset("endingOffsets", LATEST)
+    stops = resolve(ending, view, ends)
     starts = {tp: start for tp, start in starts.items() if tp in stops}  # the others are gone since, and were told
-    if options.ending not in (None, AtOffset("endingOffsets", LATEST)):
+    if ending != AtOffset("endingOffsets", LATEST):
         for tp, start in starts.items():
             if start > stops[tp]:
                 raise ConfigError(f"the end of {tp} ({stops[tp]}) lies before its start ({start}): correct one of them")
     wanted = {tp: (start, stops[tp]) for tp, start in sorted(starts.items()) if start != stops[tp]}
-    ranges = readable(wanted, view, fail=options.fail_on_data_loss, from_earliest=from_earliest)
+    ranges = readable(
+        wanted,
+        view,
+        fail=options.fail_on_data_loss,
+        from_earliest=from_earliest,
+        starting=options.starting,
+        ending=ending,
+    )
     return ranges, from_earliest & ranges.keys(), view.topic_ids(ranges)

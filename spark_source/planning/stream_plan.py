@@ -19,17 +19,20 @@ from aiokc.errors import ConfigError, fresh
 from .. import offsets
 from ..cluster.driver import Cluster
 from ..cluster.topics_view import TopicsView
-from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, report, within
+from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, named_beyond, report, within
 from ..offsets import OffsetJson, Offsets
-from ..options.bounds import Bound, is_fixed, is_given
+from ..options.bounds import Bound, is_fixed, is_given, named_by
 from ..options.source_options import SourceOptions
 from .resolve import resolve
 
 _logger = logging.getLogger(__name__)
 
-# Spark asks an idle query every 10 ms. The plan answers once in this time, multiplied by the number of leaders: this
-# costs 4 ListOffsets requests and half a Metadata request a second.
+# Spark asks an idle query every 10 ms. The plan answers once in this time, multiplied by the number of leaders, but not
+# less than once in a second: the pause is within the query, and holds up its trigger and its other sources. So up to
+# four leaders get 4 ListOffsets requests a second in all, and each of more leaders gets one. Besides there is half a
+# Metadata request a second.
 _IDLE_SECONDS: Final = 0.25
+_LONGEST_IDLE_SECONDS: Final = 1.0
 _BUSY_SECONDS: Final = 0.05
 # How many partitions that are gone are remembered, those that went last: a pattern may find new topics every day.
 _MOST_GONE: Final = 10_000
@@ -93,22 +96,38 @@ class StreamPlan:
             self._view.check_all_exist(besides=reached)
         for tp in reached.keys() & self._gone.keys():
             del self._gone[tp]  # it is back, and Spark has recorded a batch of it
-        begins = self._without_lost(reached, ends, due)
-        new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
-        ends = {tp: end for tp, end in ends.items() if tp in begins or tp in new}
         is_first = offsets.ANCHOR not in start and reached == self._initial
+        begins = self._without_lost(reached, ends, due, is_first=is_first)
+        new, are_whole = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
+        ends = {tp: end for tp, end in ends.items() if tp in begins or tp in new}
         is_idle = not is_first and not new and ends == reached
-        # A recreated topic is reported only once. So the batch that records where the query goes on after a loss must
-        # not wait for minOffsetsPerTrigger.
-        is_whole = begins == reached and all(ends[tp] >= position for tp, position in reached.items())
+        # A recreated topic is reported only once, and what a new partition has lost is reported until a batch records
+        # its start. So the batch that records where the query goes on after a loss must not wait for
+        # minOffsetsPerTrigger.
+        is_whole = are_whole and begins == reached and all(ends[tp] >= position for tp, position in reached.items())
         if is_whole and not is_idle and not is_first and min_offsets is not None:
             is_idle = self._are_too_few(begins | new, ends, min_offsets)
         self._keep_pace_from_here(is_idle=is_idle)
         if not is_idle:
             self._last_batch = self._clock()
         if max_offsets is not None:
-            ends = offsets.admit(begins | new, ends, max_offsets)
+            ends = self._admitted(begins | new, ends, max_offsets)
         return start if is_idle else self._end_unlike(start, ends, new, begins | new if is_first else new)
+
+    def _admitted(self, begins: Offsets, ends: Offsets, max_offsets: int) -> Offsets:
+        """Return the ends of a batch of about ``max_offsets`` offsets, deleted ones not counted.
+
+        A query is stopped for longer than its topics keep records, and goes on with failOnDataLoss=false. If the
+        deleted offsets counted, batch after batch would have no rows, and partitions that have lost nothing would get
+        next to nothing of each. With failOnDataLoss=true the query fails when it reads the batch.
+        """
+        admitted = offsets.admit(begins, ends, max_offsets)
+        if admitted == ends or self._options.fail_on_data_loss:
+            return admitted
+        # One that is gone is told as a part of the batch.
+        earliest = self._view.earliest((tp for tp in ends if begins[tp] < ends[tp]), {})
+        left = {tp: min(max(first, begins[tp]), ends[tp]) for tp, first in earliest.items()}
+        return offsets.admit(begins | left, ends, max_offsets)
 
     @staticmethod
     def _end_unlike(start: OffsetJson, ends: Offsets, new: Offsets, anchor: Offsets) -> OffsetJson:
@@ -143,7 +162,9 @@ class StreamPlan:
             raise fresh(self._unresolved)
         begins |= self._starts_without_anchor(ends.keys() - begins.keys(), start, ends)
         wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins.get(tp, until) != until}
-        return readable(wanted, self._view, fail=self._options.fail_on_data_loss, known=self._ends or {})
+        starting = self._options.starting if self._is_batch_0(start) else None
+        fail, known = self._options.fail_on_data_loss, self._ends or {}
+        return readable(wanted, self._view, fail=fail, known=known, starting=starting)
 
     def topic_ids(self, ranges: Iterable[TopicPartition]) -> dict[str, UUID | None]:
         """Return the ids of the topics that these ranges are of."""
@@ -201,7 +222,7 @@ class StreamPlan:
             self._sleep(wait)
 
     def _keep_pace_from_here(self, *, is_idle: bool) -> None:
-        idle = _IDLE_SECONDS * max(1, self._view.leaders())
+        idle = min(_IDLE_SECONDS * max(1, self._view.leaders()), _LONGEST_IDLE_SECONDS)
         self._asked = self._clock()
         self._not_before = self._asked + (idle if is_idle else _BUSY_SECONDS)
 
@@ -219,8 +240,11 @@ class StreamPlan:
             ends = self._targets = {tp: min(until, ends[tp]) for tp, until in due.items() if tp in ends}
         return ends
 
-    def _without_lost(self, reached: Offsets, ends: Mapping[TopicPartition, int], due: Offsets) -> Offsets:
+    def _without_lost(
+        self, reached: Offsets, ends: Mapping[TopicPartition, int], due: Offsets, *, is_first: bool
+    ) -> Offsets:
         """Return ``reached`` without partitions that are gone or recreated. Raise DataLoss for these and cut logs."""
+        starting = self._options.starting if is_first else None
         recreated, kept = self._view.recreated(), dict(reached)
         for tp, position in sorted(reached.items()):
             until: int | None = None
@@ -231,6 +255,8 @@ class StreamPlan:
                 what, remedy = "it is gone", GONE
             elif tp.topic in recreated:
                 what, remedy = f"its topic was deleted and created again: {recreated[tp.topic]}", RECREATED
+            elif ends[tp] < position and (option := named_by(starting, tp)):
+                what, remedy = named_beyond(option)
             elif ends[tp] < position:
                 what = "its log ends before what was read already"
             elif ends[tp] < due[tp]:
@@ -271,13 +297,13 @@ class StreamPlan:
         """
         return self._options.choice.topics is None or tp.topic in known
 
-    def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> Offsets:
-        """Return the starts of the partitions that the query does not have: their earliest records.
+    def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> tuple[Offsets, bool]:
+        """Return the starts of the partitions that the query does not have, and whether nothing of them is lost.
 
-        One that is deleted meanwhile has none. One that was only hidden, since somebody took the permission to see its
-        topic away and gave it back, goes on where it was.
+        They start at their earliest records; one that is deleted meanwhile has no start. One that was only hidden,
+        since somebody took the permission to see its topic away and gave it back, goes on where it was.
         """
-        starts = self._view.earliest(new, ends)
+        starts, are_whole = self._view.earliest(new, ends), True
         known = {tp.topic for tp in begins}
         for tp, earliest in sorted(starts.items()):
             wanted, what = 0, "the first records of this new partition were deleted before they could be read"
@@ -288,7 +314,8 @@ class StreamPlan:
             if starts[tp] != wanted and (is_back or self._is_due_from_0(tp, known)):
                 loss = DataLoss(tp, what, wanted=(wanted, None), available=(earliest, ends[tp]), remedy=DELETED)
                 report(loss, fail=self._options.fail_on_data_loss)
-        return starts
+                are_whole = False
+        return starts, are_whole
 
 
 def readable(
@@ -298,11 +325,14 @@ def readable(
     fail: bool,
     known: Mapping[TopicPartition, int] | None = None,
     from_earliest: Set[TopicPartition] = frozenset(),
+    starting: Bound | None = None,
+    ending: Bound | None = None,
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return the parts of these ranges that the logs hold, without empty ones. Raises DataLoss if that is not all.
 
     ``known`` are the ends of the logs as they were a moment ago: if they cover all ranges, the ends are not listed
-    again. A range that is ``from_earliest`` starts where its log starts now.
+    again. A range that is ``from_earliest`` starts where its log starts now. ``starting`` and ``ending`` are what the
+    options say, if it is they that say where the ranges start and end.
     """
     if known and all(known.get(tp, -1) >= until for tp, (_, until) in wanted.items()):
         available = view.log_ranges(wanted, known)
@@ -311,6 +341,14 @@ def readable(
         latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
         available = {tp: (log[0], latest[tp]) for tp, log in logs.items() if tp in latest}
     kept = {
-        tp: within(tp, wanted[tp], available.get(tp), fail=fail, from_earliest=tp in from_earliest) for tp in wanted
+        tp: within(
+            tp,
+            wanted[tp],
+            available.get(tp),
+            fail=fail,
+            from_earliest=tp in from_earliest,
+            named=(named_by(starting, tp), named_by(ending, tp)),
+        )
+        for tp in wanted
     }
     return {tp: (start, until) for tp, (start, until) in kept.items() if start < until}

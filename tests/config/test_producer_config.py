@@ -111,11 +111,27 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
         ("socket.timeout.ms", "here that is request_timeout_ms"),
         ("buffer.memory", "did you mean 'buffer_memory'"),
         ("partitioner.class", "here that is partitioner"),
+        ("queue.buffering.max.messages", "no option counts records"),
+        ("statistics.interval.ms", r"metrics\(\) returns the figures"),
     ],
 )
 def test_names_of_other_clients(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown option {name!r}.*{message}"):
         configured(ProducerConfig, None, {name: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("on_commit", r"give on_done to commit_soon\(\)"),
+        ("stats_cb", r"metrics\(\) returns the figures"),
+        ("enable.partition.eof", r"compare position\(\) with end_offsets\(\)"),
+        ("topic.metadata.refresh.interval.ms", "here that is metadata_max_age_ms"),
+    ],
+)
+def test_names_of_other_consumers(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option {name!r}: .*{message}"):
+        ConsumerConfig.from_mapping({name: 1})
 
 
 def test_a_consumer_is_not_told_of_options_of_producers() -> None:

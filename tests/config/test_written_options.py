@@ -104,7 +104,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         "- unknown option 'AIOKC_GRUOP_ID'; did you mean 'group_id'?",
         "- AIOKC_SESSION_TIMEOUT_MS='long' must be a whole number",
         "- AIOKC_CHECK_CRCS='maybe' must be true or false",
-        "- unknown option 'AIOKC_DEBUG'",
+        "- unknown option 'AIOKC_DEBUG': leave it out, and set the level of Python's logger 'aiokc'",
         "- AIOKC_SASL_OAUTHBEARER_EXTENSIONS must be key=value, or several with commas between them",
     }
     with pytest.raises(ConfigError, match=r"^unknown option 'sasl.jaas.config': here these are options of their own"):
@@ -116,8 +116,12 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 def test_what_is_wrong_with_values_is_told_as_of_keywords() -> None:
     with pytest.raises(ConfigError, match="max_poll_records=0 must be at least 1"):
         ConsumerConfig.from_mapping({"max.poll.records": "0"})
-    with pytest.raises(ConfigError, match=r"^queue.buffering.max.ms='0.5' must be a whole number$"):
-        ProducerConfig.from_mapping({"queue.buffering.max.ms": "0.5"})
+    for fraction in ("0.5", 0.5):
+        with pytest.raises(ConfigError, match=r"^queue.buffering.max.ms=0.5 must be a whole number of milliseconds$"):
+            ProducerConfig.from_mapping({"queue.buffering.max.ms": fraction})
+    for endless in ("inf", "nan", float("inf"), "9" * 5_000):
+        with pytest.raises(ConfigError, match=r"^batch.size=(inf|nan) must be a whole number$"):
+            ProducerConfig.from_mapping({"batch.size": endless})
     with pytest.raises(ConfigError, match="check_crcs must be bool, not int"):
         ConsumerConfig.from_mapping({"check.crcs": 1})
     with pytest.raises(ConfigError, match="options must be a mapping of names to values, not str"):
@@ -142,15 +146,25 @@ def test_a_name_of_our_own_wins() -> None:
         ("ssl.key.location", "/etc/key.pem", Path("/etc/key.pem")),
         ("ssl.keystore.location", "~/client.pem", str(Path("~/client.pem").expanduser())),
         ("compression.level", "3", 3),
+        ("linger.ms", "5.0", 5),
+        ("linger.ms", 5.0, 5),
+        ("queue.buffering.max.kbytes", 2.0, 2048),
+        ("compression.codec", " LZ4 ", "lz4"),
         ("sasl_oauthbearer_extensions", "a=1, b=2", {"a": "1", "b": "2"}),
         ("client.id", "billing", "billing"),
     ],
 )
-def test_texts_become_values(option: str, text: str, value: Any) -> None:
+def test_texts_become_values(option: str, text: str | float, value: Any) -> None:
     from aiokc.config.written.other_names import our_name
     from aiokc.config.written.values import typed
 
-    assert typed(ProducerConfig.__dataclass_fields__[our_name(option)], text, option) == value
+    found = typed(ProducerConfig.__dataclass_fields__[our_name(option)], text, option)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_names_that_other_clients_take_in_any_case() -> None:
+    config = ConsumerConfig.from_mapping({"group.protocol": "CONSUMER", "isolation.level": "Read_Committed"})
+    assert (config.group_protocol, config.isolation_level) == ("consumer", "read_committed")
 
 
 @pytest.mark.parametrize("name", [*OTHER_NAMES])

@@ -13,13 +13,18 @@ import yaml
 from aiokc import ConsumerConfig
 from aiokc.contrib import probe_server
 from aiokc.contrib.health import Rules
-from aiokc.contrib.series import PROMETHEUS_PREFIX, SERIES, Kind, Scope
+from aiokc.contrib.producer_series import PRODUCER_SERIES, ProducerSeries
+from aiokc.contrib.series import PROMETHEUS_PREFIX, SERIES, Kind, Scope, Series
 
 from ..docs.examples import ROOT, tables
 
 PRODUCTION = (ROOT / "docs/production.md").read_text()
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "docs/grafana/aiokc.json").read_text())
-NAMES = {name for series in SERIES for name in series.prometheus_names}
+SUFFIXES = {Kind.COUNTER: ("_total",), Kind.LATENCY: ("_count", "_sum", "_max")}
+EXPORTED: dict[str, Series | ProducerSeries] = {
+    **{name: series for series in SERIES for name in series.prometheus_names},
+    **{series.prometheus + end: series for series in PRODUCER_SERIES for end in SUFFIXES.get(series.kind, ("",))},
+}
 
 
 def test_the_table_of_names_is_that_of_the_code() -> None:
@@ -51,6 +56,12 @@ def expressions() -> dict[str, str]:
     return found | {"KEDA": trigger["metadata"]["query"]}
 
 
+def labels_of(series: Series | ProducerSeries) -> set[str]:
+    if isinstance(series, ProducerSeries):
+        return {"client_id", *([series.label] if series.label else [])}
+    return {"client_id", "group", *series.scope.value}
+
+
 def document(key: str, value: str | None = None) -> Any:
     """The YAML block of the page that has this at its top."""
     blocks = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PRODUCTION, re.M | re.S)]
@@ -61,16 +72,15 @@ def document(key: str, value: str | None = None) -> Any:
 @pytest.mark.parametrize("where", sorted(expressions()))
 def test_expressions_name_series_and_labels_that_exist(where: str) -> None:
     expression = expressions()[where]
-    named = set(re.findall(rf"\b{PROMETHEUS_PREFIX}\w+", expression))
+    named = set(re.findall(r"\baiokc_\w+", expression))
     assert named, expression
-    assert named <= NAMES
-    of_named = [series for series in SERIES if named & set(series.prometheus_names)]
-    labels = {"client_id", "group"} | {label for series in of_named for label in series.scope.value}
+    assert named <= EXPORTED.keys()
+    labels = {label for name in named for label in labels_of(EXPORTED[name])}
     used = {label.strip() for part in re.findall(r"by \(([^)]*)\)", expression) for label in part.split(",")}
     used |= set(re.findall(r"[{,]\s*(\w+)\s*[=!]~?", expression))
     assert used <= labels
     counters = {name for name in named if name.endswith(("_total", "_sum", "_count"))}
-    for name in counters - {f"{PROMETHEUS_PREFIX}polls"}:
+    for name in counters:
         assert re.search(rf"(rate|increase|deriv)\({name}\b", expression), f"{name} only grows: it needs a rate"
     assert expression.count("(") == expression.count(")")
 
@@ -131,6 +141,11 @@ def test_scaling_ends_at_the_partitions_and_scales_what_is_there() -> None:
     stateful = document("kind", "StatefulSet")
     assert scaled["spec"]["scaleTargetRef"] == {"kind": "StatefulSet", "name": stateful["metadata"]["name"]}
     assert scaled["spec"]["maxReplicaCount"] >= stateful["spec"]["replicas"]
+    # KEDA's cooldownPeriod is for the step to 0 alone; all others are the HorizontalPodAutoscaler's.
+    assert scaled["spec"]["minReplicaCount"] >= 1
+    assert "cooldownPeriod" not in scaled["spec"]
+    behavior = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behavior["scaleDown"]["stabilizationWindowSeconds"] > 300, "which is Kubernetes' default"
 
 
 def test_the_series_of_brokers_and_partitions_are_told_by_their_labels() -> None:

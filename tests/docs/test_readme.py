@@ -115,6 +115,14 @@ def test_a_type_checker_accepts_the_programs(tmp_path: Path) -> None:
     assert f"no issues found in {len(programs)} source files" in done.stdout
 
 
+def test_programs_handle_sigterm_before_they_start_clients() -> None:
+    """Until then SIGTERM ends the process at once, and its group waits for a session."""
+    programs = [example.code for example in EXAMPLES if example.ends_well]
+    assert programs
+    for code in programs:
+        assert code.index("signal.SIGTERM") < code.index("async with ", code.index("async def main")), code
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if "/guide/" in page])
 def test_a_page_with_examples_that_import_nothing_says_where_they_stand(page: str) -> None:
     parts = [example for example in examples(page) if not example.is_whole]

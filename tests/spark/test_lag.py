@@ -62,6 +62,10 @@ def test_where_nothing_is_known(source: tuple[object, object]) -> None:
     assert offsets_behind_latest(progress(source)) == {}
 
 
+def test_before_the_first_batch_nothing_is_known() -> None:
+    assert offsets_behind_latest(None) == {}
+
+
 def test_the_listener_tells_of_the_source_that_is_furthest_behind() -> None:
     told: list[tuple[str, float]] = []
     listener = LagListener(lambda name, numbers: told.append((name, numbers["maxOffsetsBehindLatest"])))

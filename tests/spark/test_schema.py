@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from aiokc import ConsumerRecord, RawRecord, TopicPartition
 from aiokc.errors import ConfigError
@@ -92,6 +92,7 @@ def test_a_schema_of_the_application_chooses_columns() -> None:
     ("column", "message"),
     [
         (StructField("valeu", BinaryType()), "column 'valeu' of the schema is not one of Kafka's: key, value, topic"),
+        (StructField("OFFSET", LongType()), "column 'OFFSET' of the schema is not one of Kafka's: write 'offset'"),
         (StructField("value", StringType()), "column 'value' .* must be a nullable binary, not string: cast it"),
         (StructField("value", BinaryType(), nullable=False), "must be a nullable binary, not NOT NULL binary"),
     ],
@@ -99,6 +100,13 @@ def test_a_schema_of_the_application_chooses_columns() -> None:
 def test_a_schema_of_other_columns_is_refused(column: StructField, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         columns_of(StructType([column]))
+
+
+def test_a_schema_that_names_a_column_twice_is_refused() -> None:
+    offset, value = (kafka_schema(include_headers=False)[name] for name in ("offset", "value"))
+
+    with pytest.raises(ConfigError, match="the schema names 'offset' more than once: name each column once"):
+        columns_of(StructType([offset, value, offset]))
 
 
 def test_a_schema_of_no_column_is_refused() -> None:

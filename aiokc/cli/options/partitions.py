@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..problems import UsageProblem, quoted
-
-if TYPE_CHECKING:
-    from aiokc.admin import TopicDescription
 
 _MOST = (1 << 31) - 1
 _MANY = 1_000_000
@@ -40,11 +37,6 @@ def topic_choice(text: str) -> PartitionChoice:
     if not topic:
         raise UsageProblem(f"{quoted(text)} names no topic")
     return PartitionChoice(topic, partition_numbers(partitions) if colon else None)
-
-
-def partition_count(topic: TopicDescription) -> int:
-    """Return how many partitions a topic has, also where a broker has left some out, as real ones do now and then."""
-    return max(topic.partitions, default=-1) + 1
 
 
 def numbers_below(count: int) -> str:

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Literal, TextIO, TypeAlias
 
 from aiokc.errors import KafkaError
+from aiokc.types import partition_count
 
-from ..options.partitions import partition_count
 from ..output.progress import Progress, progress
 from ..problems import Problem, cut
 from .encoding import Unencodable
@@ -40,7 +40,7 @@ class Production:
         self, context: Context, producer: Producer[bytes, bytes], topic: TopicDescription, shape: Shape
     ) -> None:
         self._context, self._producer, self._topic, self._shape = context, producer, topic.name, shape
-        self._sending = Sending(producer, topic.name, partition_count(topic))
+        self._sending = Sending(producer, topic.name, partition_count(topic.partitions))
         self._is_transaction: bool = context.args.transaction
         self._committed: Committed = "no"
         most = producer.config.max_request_size

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from aiokc import EARLIEST, LATEST, OffsetAndTimestamp, TopicPartition
+from aiokc.types import partition_count
 
-from ..options.partitions import numbers_below, partition_count
+from ..options.partitions import numbers_below
 from ..problems import Problem, UsageProblem, nearest, quoted
 from .window import Place, Window
 
@@ -66,7 +67,7 @@ def chosen_partitions(topic: TopicDescription, numbers: Iterable[int] | None) ->
     wanted = sorted(topic.partitions) if numbers is None else list(numbers)
     missing = [number for number in wanted if number not in topic.partitions]
     if missing:
-        count = partition_count(topic)
+        count = partition_count(topic.partitions)
         if missing[0] < count:
             raise Problem(f"topic {topic.name!r}: the broker has left out partition {missing[0]}", "try again")
         raise Problem(f"topic {topic.name!r} has no partition {missing[0]}: it has {numbers_below(count)}")

@@ -31,6 +31,15 @@ def checked_texts(given: Iterable[Any]) -> list[str]:
     return wanted
 
 
+def checked_words(what: str, given: Iterable[Any], known: tuple[str, ...]) -> list[str]:
+    """Return the names by which groups are chosen as Kafka spells them: one that no group can have would find none."""
+    by_lower = {word.lower(): word for word in known}
+    for one in (wanted := checked_names(given, checked_texts)):
+        if one.lower() not in by_lower:
+            raise ConfigError(f"no group has the {what} {shown(one)}: give some of {', '.join(known)}")
+    return list(dict.fromkeys(by_lower[one.lower()] for one in wanted))
+
+
 def checked_nodes(given: Iterable[Any] | None) -> list[int] | None:
     """Return ids that brokers may have; None for all brokers."""
     if given is None:

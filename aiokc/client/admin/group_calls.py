@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from ...admin.groups import GROUP_STATES, GROUP_TYPES
 from ...config import ClientConfig, IsolationLevel
 from ...errors import KafkaError
 from ...types import OffsetAndMetadata, TopicPartition
@@ -16,6 +17,7 @@ from .arguments import (
     checked_isolation,
     checked_names,
     checked_texts,
+    checked_words,
 )
 from .asking import Asking, raised
 from .loading import drivers_loaded
@@ -36,13 +38,14 @@ class GroupCalls:
     ) -> list[GroupListing]:
         """Ask every broker for its groups; return them in the order of their ids.
 
-        ``states`` and ``types`` choose groups by Kafka's names, in any case: "Stable", "consumer". Raises
-        UnsupportedVersion where a broker cannot tell them apart: states need Kafka 2.6 (KIP-518), types 3.8 (KIP-848).
+        ``states`` and ``types`` choose groups by Kafka's names, in any case: "Stable", "consumer". Raises ConfigError
+        for a name that Kafka does not have, which would find no group, and UnsupportedVersion where a broker cannot
+        tell them apart: states need Kafka 2.6 (KIP-518), types 3.8 (KIP-848).
         Raises PartialListing where brokers do not answer within ``timeout_ms``: it names them, and has what the others
         listed. A principal sees the groups that it may DESCRIBE; none is no error.
         """
         self._cluster.check()
-        chosen = checked_names(states, checked_texts), checked_names(types, checked_texts)
+        chosen = checked_words("state", states, GROUP_STATES), checked_words("type", types, GROUP_TYPES)
         await drivers_loaded()
         from . import groups
 

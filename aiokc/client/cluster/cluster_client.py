@@ -31,6 +31,16 @@ _FORKED: Final = (
 Config_co = TypeVar("Config_co", bound=ClusterConfig, covariant=True)
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop that this runs in. Raises UsageError where asyncio has none, as under trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "aiokc needs asyncio: call it under asyncio.run(), or under anyio's backend 'asyncio'"
+        ) from None
+
+
 class ClusterClient(Generic[Config_co]):
     """Connections to one cluster, from ``start`` to ``stop``. It starts once; make a new one after ``stop``.
 
@@ -141,7 +151,7 @@ class ClusterClient(Generic[Config_co]):
             self.check()
             await self._begun.wait()  # another task is in start(), which has a deadline
             return self.check()
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         _started.add(self)
         deadline = self._loop.time() + timeout
         try:

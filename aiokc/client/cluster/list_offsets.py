@@ -15,7 +15,8 @@ import anyio
 from ...config import ClientConfig, IsolationLevel
 from ...core.backoff import retry_backoff
 from ...core.cluster.leader_hints import DENIALS
-from ...core.cluster.snapshot import Cluster, known_error, partition_count
+from ...core.cluster.snapshot import Cluster, known_error
+from ...core.named import named
 from ...error_codes import ErrorCode
 from ...errors import (
     AuthenticationFailed,
@@ -29,7 +30,7 @@ from ...errors import (
 )
 from ...native import untrack
 from ...net.pool import Pool
-from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition
+from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition, partition_count
 from ...wire import prepare
 from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from .metadata import Metadata
@@ -233,18 +234,18 @@ class OffsetLister:
 
     def _too_late(self, left: Asked, timeout: float, causes: list[Exception]) -> Exception:
         cluster = self._metadata.cluster
-        names = ", ".join(str(tp) for tp in sorted(left)[:5]) + (" ..." if len(left) > 5 else "")
         for tp in sorted(left):
             if cluster.errors.get(tp.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the cluster has no topic {tp.topic!r}")
-            count = partition_count(cluster.topics[tp.topic]) if tp.topic in cluster.topics else tp.partition + 1
+            topic = cluster.topics.get(tp.topic)
+            count = partition_count(topic.partitions) if topic is not None else tp.partition + 1
             if tp.partition >= count:  # one that a broker has left out is there
                 return broker_error(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} does not exist: the topic has {count} partitions"
                 )
         cause = causes[-1] if causes else self._metadata.error
         why = f": {cause}" if cause is not None else ""
-        error = RequestTimedOut(f"no offsets of {names} after {timeout:.3g} s{why}")
+        error = RequestTimedOut(f"no offsets of {named(left)} after {timeout:.3g} s{why}")
         error.__cause__ = cause
         return error
 

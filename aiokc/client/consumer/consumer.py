@@ -481,13 +481,13 @@ class Consumer(Introspection, Generic[K, V]):
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> frozenset[int]:
         """Return the partition numbers of ``topic``. Raises UnknownTopic."""
-        self._runtime.check()
+        self._runtime.errors.check()
         topics = await self._runtime.cluster_client.topics(checked_topics([topic]), timeout=self._seconds(timeout_ms))
         return frozenset(topics[topic].partitions)
 
     async def list_topics(self, *, timeout_ms: int | None = None) -> dict[str, TopicInfo]:
         """Return all topics that this principal may see, internal ones too."""
-        self._runtime.check()
+        self._runtime.errors.check()
         return await self._runtime.cluster_client.topics(None, timeout=self._seconds(timeout_ms))
 
     def _seconds(self, timeout_ms: int | None) -> float:

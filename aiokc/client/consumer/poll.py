@@ -93,10 +93,10 @@ class Poll(Generic[K, V]):
 
         Return whether that was all: errors that may wait do so, unless the last call had records.
         """
-        self._runtime.before_records(only)
+        self._runtime.errors.before_records(only)
         has_returned, self._has_returned = self._has_returned, False
         if has_returned:
-            self._runtime.raise_held_back(only)
+            self._runtime.errors.raise_held_back(only)
         return has_returned and only is None
 
     def _enter(self, partitions: tuple[TopicPartition, ...], began: float | None) -> frozenset[TopicPartition] | None:
@@ -119,7 +119,7 @@ class Poll(Generic[K, V]):
     async def _may_have_more(self, only: frozenset[TopicPartition] | None, deadline: float | None) -> bool:
         """Nothing is buffered: wait until something happens; return False where the call's time is over."""
         runtime = self._runtime
-        runtime.raise_errors()
+        runtime.errors.raise_any()
         runtime.collector.user_waits(only)
         left = None if deadline is None else deadline - asyncio.get_running_loop().time()
         if left is not None and left <= 0:
@@ -157,7 +157,7 @@ class Poll(Generic[K, V]):
                 if waits_at is not None:
                     await collector.give_way(waits_at, user.time_slice)
                     await collector.decode(decode, user.time_slice, only, enough=most)
-                    runtime.after_waiting(only)
+                    runtime.errors.after_waiting(only)
                     served = None
                 if runtime.deserializing is not None:
                     await runtime.deserialize(most, only, deadline, user.time_slice)
@@ -200,7 +200,7 @@ class Poll(Generic[K, V]):
                 if time() > user.time_slice.ends:
                     await user.time_slice.give_way()
                 self._raise_first(only)
-                columns = await wanted.read(only, partial(runtime.after_waiting, only), user.time_slice)
+                columns = await wanted.read(only, partial(runtime.errors.after_waiting, only), user.time_slice)
                 if columns:
                     self._has_returned = True
                     break

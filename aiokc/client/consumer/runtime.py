@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
 import anyio
 
 from ...config import ConsumerConfig
-from ...core.cluster.snapshot import known_error
 from ...core.cluster.topic_pattern import TopicPattern
 from ...core.fetch.stall_watch import StallWatch
 from ...core.offsets.messages import Committed
@@ -19,7 +18,7 @@ from ...core.subscription.change_count import ChangeCount
 from ...core.subscription.mode import Mode
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Subscription
-from ...errors import ConsumerClosed, KafkaError, UsageError, fresh
+from ...errors import UsageError
 from ...observation import Health, Metrics
 from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern, TopicPartition
 from ..aio.loop_lag import LoopLag
@@ -39,6 +38,7 @@ from ..group.rebalance_listener import ListenerCalls, RebalanceListener
 from ..group.user_commits import UserCommits
 from ..group.without_group import AllPartitions
 from ..positions.finder import PositionFinder
+from .call_errors import CallErrors
 from .health import PollRecord, Uncounted, health, metrics, standing_still
 from .observing import Observers
 
@@ -63,7 +63,6 @@ class ConsumerRuntime:
         self._config = config
         self._read_committed = config.isolation_level == "read_committed"
         self._stopping = False
-        self._complained_of = 0  # the version of the cluster snapshot whose topic errors were raised last
         self.polls = PollRecord()
         self.observers = Observers(config.observer)
         self._loop_lag = LoopLag()
@@ -86,6 +85,15 @@ class ConsumerRuntime:
             self._fetch_committed if self.membership else None,
             random,
             connect_to=self.fetcher.connect_to,
+        )
+        self.errors = CallErrors(
+            self.cluster_client,
+            self.subscription,
+            self.source,
+            self.listener,
+            self.finder,
+            self.collector,
+            is_stopping=lambda: self._stopping,
         )
         self._connect_parts()
 
@@ -275,54 +283,12 @@ class ConsumerRuntime:
         heard_at = self.fetcher.heard_at(tp)
         return None if heard_at is None else int(heard_at * 1e3)
 
-    def check(self, only: frozenset[TopicPartition] | None = None) -> None:
-        """Raise ConsumerClosed unless running, what ended the background, UsageError where ``only`` is not assigned."""
-        self.cluster_client.check()
-        if self._stopping and not self.listener.is_inside():
-            raise ConsumerClosed("stopping: nothing more is handed out")
-        for tp in only or ():
-            self.subscription[tp]  # raises for one that is not assigned, or not any more
-
-    def raise_errors(self, of: Collection[TopicPartition] | None = None) -> None:
-        """Raise what the application must know: a fatal group error, a missing offset, no permission, no login.
-
-        With ``of``, an error about other partitions than these is left to another call.
-        """
-        self.cluster_client.raise_refusal()
-        self._raise_group_error()
-        if (error := self.finder.take_error(of, of_blocked=self.listener.is_inside())) is not None:
-            raise fresh(error)
-        self._raise_topic_error(None if of is None else {tp.topic for tp in of})
-
-    def raise_assignment_errors(self) -> None:
-        """Raise what prevents an assignment: as ``raise_errors``, without errors about positions."""
-        self.cluster_client.raise_refusal()
-        self._raise_group_error()
-        self._raise_topic_error()
-
-    def _raise_group_error(self) -> None:
-        if self.subscription.mode is Mode.NONE:
-            raise UsageError("nothing to read: call subscribe() or assign() first")
-        self.source.raise_error()
-
-    def _raise_topic_error(self, only: Set[str] | None = None) -> None:
-        cluster = self.cluster_client.metadata.cluster
-        if cluster.errors:
-            topics = only or self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
-            if (error := known_error(cluster, topics)) is not None:
-                raise fresh(error)
-
     @property
     def has_assigned(self) -> bool:
         """Whether the consumer has all that the group, the metadata or assign() gave it, and the listener is done."""
         if not self.subscription.by_topics:
             return self.subscription.mode is Mode.PARTITIONS
         return self.source.has_assigned
-
-    @property
-    def assignment_trouble(self) -> KafkaError | None:
-        """What prevents the assignment at the moment; None where that is not known."""
-        return self.source.report().last_error or self.cluster_client.metadata.error
 
     # What is read
 
@@ -376,7 +342,7 @@ class ConsumerRuntime:
     def polling_begins(self, only: frozenset[TopicPartition] | None) -> None:
         """A call for records begins: records that were held are processed. Call ``polling_ends`` unless this raises."""
         self.changes.notify()
-        self.check(only)
+        self.errors.check(only)
         self.subscription.mark_processed()
         self.polls.begins(self.cluster_client.now())
         self.source.polling_begins()
@@ -386,35 +352,13 @@ class ConsumerRuntime:
         self.polls.ends(self.cluster_client.now())
         self.source.polling_ends()
 
-    def before_records(self, only: frozenset[TopicPartition] | None) -> None:
-        """Raise the errors that come before any record, and run the callbacks that are due."""
-        self.listener.raise_error()  # The listener may have failed to seek: no record before that is raised.
-        self.check(only)
-        self.source.run_callbacks()
-
-    def after_waiting(self, only: frozenset[TopicPartition] | None) -> None:
-        """Raise the errors that come before any record and have come up while other tasks ran."""
-        self.listener.raise_error()
-        self.check(only)
-
-    def raise_held_back(self, only: frozenset[TopicPartition] | None) -> None:
-        """Raise the errors that an earlier call held back, since it had records to return."""
-        self.cluster_client.raise_refusal()
-        self.collector.raise_held_back(only)
-        if (error := self.finder.take_error(of_blocked=False)) is not None:
-            raise fresh(error)
-        cluster = self.cluster_client.metadata.cluster
-        if cluster.errors and cluster.version != self._complained_of:
-            self._complained_of = cluster.version  # or every other call of a busy application would raise it again
-            self._raise_topic_error()
-
     async def deserialize(
         self, count: int, only: frozenset[TopicPartition] | None, deadline: float | None, time_slice: TimeSlice
     ) -> None:
         """Deserialize up to ``count`` decoded records; there must be a deserializer. Cancelling it loses nothing."""
         assert self.deserializing is not None
         await self.deserializing.run(count, only, deadline, time_slice)
-        self.after_waiting(only)  # the application's deserializers may have taken seconds
+        self.errors.after_waiting(only)  # the application's deserializers may have taken seconds
 
     def intercept(
         self, batch: ConsumerRecords[Any, Any], before: ConsumerRecords[Any, Any] | None
@@ -463,7 +407,7 @@ class ConsumerRuntime:
     async def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        self.check()
+        self.errors.check()
         with self.cluster_client.call(), self.cluster_client.metadata.interest() as look:
             look.set({tp.topic for tp in timestamps})
             return await self.lister.list_offsets(timestamps, timeout=timeout)

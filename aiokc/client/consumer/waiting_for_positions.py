@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ...core.named import named
 from ...errors import RequestTimedOut
 from ...types import TopicPartition
 from .runtime import ConsumerRuntime
@@ -14,7 +15,7 @@ async def wait_positions(
 ) -> dict[TopicPartition, int]:
     """Wait until all of these partitions have a position, and return the positions.
 
-    Raises RequestTimedOut after ``timeout`` seconds, and what ``ConsumerRuntime.raise_errors`` raises about these
+    Raises RequestTimedOut after ``timeout`` seconds, and what ``CallErrors.raise_any`` raises about these
     partitions, or about the consumer as a whole.
     """
     loop, subscription = asyncio.get_running_loop(), runtime.subscription
@@ -25,15 +26,14 @@ async def wait_positions(
 
     lacking = partitions
     while True:
-        runtime.check()
+        runtime.errors.check()
         # Each answer brings some of thousands of positions. Only the others are looked at again, and all at the end: a
         # position may have been lost meanwhile.
         lacking = without_position(lacking) or without_position(partitions)
         if not lacking:
             return {tp: subscription[tp].position for tp in partitions}
-        runtime.raise_errors(lacking)
+        runtime.errors.raise_any(lacking)
         if not await runtime.changed.wait(deadline - loop.time()):
-            names = ", ".join(map(str, sorted(lacking)))
             cause = runtime.cluster_client.metadata.error
             why = f": {cause}" if cause is not None else ""
-            raise RequestTimedOut(f"no position for {names} after {timeout:.3g} s{why}") from cause
+            raise RequestTimedOut(f"no position for {named(lacking)} after {timeout:.3g} s{why}") from cause

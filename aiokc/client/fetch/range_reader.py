@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
+from heapq import nsmallest
 from types import TracebackType
 
 import anyio
@@ -26,6 +27,8 @@ from .fetcher import Fetcher
 # The most records of one step: enough that the step's own cost does not count, few enough to be some MB.
 _RECORDS_AT_ONCE = 4096
 _ALL_ROWS = 1 << 31
+
+_SHOWN = 10  # partitions that an error tells of
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 
@@ -240,9 +243,11 @@ class _RangeReading:
             f"{tp} at offset {position.position} of the range's end {position.until}"
             f" (its log ends at {'unknown' if position.high_watermark is None else position.high_watermark};"
             f" {self._led_by(tp)})"
-            for tp, position in sorted(self._subscription.assigned.items())
+            for tp, position in nsmallest(_SHOWN, self._subscription.assigned.items())
         )
-        error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}")
+        others = len(self._subscription.assigned) - _SHOWN
+        more = f"; and {others} more partitions" if others > 0 else ""
+        error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}{more}")
         error.__cause__ = self._cluster.metadata.error or self._cluster.pool.error
         return error
 

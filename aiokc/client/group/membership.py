@@ -146,7 +146,7 @@ class GroupMembership:
             interval=config.auto_commit_interval_ms / 1e3,
             timeout=config.request_timeout_ms / 1e3,
             backoff=retry_backoff(config, random),
-            unknown_topics=partial(UnknownTopics, self._metadata),
+            unknown=UnknownTopics(self._metadata),
             is_of_former_topic=self.is_of_former_topic,
         )
 

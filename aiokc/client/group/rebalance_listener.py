@@ -15,6 +15,7 @@ from weakref import ReferenceType, ref
 import anyio
 
 from ...core.counters import AssignmentCounters
+from ...core.named import named
 from ...errors import ListenerTimedOut, UsageError, shown
 from ...net.user_errors import as_error, ends_us, leaves_the_loop
 from ...observer import RebalanceKind
@@ -22,7 +23,6 @@ from ...types import TopicPartition
 
 logger = logging.getLogger("aiokc.listener")
 
-_SHOWN: Final = 5  # partitions that one error names
 _LONG_FOR_THE_LOOP: Final = 0.1  # seconds that a callback may hold the loop without a word in the log
 
 Told: TypeAlias = Awaitable[None] | None
@@ -230,6 +230,4 @@ class ListenerCalls:
 
 
 def _cancelled(name: str, partitions: Collection[TopicPartition], took: float, limit: str) -> str:
-    names = ", ".join(map(str, sorted(partitions)[:_SHOWN])) or "no partition"
-    more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
-    return f"{name} for {names}{more} was cancelled: not done after {took:.3g} s, {limit}"
+    return f"{name} for {named(partitions)} was cancelled: not done after {took:.3g} s, {limit}"

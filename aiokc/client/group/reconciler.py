@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...core.group.events import Assign, Change, Lost, PollClock, RevocationDone, Revoke
+from ...core.named import named
 from ...core.subscription.state import Subscription
 from ...errors import AssignmentFailed
 from ...types import TopicPartition
@@ -19,7 +20,6 @@ from .rebalance_listener import ListenerCalls, RebalanceListener
 
 logger = logging.getLogger("aiokc.group")
 
-_SHOWN: Final = 20  # partitions that one log line names
 _MANY: Final = 1_000  # to take over more of them holds the loop for milliseconds: then other tasks run half way through
 
 
@@ -258,6 +258,4 @@ class _Shown:
     partitions: Collection[TopicPartition]
 
     def __str__(self) -> str:
-        wanted = sorted(self.partitions)
-        more = f" and {len(wanted) - _SHOWN} more" if len(wanted) > _SHOWN else ""
-        return (", ".join(map(str, wanted[:_SHOWN])) or "nothing") + more
+        return named(self.partitions)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from ...core.named import named
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import CommitFailed, ConfigError, KafkaError, fresh
@@ -175,10 +176,10 @@ class UserCommits:
 
 
 def _refuse(partitions: Iterable[TopicPartition]) -> None:
-    if taken := sorted(partitions):
+    if taken := set(partitions):
         raise CommitFailed(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"{', '.join(map(str, taken))}: not assigned to this consumer any more (if it ever was), or the topic was "
+            f"{named(taken)}: not assigned to this consumer any more (if it ever was), or the topic was "
             "deleted and created again; nothing was committed: the member that reads them next gets these records "
             "again, where the log still has them; a member commits only what is assigned to it",
         )

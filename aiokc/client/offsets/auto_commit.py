@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from ...core.backoff import Backoff
+from ...core.named import named
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.mode import Mode
 from ...core.subscription.state import Subscription
@@ -47,8 +48,13 @@ class AutoCommit:
     """Commits, every ``interval`` seconds, the offsets of processed records that are not stored yet.
 
     A failure is logged and retried soon. It is raised from no call, because the next commit makes up for it. ``error``
-    is the error of the last attempt, as long as there is something to store. ``unknown_topics`` makes what looks at the
-    topics that the coordinator does not know. Offsets for which ``is_of_former_topic`` is true are left out.
+    is the error of the last attempt, as long as there is something to store. Offsets for which ``is_of_former_topic``
+    is true are left out.
+
+    So are those of a deleted topic, once both the coordinator and the metadata say that it does not exist. ``unknown``
+    follows a topic from when the coordinator denies it until that is settled, however many attempts lie between. If the
+    application has left the topic by assign(), nothing else asks the metadata for it, and no revocation ends the
+    attempts.
     """
 
     def __init__(
@@ -59,7 +65,7 @@ class AutoCommit:
         interval: float,
         timeout: float,
         backoff: Backoff,
-        unknown_topics: Callable[[], UnknownTopics],
+        unknown: UnknownTopics,
         is_of_former_topic: IsOfFormerTopic,
     ) -> None:
         self._group_id = group_id
@@ -68,7 +74,7 @@ class AutoCommit:
         self._interval = max(interval, _SHORTEST_INTERVAL)
         self._timeout = timeout
         self._backoff = backoff
-        self._unknown_topics = unknown_topics
+        self._unknown = unknown
         self._is_of_former_topic = is_of_former_topic
         self.error: KafkaError | None = None
         self._stored: dict[TopicPartition, tuple[int, UUID | None]] = {}
@@ -99,8 +105,8 @@ class AutoCommit:
                 await self._wake.wait(pause)
             self._hurried = False
             self._renew()
-            error = await self._flush(self._timeout)
-            if error is not None and _passes(error):
+            error = await self._attempt(self._timeout)
+            if error is not None and _passes(error) and not _denies_topics(error):
                 pause = min(self._backoff.next(), self._interval)
             else:
                 pause = self._interval
@@ -119,29 +125,44 @@ class AutoCommit:
                 self._stored.clear()
 
     async def hand_over(self, timeout: float) -> None:
-        """Commit for the last time before partitions are given up, retrying for ``timeout`` seconds at most.
-
-        The coordinator accepts no offsets of a deleted topic, and the group does not wait for a member that retries. So
-        such a topic is left out once both the coordinator and the metadata say that it does not exist.
-        """
+        """Commit for the last time before partitions are given up, retrying for ``timeout`` seconds at most."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        gone: frozenset[str] = _NO_TOPICS
-        with self._unknown_topics() as unknown:
-            while (error := await self._flush(began + timeout - loop.time(), but_not=gone)) is not None:
-                patience = timeout if _passes(error) else _ASSIGNING if isinstance(error, RebalanceInProgress) else 0.0
-                left = began + min(patience, timeout) - loop.time()
-                if left <= 0:
-                    return
-                is_unknown = isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN
-                in_doubt = {tp.topic for tp in self._not_stored(_NO_TOPICS)} if is_unknown else _NO_TOPICS
-                unknown.follow(in_doubt)
-                await asyncio.sleep(min(self._backoff.next(), left))
-                gone = frozenset(topic for topic in in_doubt if unknown.is_gone(topic))
+        while (error := await self._attempt(began + timeout - loop.time())) is not None:
+            patience = timeout if _passes(error) else _ASSIGNING if isinstance(error, RebalanceInProgress) else 0.0
+            left = began + min(patience, timeout) - loop.time()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(self._backoff.next(), left))
         self._backoff.reset()
 
-    async def _flush(self, timeout: float, but_not: Collection[str] = _NO_TOPICS) -> KafkaError | None:
-        """Commit what is not stored yet, in one attempt; return the error, or None."""
+    async def _attempt(self, timeout: float) -> KafkaError | None:
+        """Commit what is not stored yet, but for topics that are gone; return the error, or None."""
+        gone = self._give_up_what_is_gone() if self._unknown.topics else _NO_TOPICS
+        error = await self._flush(timeout, but_not=gone)
+        if error is not None and _denies_topics(error):
+            self._unknown.follow(tp.topic for tp in self._not_stored(_NO_TOPICS))
+        return error
+
+    def _give_up_what_is_gone(self) -> frozenset[str]:
+        """Return which topics in doubt are gone. Keep nothing of them that the application has left.
+
+        A topic stays in doubt for as long as offsets of it are to be stored: an assigned one may be created again.
+        """
+        gone = frozenset(filter(self._unknown.is_gone, self._unknown.topics))
+        given_up = self._subscription.left.give_up(
+            lambda tp, offset: tp.topic in gone or self._is_of_former_topic(tp, offset)
+        )
+        if given_up:
+            logger.warning(
+                "group %r: auto-commit gives up %s: the topic was deleted since, so the group keeps no offset of it",
+                self._group_id,
+                named(given_up),
+            )
+        self._unknown.follow_only({tp.topic for tp in self._not_stored(_NO_TOPICS)})
+        return gone
+
+    async def _flush(self, timeout: float, but_not: Collection[str]) -> KafkaError | None:
         if not any(self._wanted(but_not)):
             self.error = None  # the application has stored since what could not be stored, say, or has left it
             return None
@@ -201,3 +222,8 @@ class AutoCommit:
 def _passes(error: KafkaError) -> bool:
     """Whether the next attempt may succeed. One that came with a stale epoch may: it is sent in the newest one then."""
     return error.retriable or (isinstance(error, BrokerError) and error.code == ErrorCode.STALE_MEMBER_EPOCH)
+
+
+def _denies_topics(error: KafkaError) -> bool:
+    """Whether the coordinator says that a topic does not exist. To ask it again soon helps nobody."""
+    return isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN

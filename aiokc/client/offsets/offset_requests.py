@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from ...config import ClientConfig
 from ...core.backoff import retry_backoff
 from ...core.group.events import MemberToken
+from ...core.named import named
 from ...core.offsets.messages import (
     TOPIC_IDS,
     FetchedOffset,
@@ -154,11 +155,6 @@ class OffsetRequests:
             await asyncio.sleep(min(backoff.next(), max(0.0, deadline - loop.time())))
         reason = f"; the last attempt: {last}" if last is not None else ""
         raise RequestTimedOut(f"{what}: not done after {loop.time() - start:.3g} s{reason}") from last
-
-
-def named(partitions: Iterable[TopicPartition]) -> str:
-    """Return the names of ``partitions``, for an error."""
-    return ", ".join(map(str, sorted(partitions)))
 
 
 def _max_version(is_by_id: bool) -> int | None:

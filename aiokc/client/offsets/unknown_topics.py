@@ -9,26 +9,34 @@ from uuid import UUID
 from ...core.subscription.position import is_of_another_topic
 from ...types import OffsetAndMetadata, TopicPartition
 from ..cluster.metadata import Metadata
+from .offset_requests import TOPIC_NOT_KNOWN
 
 
 class UnknownTopics:
-    """Looks, for one commit, at topics whose offsets the coordinator has refused because it does not know them.
+    """Looks at topics whose offsets the coordinator has refused because it does not know them.
 
-    They are followed until the ``with`` block ends. The application may have left them by then, and nothing else asks
-    for them: the metadata would go on telling what they were before, or tell nothing.
+    They are followed until ``follow_only`` leaves them out, or the ``with`` block ends. The application may have left
+    them by then, and nothing else asks for them: the metadata would go on telling what they were before, or tell
+    nothing.
     """
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._topics: set[str] = set()
+        self.topics: frozenset[str] = frozenset()
         self._interest = metadata.interest()
 
     def follow(self, topics: Iterable[str]) -> None:
         """The coordinator does not know these: ask for them, from here on."""
-        new = set(topics) - self._topics
-        if new:
-            self._topics |= new
-            self._interest.set(self._topics)
+        self._set(self.topics.union(topics))
+
+    def follow_only(self, topics: Iterable[str]) -> None:
+        """Of those that are followed, the others are of no interest any more."""
+        self._set(self.topics.intersection(topics))
+
+    def _set(self, topics: frozenset[str]) -> None:
+        if topics != self.topics:
+            self.topics = topics
+            self._interest.set(topics)
 
     def all_gone(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], current_id: Callable[[str], UUID | None]
@@ -42,7 +50,8 @@ class UnknownTopics:
     def is_gone(self, topic: str) -> bool:
         """Whether the newest metadata cover ``topic``, and say that it does not exist."""
         cluster = self._metadata.cluster
-        return topic not in cluster.topics and (cluster.complete or topic in cluster.errors)
+        code = cluster.errors.get(topic)
+        return topic not in cluster.topics and (cluster.complete if code is None else code in TOPIC_NOT_KNOWN)
 
     def __enter__(self) -> UnknownTopics:
         return self

@@ -16,14 +16,15 @@ from anyio.abc import TaskGroup
 
 from ...config import ConsumerConfig
 from ...core.backoff import Backoff, retry_backoff
-from ...core.cluster.snapshot import Cluster, partition_count
+from ...core.cluster.snapshot import Cluster
+from ...core.named import named
 from ...core.offsets.messages import Committed
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import AWAIT_RESET, INITIALIZING
 from ...core.subscription.state import Subscription
 from ...errors import AuthenticationFailed, BrokerError, KafkaError, NoOffsetForPartition
-from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition, partition_count
 from ..aio.signal import Signal
 from ..cluster.list_offsets import AT_ONCE, Answer, Asked, Found, OffsetLister, group_by_leader, may_pass
 from ..cluster.metadata import Metadata
@@ -290,7 +291,7 @@ class PositionFinder:
         for tp in sorted(seen & self._absent):
             held_back = self._complaints.admit(str(tp), now)
             if held_back is not None:
-                count = partition_count(topics[tp.topic])
+                count = partition_count(topics[tp.topic].partitions)
                 logger.warning("%s does not exist: its topic has %d partitions; looking again until it does", tp, count)
 
     async def _look_up_timestamps(self, node_id: int, asked: Asked, tokens: PositionTokens) -> None:
@@ -388,8 +389,7 @@ class PositionFinder:
         if retriable:
             held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
             if held_back is not None:
-                names = ", ".join(map(str, sorted(tokens)[:5]))
-                logger.warning("no position yet for %s: %s%s", names, error, and_more(held_back))
+                logger.warning("no position yet for %s: %s%s", named(tokens), error, and_more(held_back))
         else:
             self._errors[_kind(error)] = error, tokens
             self.found.notify()

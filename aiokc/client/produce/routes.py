@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from ...config import ProducerConfig
-from ...core.cluster.snapshot import Cluster, known_error, partition_count
+from ...core.cluster.snapshot import Cluster, known_error
 from ...core.partitioning.key_partitions import key_partition
 from ...core.partitioning.sticky_choice import StickyChoice, TopicLoad
 from ...core.produce.accumulator import RecordAccumulator
@@ -18,7 +18,7 @@ from ...error_codes import ErrorCode
 from ...errors import MetadataMissing, PartitioningFailed, RequestTimedOut, fresh, shown
 from ...net.user_errors import USER_ERRORS
 from ...records.encoding.batch_builder import KEYS_CHOOSE_BY_MURMUR2, KEYS_CHOOSE_NOTHING, KEYS_STOP
-from ...types import TopicInfo, TopicPartition
+from ...types import TopicInfo, TopicPartition, partition_count
 from ..cluster.metadata import Metadata
 
 _NO_SUCH_TOPIC: Final = (
@@ -106,7 +106,8 @@ class Routes:
         return self._made(route.topic, replace(route.info, topic_id=None), route)
 
     def _made(self, topic: str, info: TopicInfo, old: TopicRoute | None) -> TopicRoute:
-        queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(partition_count(info))]
+        count = partition_count(info.partitions)
+        queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(count)]
         for queue in queues:
             if not queue:  # what is appended from now on is for this topic, and not for one that was deleted
                 self._accumulator.learn_topic_id(queue, info.topic_id)
@@ -151,7 +152,7 @@ class Routes:
             if cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 why = _NO_SUCH_TOPIC
             elif partition is not None and (info := cluster.topics.get(topic)) is not None:
-                why = f"; the topic has {partition_count(info)} partitions"
+                why = f"; the topic has {partition_count(info.partitions)} partitions"
             raise self.missing(topic, partition, f"{error}{why}") from error
 
     def look_again(self) -> None:

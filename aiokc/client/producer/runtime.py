@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from ...observation import ProducerHealth, ProducerMetrics
 from ...records import Codec
 from ..aio.signal import Signal
 from ..aio.supervisor import Driver
-from ..cluster.cluster_client import ClusterClient
+from ..cluster.cluster_client import ClusterClient, running_loop
 from ..produce.callbacks import Callbacks
 from ..produce.memory import MemoryWaiters
 from ..produce.outcomes import Outcomes
@@ -145,7 +144,7 @@ class ProducerRuntime:
     # Life
 
     async def start(self, *, timeout: float) -> None:
-        self.accumulator.owner = loop = asyncio.get_running_loop()
+        self.accumulator.owner = loop = running_loop()
         deadline = loop.time() + timeout
         drivers = [self.sender.run, self._own_driver, self.routes.run]
         try:

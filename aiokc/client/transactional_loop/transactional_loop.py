@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeAlias
 import anyio
 
 from ...core.backoff import Backoff, retry_backoff
+from ...core.named import named
 from ...error_codes import ErrorCode
 from ...errors import (
     CommitFailed,
@@ -200,9 +201,8 @@ class TransactionalLoop(Generic[K, V]):
         """Raise CommitFailed where the group has taken partitions of the batch away: others may be reading them."""
         subscription = self._consumer._runtime.subscription
         if subscription.by_topics and (gone := subscription.given_up(batch.assignment_tokens)):
-            names = ", ".join(map(str, sorted(gone)))
             raise CommitFailed(
-                ErrorCode.ILLEGAL_GENERATION, f"{names}: the group has given these partitions to others meanwhile"
+                ErrorCode.ILLEGAL_GENERATION, f"{named(gone)}: the group has given these partitions to others meanwhile"
             )
 
     def _rewind(self, batch: ConsumerRecords[K | None, V | None]) -> None:

@@ -12,6 +12,7 @@ from .other_names import counts_kib
 
 # Texts that other clients write in another case than aiokc.
 _UPPER: Final = ("security_protocol", "ssl_truststore_type", "ssl_keystore_type")
+_LOWER: Final = ("compression_type", "isolation_level", "group_protocol")
 _FILES: Final = ("ssl_keystore_certificate_chain", "ssl_keystore_key")
 # What librdkafka calls these policies, too.
 _RESETS: Final = {
@@ -48,15 +49,17 @@ def in_home(name: str, path: str) -> Path:
 def typed(option: Field[Any], value: object, name: str) -> Any:
     """Return ``value``, a text or an object, as the type of the option, in its unit; a secret as a Secret.
 
-    ``name`` is what the option was called. What is no text stays what it is: the config checks its type. Raises
-    ConfigError for a text that is none of the option's, and shows no secret in it.
+    ``name`` is what the option was called. What is no text stays what it is, except that 5.0 becomes a whole number
+    where the option is one: the config checks its type. Raises ConfigError for a text or a number that is none of the
+    option's, and shows no secret in it.
     """
+    kind = str(option.type)
+    if isinstance(value, str) and kind.startswith(("int", "float")):
+        value = _number(option, value, name)
+    if type(value) is float and kind.startswith("int"):
+        value = _whole(option, value, name)
     if not isinstance(value, str):
         return value * 1024 if type(value) is int and counts_kib(name) else value
-    kind = str(option.type)
-    if kind.startswith(("int", "float")):
-        number = _number(name, value, float if kind.startswith("float") else int)
-        return number * 1024 if counts_kib(name) else number
     if kind.startswith("bool"):
         return _boolean(name, value)
     if kind.startswith("Mapping"):
@@ -66,12 +69,23 @@ def typed(option: Field[Any], value: object, name: str) -> Any:
     return _text(option, value, name)
 
 
-def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
-    try:
-        return kind(text.strip().replace("_", ""))
-    except ValueError:
-        wanted = "whole number" if kind is int else "number"
-        raise ConfigError(f"{name}={_quoted(text)} must be a {wanted}") from None
+def _number(option: Field[Any], text: str, name: str) -> int | float:
+    plain = text.strip().replace("_", "")
+    for kind in (int, float):
+        try:
+            return kind(plain)
+        except ValueError:
+            continue
+    wanted = "whole number" if str(option.type).startswith("int") else "number"
+    raise ConfigError(f"{name}={_quoted(text)} must be a {wanted}")
+
+
+def _whole(option: Field[Any], number: float, name: str) -> int:
+    """Return 5 for 5.0: librdkafka's linger.ms is a float, and other programs write any number as one."""
+    if not number.is_integer():
+        unit = " of milliseconds" if option.name.endswith("_ms") else ""
+        raise ConfigError(f"{name}={number} must be a whole number{unit}")
+    return int(number)
 
 
 def _boolean(name: str, text: str) -> bool:
@@ -91,6 +105,8 @@ def _pair(name: str, text: str) -> tuple[str, str]:
 def _text(option: Field[Any], text: str, name: str) -> Any:
     if option.name in _UPPER:
         return text.strip().upper()
+    if option.name in _LOWER:
+        return text.strip().lower()
     if option.name == "acks":
         return int(text) if text.strip() in ("-1", "0", "1") else text.strip().lower()
     if option.name == "ssl_endpoint_identification_algorithm":

@@ -18,6 +18,7 @@ from ...wire.messages.group_admin import (
 )
 from ...wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from ..by_topic import by_topic
+from ..named import named
 from .group_answers import group_refusal
 
 #: OffsetFetch asks for several groups from this version on (KIP-709).
@@ -180,7 +181,7 @@ def deleted_offsets(response: OffsetDeleteResponse, partitions: Sequence[TopicPa
     }
     missing = [tp for tp in partitions if tp not in codes]
     if missing:
-        raise MalformedResponse(f"the answer to OffsetDelete says nothing about {', '.join(map(str, missing))}")
+        raise MalformedResponse(f"the answer to OffsetDelete says nothing about {named(missing)}")
     return {tp: codes[tp] for tp in partitions}
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, KafkaError, NoBrokersAvailable, broker_error
 from ...native import untrack
-from ...types import Broker, PartitionInfo, TopicInfo, TopicPartition
+from ...types import Broker, PartitionInfo, TopicInfo, TopicPartition, partition_count
 from ...wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from .topic_ids import FormerIds, TopicIds
 
@@ -70,7 +70,7 @@ class Cluster:
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """The number of partitions of each of ``topics`` that exists."""
-        return {name: partition_count(self.topics[name]) for name in topics if name in self.topics}
+        return {name: partition_count(self.topics[name].partitions) for name in topics if name in self.topics}
 
     def replicas(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[int]]:
         """The ids of the brokers that have replicas, by partition, of those of ``topics`` that exist."""
@@ -163,7 +163,7 @@ def merge(
         topics.pop(name, None)  # so that they are in the order in which brokers have told of them
         topic = topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
         partial.discard(name)
-        if len(answer.partitions) < partition_count(topic):
+        if len(answer.partitions) < partition_count(topic.partitions):
             partial.add(name)
     for name, gone in old.topics.items():
         if name not in topics:
@@ -255,16 +255,6 @@ def _add_missing(partitions: dict[int, PartitionInfo], known: TopicInfo | None, 
             partitions[number] = known.partitions[number]
 
 
-def partition_count(topic: TopicInfo) -> int:
-    """Return how many partitions the topic has, also where some of them are not known.
-
-    A number far beyond all others is no number of a partition: a broker made it up.
-    """
-    known = len(topic.partitions)
-    highest = max(topic.partitions, default=-1)
-    return highest + 1 if highest < 2 * known + 100 else known
-
-
 def _newest_topic(old: TopicInfo | None, new: TopicInfo) -> TopicInfo:
     """Return ``old`` if nothing has changed. Else reuse the object of an equal id: one object is quick to compare."""
     if old is None or old.topic_id != new.topic_id:
@@ -310,6 +300,8 @@ def topic_error(code: int, topic: str) -> BrokerError:
     hint = ""
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         hint = "; without the permission DESCRIBE a broker says the same of a topic that does not exist"
-    elif code == ErrorCode.INVALID_TOPIC_EXCEPTION and not _OF_PATTERNS.isdisjoint(topic):
-        hint = "; to subscribe to a pattern give re.compile(...), and not its text"
+    elif code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        hint = ": a topic's name has letters, digits, '.', '_' and '-', and at most 249 characters"
+        if not _OF_PATTERNS.isdisjoint(topic):
+            hint += "; to subscribe to a pattern give re.compile(...), and not its text"
     return broker_error(code, f"topic {topic!r}{hint}")

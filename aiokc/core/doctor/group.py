@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from ...admin import AclOperation, ConfigEntry, GroupDescription, Lag
 from ...error_codes import ErrorCode, error_name
 from ...errors import BrokerError, KafkaError
 from ...types import TopicPartition
+from ..named import named
 from ..sasl.broker_text import broker_text
 from .report import Finding, Step, Verdict, counted, duration, long_duration
 
@@ -195,7 +196,7 @@ def retention_findings(
         left = retention - oldest
         when = "at any time now" if left <= 0 else f"in {long_duration(left / 1e3)}"
         text = (
-            f"The record that the group reads next is {long_duration(oldest / 1e3)} old in {_listed(list(close))}, and "
+            f"The record that the group reads next is {long_duration(oldest / 1e3)} old in {named(close, _SHOWN)}, and "
             f"retention.ms of {topic!r} is {long_duration(retention / 1e3)}: it is deleted {when}"
         )
         advice = f"add members, or raise retention.ms of topic {topic!r} until the group has caught up"
@@ -217,7 +218,7 @@ def _failed(group: str, lags: Mapping[TopicPartition, Lag]) -> list[Finding]:
     failed = {tp: lag.error for tp, lag in lags.items() if lag.error is not None}
     if not failed:
         return []
-    text = f"No lag is known of {_listed(list(failed))}: {next(iter(failed.values()))}"
+    text = f"No lag is known of {named(failed, _SHOWN)}: {next(iter(failed.values()))}"
     return [_group(group, Verdict.WARNING, "group.no_lag", text, "look at these partitions: doctor TOPIC")]
 
 
@@ -230,7 +231,7 @@ def _deleted(group: str, lags: Mapping[TopicPartition, Lag]) -> list[Finding]:
     if not gone:
         return []
     text = (
-        f"Retention has deleted {counted(sum(gone.values()), 'record')} of {_listed(list(gone))} that the group had "
+        f"Retention has deleted {counted(sum(gone.values()), 'record')} of {named(gone, _SHOWN)} that the group had "
         "not read: its committed offsets are below the beginning of the log"
     )
     advice = (
@@ -245,8 +246,8 @@ def _beyond(group: str, lags: Mapping[TopicPartition, Lag], log_ends: Mapping[To
     beyond = [tp for tp, end in log_ends.items() if committed.get(tp, end) > end]
     if not beyond:
         return []
-    text = f"The committed offsets of {_listed(beyond)} are behind the end of the log: the log was truncated, or the "
-    text += "topic recreated"
+    text = f"The committed offsets of {named(beyond, _SHOWN)} are behind the end of the log: the log was "
+    text += "truncated, or the topic recreated"
     advice = "the group goes on where auto_offset_reset says; reset its offsets to where it is to go on"
     return [_group(group, Verdict.WARNING, "group.beyond_end", text, advice)]
 
@@ -263,15 +264,10 @@ def _unread(described: GroupDescription, lags: Mapping[TopicPartition, Lag], tot
     unowned = [tp for tp, lag in lags.items() if lag.lag and tp not in owned and tp.topic in read]
     if described.state != "Stable" or not unowned:
         return []
-    text = f"No member owns {_listed(unowned)}, where there are records to read"
+    text = f"No member owns {named(unowned, _SHOWN)}, where there are records to read"
     return [
         _group(group, Verdict.WARNING, "group.no_owner", text, "look at the logs of the group's leader and members")
     ]
-
-
-def _listed(partitions: Sequence[TopicPartition]) -> str:
-    shown = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(partitions)[:_SHOWN])
-    return shown if len(partitions) <= _SHOWN else f"{shown} and {len(partitions) - _SHOWN} more"
 
 
 def _group(

@@ -27,10 +27,6 @@ class Step(StrEnum):
     FETCH = "fetch"
 
 
-#: The steps that have to succeed before the cluster counts as reached.
-REACHING: Final = frozenset((Step.DNS, Step.TCP, Step.TLS, Step.API_VERSIONS, Step.AUTHENTICATION, Step.METADATA))
-
-
 class Verdict(StrEnum):
     """How bad a finding is.
 

@@ -23,6 +23,7 @@ from ...wire.messages.offsets import (
 from ...wire.primitives import NO_UUID
 from ..by_topic import by_topic
 from ..group.events import MemberToken
+from ..named import named
 
 #: The versions from which both requests name topics by id only (KIP-848); up to the one before, by name only.
 TOPIC_IDS: Final = 10
@@ -166,7 +167,7 @@ def _complete(
 ) -> dict[TopicPartition, T]:
     missing = [tp for tp in asked if tp not in found]
     if missing:
-        raise MalformedResponse(f"the answer to {api} says nothing about {', '.join(map(str, missing))}")
+        raise MalformedResponse(f"the answer to {api} says nothing about {named(missing)}")
     return {tp: found[tp] for tp in asked}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ...types import OffsetAndMetadata, TopicPartition
 from .position import PartitionPosition, is_of_another_topic
@@ -67,6 +67,13 @@ class LeftPartitions:
         """Commits for which ``is_taken_back_by`` was true have succeeded: auto-commit must not undo them."""
         for tp in partitions:
             self.processed.pop(tp, None)
+
+    def give_up(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata], bool]) -> list[TopicPartition]:
+        """Auto-commit can't store what ``is_gone``: forget that it is processed, and return its partitions."""
+        gone = [tp for tp, offset in self.processed.items() if is_gone(tp, offset)]
+        for tp in gone:
+            del self.processed[tp]
+        return gone
 
     def refused(self) -> None:
         """The group has refused a commit, because it has members. Forget what is processed of what was assigned by

@@ -79,6 +79,22 @@ def test_every_broker_lists_its_groups() -> None:
     virtually(story)
 
 
+@pytest.mark.parametrize(
+    ("chosen", "text"),
+    [
+        ({"states": ["Stable", "Sable"]}, "no group has the state 'Sable': give some of Stable, Empty, Prep"),
+        ({"types": "klassic"}, "no group has the type 'klassic': give some of classic, consumer, share, streams"),
+    ],
+)
+def test_a_state_or_type_that_there_is_not_is_refused(chosen: dict[str, Any], text: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            with pytest.raises(ConfigError, match=text):
+                await client.list_groups(**chosen)
+
+    virtually(story)
+
+
 def test_a_list_that_lacks_a_broker_names_it() -> None:
     async def story(cluster: Cluster) -> None:
         async with client_of(cluster, request_timeout_ms=1_000) as client:
@@ -127,7 +143,7 @@ def test_an_old_broker_cannot_select(release: str, what: str) -> None:
         async with client_of(cluster) as client:
             assert await client.list_groups() == []
             with pytest.raises(UnsupportedVersion, match=f"cannot select groups by {what}: that needs Kafka"):
-                await (client.list_groups(["any"]) if what == "states" else client.list_groups(types=["any"]))
+                await (client.list_groups(["Empty"]) if what == "states" else client.list_groups(types=["share"]))
 
     virtually(story, as_version=release)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from random import Random
+from typing import Any
 
 import pytest
 
-from aiokc import Client, Consumer, TopicPartition
+from aiokc import Client, Consumer, Producer, TopicPartition
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import ConsumerClosed, KafkaError, NoBrokersAvailable, RequestTimedOut
+from aiokc.errors import ConsumerClosed, KafkaError, NoBrokersAvailable, RequestTimedOut, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Fault, Hold
@@ -224,3 +225,11 @@ async def test_a_start_that_waits_for_a_cancelled_one_raises() -> None:
         first.cancel()
         with pytest.raises(ConsumerClosed):
             await second
+
+
+@pytest.mark.parametrize("kind", [Client, Consumer, Producer])
+def test_a_start_under_another_library_than_asyncio_says_that_it_needs_asyncio(kind: Any) -> None:
+    """trio runs a coroutine by send(), with no event loop of asyncio."""
+    starting = kind(bootstrap_servers="localhost:9092").start()
+    with pytest.raises(UsageError, match=r"aiokc needs asyncio: call it under asyncio.run\(\)"):
+        starting.send(None)

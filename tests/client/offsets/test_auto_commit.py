@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -401,7 +400,7 @@ async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:
     subscription = Subscription()
     backoff = Backoff(0.1, 1.0, Random(1))
     config = ClientConfig(bootstrap_servers="a:1")
-    unknown = partial(UnknownTopics, Metadata(config, Pool(config, random=Random(1)), Random(1)))
+    unknown = UnknownTopics(Metadata(config, Pool(config, random=Random(1)), Random(1)))
     commits = AutoCommit("g", subscription, refuse, 5.0, 5.0, backoff, unknown, lambda tp, offset: False)
     await commits.hand_over(5.0)
     subscription.assign([ZERO])

@@ -10,7 +10,17 @@ from urllib.parse import unquote
 
 import pytest
 
-from aiokc import Client, Consumer, ConsumerConfig, ConsumerRecord, PartitionInfo, Producer, ProducerConfig, Transaction
+from aiokc import (
+    Client,
+    Consumer,
+    ConsumerConfig,
+    ConsumerRecord,
+    PartitionInfo,
+    Producer,
+    ProducerConfig,
+    RecordMetadata,
+    Transaction,
+)
 
 from ..examples import ROOT, examples
 from .programs import program
@@ -85,7 +95,7 @@ def test_what_other_clients_calls_become_is_there() -> None:
     code = " ".join(part for row in rows for part in re.findall(r"`([^`]+)`", row))
     names = set(re.findall(r"\b(?<!\.)(\w+)\(", code)) | set(re.findall(r"\.(\w+)", code))
     options = set(re.findall(r"(\w+)=", code)) - {"config", "listener", "timeout_ms", "max_records", "on_done"}
-    classes = (Consumer, ConsumerConfig, Client, Producer, Transaction, ConsumerRecord, PartitionInfo)
+    classes = (Consumer, ConsumerConfig, Client, Producer, Transaction, ConsumerRecord, RecordMetadata, PartitionInfo)
     there = {name for one in classes for name in dir(one)} | set(OTHERS)
     assert len(names) > 8
     assert names - there == set()

@@ -67,11 +67,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield running
 
 
-def test_an_idle_stream_sends_at_most_five_requests_a_second(cluster: Cluster) -> None:
+def test_an_idle_stream_sends_a_broker_at_most_five_requests_a_second(cluster: Cluster) -> None:
+    """Four brokers get so many in all, and of more each gets one."""
     driver = Driver(cluster)
     with driver.cluster:
         end = driver.plan.latest(driver.plan.initial())
         driver.plan.latest(end)  # its metadata may be due
+        parts = driver.cluster.topics(["events"])["events"].partitions.values()
         driver.seen.clear()
         began = driver.clock.now
 
@@ -81,7 +83,8 @@ def test_an_idle_stream_sends_at_most_five_requests_a_second(cluster: Cluster) -
             driver.clock.sleep(0.01)
 
     assert set(driver.seen) == {"ListOffsets", "Metadata"}
-    assert 60 < driver.seen.total() <= 60 * 5
+    leaders = {part.leader for part in parts}
+    assert 60 < driver.seen.total() <= 60 * (max(4, len(leaders)) + 1)
 
 
 def test_a_topic_that_was_deleted_costs_an_idle_stream_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +220,7 @@ def test_offsets_are_committed_once_and_failures_do_no_harm(caplog: pytest.LogCa
             for _ in range(3):
                 back.finished({"events": {"0": 5}})
             assert commits.hits == 1
-            assert caplog.text.count("nothing committed for group 'g'") == 1
+            assert caplog.text.count("the commit for group 'g' failed") == 1
             driver.seen.clear()
             driver.clock.sleep(10)
             for _ in range(3):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import re
+import zipfile
 from dataclasses import replace
 
 import pytest
 
 from aiokc import EARLIEST, LATEST, ClientConfig, TopicPartition
 from aiokc.errors import ConfigError
+from aiokc.testing.kafka.jars import KAFKA_VERSION, libs
 from spark_source.options.bounds import AtCommitted, AtOffset, AtTime
-from spark_source.options.client_options import REFUSED
+from spark_source.options.client_options import CLIENT_OPTIONS, REFUSED
+from spark_source.options.refused_security import is_about_security
 from spark_source.options.source_options import SourceOptions, for_batch, for_stream, parse_options
 from spark_source.options.topic_choice import parse_choice, subscribe
 
@@ -168,11 +172,15 @@ def test_parsed_options_travel_to_the_executors() -> None:
         ({"startingOffset": "earliest"}, "unknown option 'startingoffset'; did you mean 'startingOffsets'"),
         ({"kafka.request.timeout": "1"}, "did you mean 'kafka.request.timeout.ms'"),
         ({"kafka.qqq": "1"}, "of a Kafka client's options there are: .*kafka.request.timeout.ms"),
+        ({"kafka.metrics.window.ms": "1"}, "of a Kafka client's options there are: "),
+        ({"kafka.fetch.min.byte": "1"}, "did you mean 'kafka.fetch.min.bytes'"),
+        ({"path": "events"}, "'path': there are no files to read; give the topic as 'subscribe'"),
         ({"provider": "aiokc", "option.subscribe": "events"}, "can't be USING aiokc.* use CREATE TEMPORARY VIEW"),
         (
             {"Topic": "events"},
             r"'topic': this source writes nothing; write with format\('kafka'\).* give it as 'subscribe'",
         ),
+        ({"checkpointLocation": "/tmp"}, r"'checkpointLocation' is for writeStream, and this source writes nothing"),
         ({"zzz": "1"}, "unknown option 'zzz'; there are: kafka.bootstrap.servers, assign, subscribe"),
         ({"kafka.resolve": "x"}, "unknown option 'kafka.resolve'"),
         ({"kafka.request.timeout.ms": "soon"}, "'kafka.request.timeout.ms' must be a whole number, not 'soon'"),
@@ -223,9 +231,32 @@ def test_wrong_options_are_named(changed: dict[str, str], message: str) -> None:
 
 
 @pytest.mark.parametrize("option", sorted(REFUSED))
-def test_what_only_a_java_consumer_knows_is_refused(option: str) -> None:
+def test_what_only_a_java_client_knows_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match=f"option '{option}' (is|has|cannot) "):
         parse_options(GIVEN | {option.lower(): "1"})
+
+
+def options_of(client: str) -> set[str]:
+    """Return the names in Java's class of the options of a "consumer" or "producer", as options of Spark."""
+    name = f"org/apache/kafka/clients/{client}/{client.capitalize()}Config.class"
+    with zipfile.ZipFile(libs() / f"kafka-clients-{KAFKA_VERSION}.jar") as jar:
+        text = jar.read(name)
+    # A constant of a class file: its kind (1: text), its length in two bytes, and the text.
+    constants = re.finditer(rb"\x01\x00(.)([a-z0-9.]+)", text, re.DOTALL)
+    names = {found[2].decode() for found in constants if found[1][0] == len(found[2])}
+    dotted = {name for name in names if "." in name and not name.startswith(("internal.", "org."))}
+    return {f"kafka.{name}" for name in dotted | (names & {"acks", "retries"})}
+
+
+def test_every_option_of_javas_clients_is_obeyed_or_refused_by_name() -> None:
+    consumers, producers = options_of("consumer"), options_of("producer")
+    assert consumers > {"kafka.client.dns.lookup", "kafka.isolation.level"}
+    assert producers > {"kafka.acks", "kafka.linger.ms"}
+
+    obeyed = CLIENT_OPTIONS.keys() | {"kafka.bootstrap.servers", "kafka.group.id"}
+    names = {name for name in consumers | producers if not is_about_security(name)}
+    assert names - obeyed - REFUSED.keys() == set()
+    assert all("this source only reads" in REFUSED[name] for name in names & (producers - consumers))
 
 
 @pytest.mark.parametrize(
@@ -258,7 +289,7 @@ def test_a_stream_has_no_end(ending: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({}, "option 'subscribe' is missing"),
+        ({}, r"option 'subscribe' is missing.* To write: this source writes nothing; write with format\('kafka'\)"),
         ({"assign": " "}, "option 'assign' is missing"),
         ({"subscribe": ", ,"}, "'subscribe' names no topic"),
         ({"assign": "events"}, "option 'assign': 'events' is no JSON like"),

@@ -326,9 +326,10 @@ def test_the_more_leaders_the_slower_an_idle_stream_asks() -> None:
     assert cluster.now - began == pytest.approx(0.75)
 
 
-def test_many_leaders_are_asked_as_seldom_in_all() -> None:
-    cluster = PlayedCluster({TopicPartition("a", part): (0, 5) for part in range(10)})
-    cluster.brokers = 10
+@pytest.mark.parametrize("leaders", [4, 5, 100])
+def test_however_many_leaders_there_are_an_idle_stream_asks_each_second(leaders: int) -> None:
+    cluster = PlayedCluster({TopicPartition("a", part): (0, 5) for part in range(leaders)})
+    cluster.brokers = leaders
     plan = cluster.plan()
     end = plan.latest(first_end(plan))
     began = cluster.now
@@ -336,7 +337,7 @@ def test_many_leaders_are_asked_as_seldom_in_all() -> None:
     for _ in range(4):
         plan.latest(end)
 
-    assert cluster.now - began == pytest.approx(4 * 2.5)
+    assert cluster.now - began == pytest.approx(4 * 1.0)
 
 
 def test_leaders_of_what_is_not_assigned_do_not_count() -> None:
@@ -766,6 +767,37 @@ def test_a_start_outside_of_the_log(spec: int) -> None:
         first_batch()
 
 
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_start_that_a_new_query_names_beyond_the_log_was_not_read(
+    fail: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = PlayedCluster({A0: (5, 50)})
+    plan = cluster.plan(starting=AtOffset("startingOffsets", {A0: 100}), fail_on_data_loss=fail)
+    start = stored(plan.initial())
+
+    if fail:
+        with pytest.raises(DataLoss, match=r"the offset that startingOffsets names.* Correct startingOffsets") as lost:
+            plan.latest(start)
+        assert "checkpoint" not in str(lost.value)
+    else:
+        with caplog.at_level(logging.WARNING, logger="spark_source"):
+            end = stored(plan.latest(start))
+            assert plan.ranges(start, end) == {}
+        assert "its log ends before the offset that startingOffsets names" in caplog.text
+        assert "read already" not in caplog.text
+        assert plan.latest(end) is end
+
+
+def test_what_a_query_has_read_was_not_named_by_its_start() -> None:
+    cluster = PlayedCluster({A0: (5, 50)})
+    plan = cluster.plan(starting=AtOffset("startingOffsets", {A0: 10}))
+    end = first_end(plan)
+    cluster.logs[A0] = (5, 40)
+
+    with pytest.raises(DataLoss, match=r"ends before what was read already.* new checkpoint"):
+        plan.latest(end)
+
+
 def test_a_topic_that_no_longer_is_subscribed_or_does_not_exist() -> None:
     cluster = PlayedCluster({A0: (0, 5), B0: (0, 5)})
 
@@ -802,9 +834,19 @@ def test_batch_between_given_offsets() -> None:
     ("starting", "ending", "error", "message"),
     [
         ({A0: 10}, {A0: 9}, ConfigError, r"the end of a-0 \(9\) lies before its start \(10\)"),
-        ({A0: 60}, LATEST, DataLoss, "Wanted: from offset 60 on; available: 3 to 50"),
+        (
+            {A0: 60},
+            LATEST,
+            DataLoss,
+            "startingOffsets names. Wanted: from offset 60 on; available: 3 to 50.* Correct st",
+        ),
         ({A0: 1}, LATEST, DataLoss, "Wanted: offsets 1 to 50 .*; available: 3 to 50"),
-        (EARLIEST, {A0: 51}, DataLoss, "Wanted: offsets 3 to 51 .*; available: 3 to 50"),
+        (
+            EARLIEST,
+            {A0: 51},
+            DataLoss,
+            "endingOffsets names. Wanted: offsets 3 to 51 .*; available: 3 to 50.* Correct en",
+        ),
         ({A0: 10, A1: 1}, LATEST, ConfigError, "startingOffsets names a-1"),
     ],
 )

@@ -159,7 +159,7 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not the checkpoint of a query"):
         take_back(tmp_path)
     entry(tmp_path, 0, "{}").write_text("v7\n{}")
-    with pytest.raises(UsageError, match=r"offsets/0 is of version 'v7'; this knows 'v1' only"):
+    with pytest.raises(UsageError, match=r"offsets/0 is of version 'v7'; this knows 'v1' only: let aiokc finish"):
         take_back(tmp_path)
     entry(tmp_path, 0).write_bytes(b"")
     with pytest.raises(UsageError, match="offsets/0 is of version ''"):

@@ -262,11 +262,13 @@ def test_with_fail_on_data_loss_false_it_goes_on_with_what_is_left(
     kafka: LocalKafka, topic: str, read_stream: DataStreamReader, sink: Path, start: Start
 ) -> None:
     stored = produce(kafka.bootstrap, topic, [Message(b"x", partition=1)] * 10)
-    rows = read_stream.options(startingOffsets="earliest", failOnDataLoss="false").load()
+    rows = read_stream.options(startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger="3").load()
     assert start(rows, availableNow=True).awaitTermination(60)
     stored += produce(kafka.bootstrap, topic, [Message(b"x", partition=1)] * 10)
     delete_records(kafka.bootstrap, topic, partition=1, before=15)
 
-    assert start(rows, availableNow=True).awaitTermination(60)
+    after = start(rows, availableNow=True)
+    assert after.awaitTermination(60)
 
+    assert [progress.numInputRows for progress in after.recentProgress] == [3, 2], "no batch of deleted offsets only"
     assert written_in(sink) == once_each([place for place in stored if not 10 <= place.offset < 15])

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from aiokc.admin.groups import GROUP_STATES, GROUP_TYPES
+
 from ...output.columns import Column
 from ...problems import UsageProblem, nearest, quoted
 from .choosing import described, is_glob, listed
@@ -33,11 +35,6 @@ COLUMNS = (
     Column("members", "number"),
     Column("lag", "number"),
 )
-_STATES = (
-    *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"),
-    *("Dead", "NotReady"),
-)
-_TYPES = ("classic", "consumer", "share", "streams")
 _WITH_LAG = ("", "classic", "consumer")
 _AT_ONCE = 200  # groups whose members and lags are asked for together: answers stay of a size
 
@@ -46,15 +43,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument("globs", nargs="*", metavar="GLOB", help="names with *, ? and [abc]; all without any")
     parser.add_argument(
-        "--state", action="append", default=[], metavar="STATE,…", help=f"one of {', '.join(map(str.lower, _STATES))}"
+        "--state",
+        action="append",
+        default=[],
+        metavar="STATE,…",
+        help=f"one of {', '.join(map(str.lower, GROUP_STATES))}",
     )
-    parser.add_argument("--type", action="append", default=[], metavar="TYPE,…", help=f"one of {', '.join(_TYPES)}")
+    parser.add_argument(
+        "--type", action="append", default=[], metavar="TYPE,…", help=f"one of {', '.join(GROUP_TYPES)}"
+    )
 
 
 async def run(context: Context) -> int:
     """List groups."""
     args = context.args
-    states, types = _values("--state", args.state, _STATES), _values("--type", args.type, _TYPES)
+    states, types = _values("--state", args.state, GROUP_STATES), _values("--type", args.type, GROUP_TYPES)
     async with context.client() as client:
         groups = await listed(client, context.fail, states, types)
         if not (states or types or context.exit_code):  # else the brokers may not have listed it

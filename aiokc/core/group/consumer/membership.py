@@ -24,6 +24,7 @@ from typing import Final
 from uuid import UUID
 
 from ....errors import AssignmentFailed, AuthorizationFailed, BrokerError, MalformedResponse, MemberFenced
+from ...named import named
 from ..events import (
     Assign,
     Complain,
@@ -323,10 +324,9 @@ class ConsumerMembership(MemberState):
             )
             effects.append(Complain(error, event.sent, is_answered=True))
         if event.absent:
-            shown = ", ".join(str(tp) for tp in sorted(event.absent)[:_MOST_SHOWN])
             error = AssignmentFailed(
                 f"the coordinator gave {self.member} partitions that their topics do not have, as the brokers say "
-                f"({shown}): it holds them, reads all others, and goes on asking the brokers"
+                f"({named(event.absent)}): it holds them, reads all others, and goes on asking the brokers"
             )
             effects.append(Complain(error, event.sent, is_answered=True))
         return effects

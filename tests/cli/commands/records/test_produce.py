@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -222,6 +223,24 @@ def test_a_partition_behind_one_that_the_broker_has_left_out() -> None:
         assert "topic 'events' has no partition 3: it has 0 to 2" in result.err
         result = await sent(cluster, "-p", "1", stdin=b"x")
         assert result.err == "aiokc: topic 'events': the broker has left out partition 1\ntry again\n"
+
+    virtually(story)
+
+
+def test_a_partition_that_a_broker_has_made_up_says_nothing_of_those_below_it() -> None:
+    async def make_up(exchange: Exchange) -> MetadataResponse:
+        response = await exchange.handle()
+        assert isinstance(response, MetadataResponse)
+        for topic in response.topics:
+            made_up = copy.copy(topic.partitions[0])
+            made_up.partition_index = 1 << 30
+            topic.partitions.append(made_up)
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(ApiKey.METADATA, make_up)
+        result = await sent(cluster, "-p", "7", stdin=b"x")
+        assert "topic 'events' has no partition 7" in result.err
 
     virtually(story)
 

@@ -1,6 +1,6 @@
 """The diagrams of states in docs/design.md, drawn from the transition tables of the machines.
 
-python -m tests.docs.state_diagram      writes them into the page
+python -m tests.docs.design.state_diagram      writes them into the page
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aiokc.core.group.classic import transitions as classic
 from aiokc.core.group.consumer import transitions as consumer
 from aiokc.core.transactions import transitions as transactions
 
-from .file_map import PAGE
+from .layers import PAGE
 
 #: An event, by its name, and the state that it can lead to.
 _Edge: TypeAlias = tuple[str, Flag]

@@ -1,0 +1,72 @@
+"""The retry, the outbox and the table of docs/guide/recipes.md lose nothing. test_readme.py runs them undisturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, Producer, TopicPartition
+from aiokc.errors import RecordRefused
+from aiokc.testing import ApiKey, Cluster, ErrorCode
+
+from .programs import program, until
+
+EVENTS = TopicPartition("events", 0)
+
+
+async def test_a_record_that_waits_for_its_retry_is_not_committed() -> None:
+    names = program("DELAY_MS")
+    async with Cluster(brokers=1, topics={"events": 1, "events-retry": 1, "events-dead": 1}) as cluster:
+        cluster.append("events", b"value-05")
+        names.globals.update(DELAY_MS=3_600_000, Consumer=of(cluster, Consumer), Producer=of(cluster, Producer))
+        running = asyncio.create_task(names.main())
+        retry = TopicPartition("events-retry", 0)
+        await until(lambda: retry in cluster.committed("billing"))
+        running.cancel()
+        await asyncio.wait([running])
+        assert cluster.committed("billing") == {EVENTS: 1, retry: 0}
+
+
+def of(cluster: Cluster, client: Any) -> Any:
+    """Return what makes such clients, of this cluster."""
+    return lambda *topics, **options: client(*topics, **{**options, "bootstrap_servers": cluster.bootstrap})
+
+
+async def test_a_row_of_the_outbox_that_is_not_stored_stays_there_with_all_others() -> None:
+    names = program("outbox-id")
+    async with Cluster(brokers=1, topics={"events-outbox": 1}) as cluster:
+        with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
+            database.execute("CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, value BLOB)")
+            rows = [(1, b"key", b"a"), (2, b"key", b"b")]
+            database.executemany("INSERT INTO outbox VALUES (?, ?, ?)", rows)
+            cluster.intercept(ApiKey.PRODUCE, lambda exchange: ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=1)
+            with pytest.raises(RecordRefused):
+                async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+                    await names.relay(database, producer, asyncio.Event())
+            assert names.oldest(database) == rows
+            told_to_end = asyncio.Event()
+            async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+                relaying = asyncio.create_task(names.relay(database, producer, told_to_end))
+                await until(lambda: not names.oldest(database))
+                told_to_end.set()
+                await relaying
+        assert [record.value for record in cluster.records("events-outbox", 0)] == [b"a", b"b"]
+
+
+async def test_the_table_is_loaded_though_the_log_ends_in_a_marker_and_a_partition_is_empty() -> None:
+    names = program("class Table")
+    async with Cluster(brokers=1, topics={"events": 2}) as cluster:
+        producer = Producer(bootstrap_servers=cluster.bootstrap, transactional_id="table")
+        async with producer, producer.transaction():
+            await producer.send("events", b"1", key=b"ann", partition=0)
+            await producer.send("events", b"2", key=b"bob", partition=0)
+            await producer.send("events", None, key=b"bob", partition=0)
+        table = names.Table()
+        async with Consumer("events", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+            async with asyncio.timeout(20):
+                await table.load(consumer)
+        assert table.rows == {b"ann": b"1"}
