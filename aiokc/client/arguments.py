@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from numbers import Integral, Real
 from operator import index
 from typing import Any, Final, TypeGuard
@@ -214,10 +215,16 @@ def _next_offset(tp: TopicPartition, offset: object) -> OffsetAndMetadata:
 
 
 def checked_offset(what: str, where: OffsetAndMetadata) -> OffsetAndMetadata:
-    """Return ``where`` if its fields can be sent. Raises ConfigError, whose message begins with ``what``."""
+    """Return ``where`` if its fields can be sent. Raises ConfigError, whose message begins with ``what``.
+
+    Other clients say -1 where they know no leader epoch. Here that becomes None: a consumer that took it for an epoch
+    would ask the broker about it, and the answer would look like that of a truncated log (KIP-320).
+    """
     if not _is_int(where.offset, _MOST_64):
         raise ConfigError(f"{what} offset {shown(where.offset)}: it must not be negative, and be an int of 64 bits")
-    if where.leader_epoch not in (None, _NO_EPOCH) and not _is_int(where.leader_epoch, _MOST_32):
+    if where.leader_epoch == _NO_EPOCH:
+        where = replace(where, leader_epoch=None)
+    if where.leader_epoch is not None and not _is_int(where.leader_epoch, _MOST_32):
         raise ConfigError(f"{what} leader_epoch {shown(where.leader_epoch)}: it must be an int of 32 bits, or None")
     if not (is_text(where.metadata) or where.metadata is None):
         raise ConfigError(

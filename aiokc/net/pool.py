@@ -147,8 +147,8 @@ class Pool:
         """Take over the addresses of the newest metadata.
 
         A broker that moved gets new connections. Connections to its old address, to brokers that are gone, and to
-        bootstrap servers close as soon as nothing is in flight on them. But if a new broker has the address of a
-        bootstrap server, it takes over the connections of that server.
+        bootstrap servers close as soon as nothing is in flight on them; at once where that may be a parked JoinGroup.
+        But if a new broker has the address of a bootstrap server, it takes over the connections of that server.
         """
         for node in self._nodes.set_brokers(brokers):
             self._adopted(node)
@@ -252,8 +252,8 @@ class Pool:
     def drop(self, node_id: int, purpose: Purpose) -> None:
         """Close the connection for this purpose, if there is one: a later request gets another one."""
         node = self._nodes.find(node_id)
-        if node is not None and (connection := node.connection(purpose)) is not None:
-            connection.close()
+        if node is not None and (connection := node.connections.get(purpose)) is not None:
+            connection.close()  # also one that only waits for what is in flight
 
     def prompt_connection(self, node_id: int) -> Connection | None:
         """Return a connection on which the broker holds no Fetch back; None if there is none (none is made)."""

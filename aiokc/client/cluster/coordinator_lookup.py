@@ -134,10 +134,30 @@ class CoordinatorLookup:
         return None if self._last_node_id is None else self._pool.route(self._last_node_id)
 
     def forget(self, node_id: int | None) -> None:
-        """Have the next request look the coordinator up anew, if it is ``node_id`` (None: whichever it is)."""
+        """Have the next request look the coordinator up anew, if it is ``node_id`` (None: whichever it is).
+
+        A JoinGroup that this broker parks fails with ConnectionFailed: it may never be answered.
+        """
         if self._node_id is not None and node_id in (None, self._node_id):
             self._logger.debug("%s: looking its coordinator up anew (it was broker %d)", self._name, self._node_id)
-            self._node_id = None
+            forgotten, self._node_id = self._node_id, None
+            self._pool.drop(forgotten, Purpose.JOIN)
+
+    async def check(self, timeout: float) -> None:
+        """Ask the coordinator whether it is that still. Forget it unless it says so. Raises nothing.
+
+        No other broker is asked: one that has frozen, or has restarted, may still be the one that they name.
+        """
+        if (node_id := self._node_id) is None:
+            return  # it is being looked up, or is as soon as a request needs it
+        try:
+            named = (await self._named_by(node_id, timeout)).node_id
+            why = f"it names broker {named}"
+        except KafkaError as error:
+            named, why = None, str(error)
+        if named != node_id == self._node_id:
+            self._logger.warning("%s: broker %d is not its coordinator any more: %s", self._name, node_id, why)
+            self.forget(node_id)
 
     async def ask(
         self,
@@ -186,7 +206,7 @@ class CoordinatorLookup:
         while self._node_id is None:
             timeout = min(deadline - loop.time(), self._config.request_timeout_ms / 1e3)
             try:
-                self._node_id = await self._find(timeout)
+                self._node_id = self._found(await self._named_by(None, timeout))
             except KafkaError as error:
                 if not error.retriable:
                     raise
@@ -202,31 +222,38 @@ class CoordinatorLookup:
                 await asyncio.sleep(self._backoff.next())
         return self._node_id
 
-    async def _find(self, timeout: float) -> int:
+    def _found(self, broker: Broker) -> int:
+        if broker.node_id != self._last_node_id:
+            self._logger.info("%s: broker %d is its coordinator", self._name, broker.node_id)
+        self._pool.introduce(broker)  # so that the member can join before the first metadata are there
+        self._last_node_id = broker.node_id
+        self._found_at = asyncio.get_running_loop().time()
+        self._last_error = self._last_answer = None
+        self._warnings.forget("lookup")
+        return broker.node_id
+
+    async def _named_by(self, node_id: int | None, timeout: float) -> Broker:
+        """Return the broker that ``node_id`` (None: any broker) names as the coordinator."""
+        purpose = Purpose.COORDINATOR
         try:
             request = FindCoordinatorRequest(key=self._key, key_type=self._key_type.value)
-            response = await self._pool.request(None, request, timeout=timeout, max_version=_ONE_KEY)
-            code, message, node_id = response.error_code, response.error_message, response.node_id
-            broker = Broker(node_id, response.host, response.port)
+            response = await self._pool.request(
+                node_id, request, purpose=purpose, timeout=timeout, max_version=_ONE_KEY
+            )
+            code, message = response.error_code, response.error_message
+            broker = Broker(response.node_id, response.host, response.port)
         except UnsupportedVersion:  # the broker has dropped the versions that ask for one key
             request = FindCoordinatorRequest(key_type=self._key_type.value, coordinator_keys=[self._key])
-            response = await self._pool.request(None, request, timeout=timeout)
+            response = await self._pool.request(node_id, request, purpose=purpose, timeout=timeout)
             own = self._own(response)
-            code, message, node_id = own.error_code, own.error_message, own.node_id
-            broker = Broker(node_id, own.host, own.port)
+            code, message = own.error_code, own.error_message
+            broker = Broker(own.node_id, own.host, own.port)
         if code != ErrorCode.NONE:
             what = f"coordinator of {self._name}"
             if message and message != ErrorCode.NONE.name:  # that stands for no text in versions 1 to 3
                 what += f": {message}"
             raise broker_error(code, what, needs="DESCRIBE")
-        if node_id != self._last_node_id:
-            self._logger.info("%s: broker %d is its coordinator", self._name, node_id)
-        self._pool.introduce(broker)  # so that the member can join before the first metadata are there
-        self._last_node_id = node_id
-        self._found_at = asyncio.get_running_loop().time()
-        self._last_error = self._last_answer = None
-        self._warnings.forget("lookup")
-        return node_id
+        return broker
 
     def _own(self, response: FindCoordinatorResponse) -> Found:
         for found in response.coordinators:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ...config import ConsumerConfig
+from ...core.cluster.missing_topics import MissingTopics
 from ...core.cluster.snapshot import Cluster
 from ...core.cluster.topic_pattern import TopicPattern
 from ...core.subscription.state import Subscription
@@ -19,16 +21,21 @@ logger = logging.getLogger("aiokc.metadata")
 class PatternTopics:
     """Keeps the topics of a subscription by pattern equal to those that match. Calls ``changed`` when they change.
 
-    Only complete snapshots count: one that was asked for by topic names says nothing of new topics.
+    Only complete snapshots count: one that was asked for by topic names says nothing of new topics. A topic that has
+    matched is kept until it has been missing for ``retry_backoff_max_ms``.
     """
 
-    def __init__(self, metadata: Metadata, subscription: Subscription, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, config: ConsumerConfig, metadata: Metadata, subscription: Subscription, changed: Callable[[], None]
+    ) -> None:
         self.wake = Signal()
         self._metadata = metadata
         self._subscription = subscription
         self._changed = changed
         self._interest = metadata.interest()
         self._seen: tuple[Cluster, TopicPattern] | None = None
+        self._missing = MissingTopics(config.retry_backoff_max_ms / 1e3)
+        self._kept: set[str] = set()
 
     def subscription_changed(self) -> None:
         """To be called when the application has subscribed to a pattern, or has ended such a subscription."""
@@ -37,8 +44,8 @@ class PatternTopics:
     async def run(self) -> None:
         """Match in a loop, whenever the pattern or the snapshot is new."""
         while True:
-            if not await self._look():
-                await self.wake.wait()
+            if not await self._look() and not await self.wake.wait(self._missing.patience if self._kept else None):
+                self._metadata.request_update()
 
     async def refresh(self, max_age: float, timeout: float) -> None:
         """Match the topics of a snapshot that is at most ``max_age`` seconds old.
@@ -67,6 +74,9 @@ class PatternTopics:
         topics = await in_steps(pattern.match(cluster.topics))
         if self._subscription.pattern is pattern and self._metadata.cluster is cluster:
             self._seen = cluster, pattern
+            missing = self._subscription.topics - cluster.topics.keys()
+            self._kept = self._missing.kept(filter(pattern.may_match, missing), self._metadata.refreshed_at)
+            topics |= self._kept
             if self._subscription.matched(topics):
                 logger.info("topics that match %s: %s", pattern, ", ".join(sorted(topics)) or "none")
                 self._changed()

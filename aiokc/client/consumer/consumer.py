@@ -443,8 +443,9 @@ class Consumer(Introspection, Generic[K, V]):
         """Return this member's identity, for a producer that commits its offsets within a transaction (KIP-447).
 
         Where the group has gone on without this member, or has revoked what the last call returned, it is the identity
-        of that time: so the coordinator refuses the producer's offsets. Before the first assignment, and after
-        assign(), generation_id is -1 and member_id "". Raises UsageError without a group_id.
+        of that time: so the coordinator refuses the producer's offsets. Before the first assignment generation_id is
+        -1, and member_id is "", or in the consumer protocol the id that the client has made. After assign() they are -1
+        and "". Raises UsageError without a group_id.
         """
         return self._runtime.group("group_metadata()").membership.group_metadata
 

@@ -119,7 +119,7 @@ class ConsumerRuntime:
         """Make what says which partitions are read: a member of the group, or without one all of them."""
         config, metadata = self._config, self.cluster_client.metadata
         self._interest = metadata.interest(may_create=True)
-        self._pattern = PatternTopics(metadata, self.subscription, self._topics_changed)
+        self._pattern = PatternTopics(config, metadata, self.subscription, self._topics_changed)
         metadata.changed.followed_by(self._pattern.wake)
         self.membership: GroupMembership | None = None  # None without a group
         self._commits: UserCommits | None = None

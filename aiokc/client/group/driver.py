@@ -17,6 +17,7 @@ from ...core.counters import GroupCounters
 from ...core.group.events import (
     Alive,
     Assign,
+    CheckCoordinator,
     Complain,
     Effect,
     Event,
@@ -243,6 +244,8 @@ class MembershipDriver:
                 tasks.start_soon(self._say_goodbye, effect)
             case ForgetCoordinator():
                 self._lookup.forget(effect.node_id)
+            case CheckCoordinator():
+                tasks.start_soon(self._lookup.check, min(effect.patience, self._request_timeout))
             case Complain():
                 self.retry_report.tell(effect)
             case Fail():

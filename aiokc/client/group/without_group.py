@@ -35,7 +35,7 @@ class AllPartitions:
 
     A topic that a broker reports as unknown keeps its partitions. A broker that has just started may not have heard of
     the topic yet, and to revoke its partitions would mean to read them again from the beginning a moment later. A topic
-    that matched a pattern counts as deleted if it is still missing after ``retry_backoff_max_ms``.
+    that matched a pattern keeps them for as long as PatternTopics keeps the topic.
 
     The listener is called as in a group. Nothing is committed, so a revocation does not wait for the application.
     """
@@ -62,10 +62,8 @@ class AllPartitions:
             polls=PollClock(waiting=True),
             max_poll_interval=config.max_poll_interval_ms / 1e3,
         )
-        self._patience = config.retry_backoff_max_ms / 1e3
         self._seen: set[str] = set()
         self._seen_pattern: TopicPattern | None = None
-        self._vanished: dict[str, float] = {}  # topics that matched the pattern: since when they are missing
         self._given: frozenset[TopicPartition] = frozenset()  # the assignment once all changes are carried out
         self._going: frozenset[TopicPartition] = frozenset()  # what is being revoked
         self._starts: dict[TopicPartition, int] = {}  # of what is given and appeared late
@@ -93,8 +91,7 @@ class AllPartitions:
                     if self._followed_at != woken:
                         self._followed_at = woken
                         self._changed.notify()
-                    if not await self._wake.wait(self._patience if self._vanished else None):
-                        self._metadata.request_update()
+                    await self._wake.wait()
                 has_left = True
                 tasks.cancel_scope.cancel()
         finally:
@@ -185,14 +182,7 @@ class AllPartitions:
     def _wanted(self) -> list[TopicPartition]:
         cluster, subscription = self._metadata.cluster, self._subscription
         missing = {tp.topic for tp in self._given if tp.topic not in cluster.topics}
-        if subscription.pattern is None:
-            kept = missing & subscription.topics
-            self._vanished = {}
-        else:
-            now = self._metadata.refreshed_at
-            matching = {topic for topic in missing if subscription.pattern.may_match(topic)}
-            self._vanished = {topic: self._vanished.get(topic, now) for topic in matching}
-            kept = {topic for topic, since in self._vanished.items() if now - since < self._patience}
+        kept = missing & subscription.topics
         return cluster.partitions_of(subscription.topics) + sorted(tp for tp in self._given if tp.topic in kept)
 
     def _is_late(self, topic: str) -> bool:

@@ -190,6 +190,13 @@ class ForgetCoordinator:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckCoordinator:
+    """Ask the broker believed to be the coordinator, and forget it unless it says within ``patience`` that it is."""
+
+    patience: float
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Only the application can repair this: raise it from its next call. A later poll is a new attempt to join."""
 
@@ -213,7 +220,7 @@ class Complain:
 Change: TypeAlias = Revoke | Lost | Assign
 #: A request to the coordinator, or work for one. The group protocol that decided on it carries it out.
 Request: TypeAlias = Exchange | SendHeartbeat | SendLeave
-Effect: TypeAlias = Change | Request | ForgetCoordinator | Fail | Complain
+Effect: TypeAlias = Change | Request | ForgetCoordinator | CheckCoordinator | Fail | Complain
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,11 +165,18 @@ class Node:
             self.retry_at = now + backoff.next()
 
     def retire(self) -> None:
-        """Cancel attempts to connect, and close each connection as soon as nothing is in flight on it."""
+        """Cancel attempts to connect, and close each connection as soon as nothing is in flight on it.
+
+        A JoinGroup may be parked for minutes, and a broker that has moved, or is gone, may never answer it. So that
+        connection is closed now.
+        """
         for attempt in list(self.attempts.values()):
             attempt.scope.cancel()
-        for connection in list(self.connections.values()):
-            connection.retire()
+        for purpose, connection in list(self.connections.items()):
+            if purpose is Purpose.JOIN:
+                connection.close()
+            else:
+                connection.retire()
 
     def spare(self) -> tuple[Purpose, Connection | None]:
         """Return the connection with the fewest requests in flight for what any broker can answer, and its purpose.

@@ -11,10 +11,11 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.client.aio.signal import Signal
+from aiokc.error_codes import ErrorCode
 from aiokc.errors import ConfigError, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from aiokc.wire.messages.group import JoinGroupRequest
 from tests.suite.unused_faults import may_be_unused
 
@@ -410,27 +411,39 @@ async def test_without_a_group_the_first_topic_that_matches_is_new_where_none_ma
         assert (await consumer.getone()).value == b"0"
 
 
-async def test_without_a_group_a_broker_that_does_not_know_a_topic_for_a_moment_repeats_nothing() -> None:
+@pytest.mark.parametrize("by_pattern", [True, False])
+@pytest.mark.parametrize("group", ["g", None])
+async def test_a_broker_that_does_not_know_a_topic_for_a_moment_changes_nothing(
+    group: str | None, by_pattern: bool
+) -> None:
+    """It may have just started. What was read is not read again, and a group does not rebalance."""
+    wanted = [EVENTS] if by_pattern else ["events-1", "events-2"]
+    options: dict[str, Any] = {"group": group, "retry_backoff_max_ms": 10_000}
     async with Cluster(topics={"events-1": 1, "events-2": 1}) as cluster:
         cluster.append("events-1", b"0")
-        options: dict[str, Any] = {"group": None, "retry_backoff_max_ms": 10_000}
-        async with listening(cluster, EVENTS, listener=(listener := Noting()), **options) as consumer:
+        async with listening(cluster, *wanted, listener=(listener := Noting()), **options) as consumer:
             assert (await consumer.getone()).value == b"0"
+            known = consumer._runtime.cluster_client.metadata
 
             async def forget(exchange: Exchange) -> MetadataResponse:
                 response = await exchange.handle()
                 assert isinstance(response, MetadataResponse)
-                response.topics = [topic for topic in response.topics if topic.name != "events-1"]
+                for topic in [topic for topic in response.topics if topic.name == "events-1"]:
+                    response.topics.remove(topic)
+                    if not by_pattern:
+                        code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                        response.topics.append(MetadataResponseTopic(error_code=code, name="events-1", partitions=[]))
                 return response
 
             forgetful = cluster.intercept(MetadataRequest, forget, times=2)
-            await refreshed(consumer, lambda: consumer.subscription() == {"events-2"})
+            await refreshed(consumer, lambda: "events-1" not in known.cluster.topics)
+            assert consumer.subscription() == {"events-1", "events-2"}
             assert consumer.assignment() == {ONE, TWO}
-            await refreshed(consumer, lambda: consumer.subscription() == {"events-1", "events-2"})
-            assert forgetful.hits == 2
+            await refreshed(consumer, lambda: forgetful.hits == 2 and "events-1" in known.cluster.topics)
             cluster.append("events-1", b"1")
             assert (await consumer.getone()).value == b"1"
             assert listener.calls == ["assigned"]
+            assert group is None or generation(consumer) == 1
 
 
 def test_a_pattern_that_is_replaced_while_it_is_matched_matches_nothing_any_more() -> None:

@@ -156,6 +156,20 @@ async def test_a_committed_epoch_is_compared_before_the_first_fetch() -> None:
             assert await values(consumer, 1) == [b"z"]
 
 
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+async def test_minus_one_is_no_epoch_to_compare(reset: str) -> None:
+    """Stored offsets of other clients say -1 where they know no leader epoch. The broker knows no such epoch either,
+    and its answer would look like that of a truncated log.
+    """
+    async with Cluster(topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1", b"2")
+        asked = may_be_unused(cluster.intercept(OffsetForLeaderEpochRequest, lambda exchange: None))
+        async with reading(cluster, ZERO, auto_offset_reset=reset) as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(1, leader_epoch=-1))
+            assert await values(consumer, 2) == [b"1", b"2"]
+        assert asked.hits == 0
+
+
 @versions
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 async def test_the_epoch_of_a_leader_that_wrote_nothing_is_no_truncation(reset: str, version: str) -> None:

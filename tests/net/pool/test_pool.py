@@ -240,6 +240,24 @@ async def test_a_broker_that_moved_is_reached_at_its_new_address() -> None:
         await old.all_closed()
 
 
+async def test_a_join_parked_at_the_old_address_fails_at_once() -> None:
+    """Whatever is at that address now may never answer it, and a JoinGroup waits for minutes."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.until_closed()
+
+    async with serving(script) as old, serving(named("new")) as new, running_pool(old) as pool:
+        pool.set_brokers({1: old.broker(1)})
+        await pool.connection(1, Purpose.JOIN, timeout=10)
+        parked = asyncio.ensure_future(ask(pool, 1, purpose=Purpose.JOIN))
+        await ticks(2)
+        pool.set_brokers({1: new.broker(1)})
+        with pytest.raises(ConnectionFailed, match="closed here"):
+            await parked
+        assert await ask(pool, 1, purpose=Purpose.JOIN) == "new"
+
+
 async def test_what_is_in_flight_to_the_old_address_is_still_answered() -> None:
     answer = asyncio.Event()
 

@@ -9,11 +9,12 @@ import pytest
 
 from aiokc.testing import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import Hold
+from aiokc.testing.faults import Hold, drop
 
-from ..stage import T0, T1, Stage, scenario
+from ..stage import T0, T1, Stage, play, scenario
 
 BOTH = frozenset({T0, T1})
+COOPERATIVE: dict[str, Any] = {"partition_assignment_strategy": ("cooperative-sticky",)}
 
 
 @scenario()
@@ -66,6 +67,34 @@ async def test_polls_return_in_their_time_while_the_join_is_parked(stage: Stage)
         c2.reads()
         await c2.has(1)
         assert len(stage.of("c2", "JoinGroup")) == 2
+
+
+@pytest.mark.parametrize("options", [{}, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_parked_join_does_not_outlive_its_coordinator(frozen: bool, options: dict[str, Any]) -> None:
+    """Given a JoinGroup that a coordinator parks, when the group moves and that broker never answers the JoinGroup
+    (it is frozen, and answers nothing; or it only names the new coordinator), then the member joins there before its
+    session is over, as the member that it was: nothing is lost.
+    """
+
+    async def story(stage: Stage) -> None:
+        async with stage.member("c1", **options).reads() as c1:
+            await c1.has(2)
+            member, old = c1.member_id, stage.cluster.coordinator("g")
+            parked = stage.cluster.intercept(ApiKey.JOIN_GROUP, drop(), where=lambda exchange: exchange.broker == old)
+            c1.consumer.enforce_rebalance()
+            await parked.caught()
+            moved_at = stage.loop.time()
+            stage.cluster.move_coordinator("g")
+            if frozen:
+                stage.cluster.slow_link(old, latency=1e6)
+            told = len(c1.told)
+            await stage.until(lambda: "assigned" in c1.told[told:])
+            assert stage.loop.time() - moved_at < 45
+            assert (c1.member_id, c1.owned) == (member, BOTH)
+            assert "lost" not in c1.told
+
+    play(story, brokers=3)
 
 
 @scenario(group_initial_rebalance_delay_ms=3_000)

@@ -12,9 +12,9 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed, MemberFenced
 from aiokc.testing import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import drop
+from aiokc.testing.faults import delay, drop
 
-from ..stage import T0, T1, Stage, scenario
+from ..stage import T0, T1, Stage, play, scenario
 
 BOTH = frozenset({T0, T1})
 
@@ -35,6 +35,31 @@ async def test_a_static_follower_restarts(stage: Stage) -> None:
             await again.has(1)
             assert (again.owned, again.generation) == (held, generation)
             assert (c1.told, c1.generation) == (told, generation)
+
+
+@pytest.mark.parametrize("goes", ["stop", "unsubscribe"])
+def test_a_member_that_goes_at_once_does_not_hold_up_the_next_rebalance(goes: str) -> None:
+    """Given a consumer that stops, or unsubscribes, while its first JoinGroup is on the way, when another one joins,
+    then the rebalance does not wait for the first one's session to end: it has left under the id that it was given.
+    """
+
+    async def story(stage: Stage) -> None:
+        async with stage.member("c1").reads() as c1:
+            await c1.has(2)
+            joining = stage.cluster.intercept(ApiKey.JOIN_GROUP, delay(0.01))
+            async with stage.consumer("t", group_id="g", client_id="brief") as brief:
+                await joining.caught()
+                if goes == "unsubscribe":
+                    brief.unsubscribe()
+                    await stage.until(lambda: bool(stage.of("brief", "LeaveGroup")))
+            assert [request.member_id for request in stage.of("brief", "JoinGroup")] == [""]
+            assert len(stage.of("brief", "LeaveGroup")) == 1
+            began = stage.loop.time()
+            async with stage.member("c2").reads() as c2:
+                await stage.until(lambda: len(c1.owned) == len(c2.owned) == 1)
+                assert stage.loop.time() - began < 10
+
+    play(story)
 
 
 @scenario()

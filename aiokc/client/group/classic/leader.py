@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from ....core.assignors.values import NO_RACKS, Racks
+from ....core.cluster.missing_topics import MissingTopics
 from ....core.cluster.snapshot import Cluster
 from ....core.group.classic.messages import ClassicGroup
 from ....core.group.events import ComputeAssignment, Event
@@ -29,10 +30,13 @@ _SMALL_GROUP: Final = 150
 class GroupLeader:
     """The group leader's part of a membership: it works out assignments, and follows the topics of the whole group."""
 
-    def __init__(self, group: ClassicGroup, metadata: Metadata) -> None:
+    def __init__(self, group: ClassicGroup, metadata: Metadata, patience: float) -> None:
+        """``patience``: for how many seconds a topic must be missing before that is a reason to rebalance."""
         self.watched: frozenset[str] = frozenset()
         self._group = group
         self._metadata = metadata
+        self._missing = MissingTopics(patience)
+        self._counted: frozenset[str] = frozenset()  # topics that existed when partitions were counted
         self._thread: ThreadPoolExecutor | None = None
         self._interest = metadata.interest(may_create=True)
 
@@ -46,6 +50,19 @@ class GroupLeader:
         counts = cluster.partition_counts(topics)
         return counts if self._group.rack_id is None else {**counts, "": cluster.replicas(topics)}
 
+    def news(self) -> Mapping[str, object] | None:
+        """Return the ``basis`` of the watched topics by the newest metadata; None while they may lack one by mistake.
+
+        None also where nothing is watched.
+        """
+        existing = self._metadata.cluster.topics.keys()
+        missing = (self._counted & self.watched) - existing
+        if self._missing.kept(missing, self._metadata.refreshed_at):
+            self._metadata.request_update()
+            return None
+        self._counted = self.watched & existing
+        return self.basis(self.watched) if self.watched else None
+
     async def compute(self, task: ComputeAssignment) -> Event:
         """Run the assignor on the newest metadata of all topics of the group; in a thread if it may take long."""
         self.watch(task.topics)
@@ -55,6 +72,7 @@ class GroupLeader:
         has_racks = any(member.subscription.rack_id for member in task.members)
         racks: Racks = cluster.replica_racks(task.topics) if has_racks else NO_RACKS
         basis = self.basis(task.topics)
+        self._counted = task.topics & cluster.topics.keys()
         if self._thread is None and len(task.members) + sum(counts.values()) <= _SMALL_GROUP:
             return self._group.assign(task, counts, racks, basis)
         # The assignor has a thread of its own: the application may keep the loop's default threads busy for longer than

@@ -62,7 +62,7 @@ class ClassicProtocol:
         self.rest = least_rest(interval, session)
         self.is_cooperative = group.protocol is not RebalanceProtocol.EAGER
         self._requests = ClassicRequests(group, parts.lookup, config.request_timeout_ms / 1e3)
-        self._leader = GroupLeader(group, parts.metadata)
+        self._leader = GroupLeader(group, parts.metadata, config.retry_backoff_max_ms / 1e3)
         self._subscription = parts.subscription
         self._reason = f"group_protocol={config.group_protocol!r}"
         self._remedy = "set group_protocol='consumer' (brokers of Kafka 4.0 or newer)"
@@ -116,5 +116,5 @@ class ClassicProtocol:
             self._leader.watch(self.machine.watched_topics)
 
     def news(self) -> Event | None:
-        watched = self._leader.watched
-        return PartitionsCounted(self._leader.basis(watched)) if watched else None
+        counted = self._leader.news()
+        return None if counted is None else PartitionsCounted(counted)

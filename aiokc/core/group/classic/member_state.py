@@ -40,7 +40,7 @@ class MemberState:
         self._intent = SubscriptionIntent(polls, max_poll_interval)
         self._backoff = backoff
         self._step = step
-        self._join_pace = JoinPace(backoff)
+        self._join_pace = JoinPace(backoff, session_timeout)
         self._join_reason = ""
         self._protocol_name = ""
         self._user_data: bytes | None = None
@@ -59,7 +59,7 @@ class MemberState:
 
     @property
     def deadline(self) -> float:
-        join = self._join_pace.due if self.state is State.JOINING else math.inf
+        join = min(self._join_pace.due, self._join_pace.check_at) if self.state is State.JOINING else math.inf
         heartbeat = self._heartbeats.deadline if self._beats else math.inf
         return min(self._poll_limit, join, heartbeat)
 
@@ -109,6 +109,17 @@ class MemberState:
         """When the application must have polled; infinity where the member neither joins nor owns partitions for it."""
         revoking = self.state is State.REVOKING and self._identity.in_generation and not self._intent.leaves
         return self._intent.poll_limit if revoking or self.state in JOINING_OR_IN else math.inf
+
+    @property
+    def _goes_without_id(self) -> bool:
+        """Whether the member is to go, and will have a member id to say goodbye with if its JoinGroup is answered.
+
+        The coordinator has counted it in by then: it is pending (KIP-394). No rebalance of the group ends before such a
+        member has joined, has left, or session_timeout_ms is over.
+        """
+        intent, identity = self._intent, self._identity
+        goes = not intent.is_membership and not intent.has_stopped_polling
+        return goes and self.state is State.JOINING and identity.may_leave and not self.member.member_id
 
     def _enter(self, state: State) -> None:
         """Change the state. From here on, answers to earlier steps are stale."""

@@ -6,7 +6,8 @@ everything that the machine remembers, and answers the driver's questions. Three
 
 1. The coordinator waits for all members in a rebalance. So a member that still gives up partitions (REVOKING) goes on
 with its heartbeats until it sends its JoinGroup. While the coordinator holds the JoinGroup back, it needs no
-heartbeats. From its answer on it needs them again.
+heartbeats: the member only asks it now and then whether it is the coordinator still (join_pace.py). From the answer on
+it needs heartbeats again.
 
 2. A member names the partitions that it owns together with the newest generation that it knows, because a group leader
 does not believe an older one. So the member can ignore an assignment that is out of date when it arrives: it never took
@@ -22,6 +23,7 @@ from ....errors import AssignmentFailed, BrokerError, MemberFenced
 from ..events import (
     Alive,
     Assign,
+    CheckCoordinator,
     Complain,
     ComputeAssignment,
     Computed,
@@ -90,6 +92,8 @@ class Membership(MemberState):
         if isinstance(event, Wish):
             return self._on_wish(event, now)
         assert not isinstance(event, ProtocolEvent)  # of another protocol
+        if self.state is State.JOINING and not self._intent.is_membership:
+            return self._on_last_answer(event, now)
         return self._on_outcome(event, now) if isinstance(event, Outcome) else self._on_answer(event, now)
 
     def _on_tick(self, now: float) -> list[Effect]:
@@ -97,7 +101,10 @@ class Membership(MemberState):
         if self._poll_limit <= now:
             return self._stop_polling(now)
         if self.state is State.JOINING and self._join_pace.due <= now:
-            return self._join()
+            return self._join(now) if self._intent.is_membership else self._proceed(now)
+        if self.state is State.JOINING and self._join_pace.check_at <= now:
+            self._join_pace.sent(now)
+            return [CheckCoordinator(self._join_pace.patience)]
         return self._heartbeats.due(self.member, now) if self._beats else []
 
     def _on_wish(self, event: Wish, now: float) -> list[Effect]:
@@ -258,6 +265,8 @@ class Membership(MemberState):
 
     def _proceed(self, now: float) -> list[Effect]:
         """The member has given up what it had to: go where the application wants to be."""
+        if self._goes_without_id and self._join_pace.waits_for_id(now):
+            return []
         had_left, self._intent.had_left = self._intent.had_left, False
         if self._intent.leaves:
             self._enter(State.LEAVING if self._identity.says_goodbye else State.LEFT)
@@ -276,6 +285,13 @@ class Membership(MemberState):
             self._forget_identity("the consumer unsubscribed from all topics, and subscribed to the same again")
         return self._join_again(now)
 
+    def _on_last_answer(self, event: Outcome | Alive | Refusal, now: float) -> list[Effect]:
+        """The member only waited for this answer to its JoinGroup: it leaves by the id that the answer names."""
+        self._join_pace.answered()
+        if isinstance(event, Joined | MemberIdRequired):
+            self._identity.become(-1, event.member_id)
+        return self._proceed(now)
+
     def _goodbye(self, reason: str) -> list[Effect]:
         leave = [SendLeave(self._step, self.member, reason)] if self._identity.says_goodbye else []
         self._forget_identity(reason)
@@ -284,16 +300,16 @@ class Membership(MemberState):
     # Joining
 
     def _join_again(self, now: float) -> list[Effect]:
-        return self._join() if self._join_pace.at_once() else self._join_later(now)
+        return self._join(now) if self._join_pace.at_once() else self._join_later(now)
 
     def _join_later(self, now: float) -> list[Effect]:
         self._enter(State.JOINING)
         self._join_pace.put_off(now)
         return []
 
-    def _join(self) -> list[Effect]:
+    def _join(self, now: float) -> list[Effect]:
         self._enter(State.JOINING)
-        self._join_pace.sent()
+        self._join_pace.sent(now)
         # Without its member id, the group would take a static member for a new process with the same subscription, and
         # keep the old assignment (KIP-345): no member would get the partitions of topics that are new in the
         # subscription. But if the answer to a JoinGroup without that id was lost, or came too late, the coordinator may
@@ -314,7 +330,7 @@ class Membership(MemberState):
         self._identity.become(-1, event.member_id)
         if self._held.owned:
             return self._lose(now)
-        return self._join() if had_none else self._join_later(now)
+        return self._join(now) if had_none else self._join_later(now)
 
     def _on_joined(self, event: Joined, now: float) -> list[Effect]:
         self._identity.become(event.generation_id, event.member_id)

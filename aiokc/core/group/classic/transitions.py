@@ -59,6 +59,10 @@ HEARTBEATS: Final = REVOKING | ASSIGNING | SYNCING | STABLE
 #: Where the coordinator takes commits of a generation.
 COMMITS: Final = STABLE | REVOKING
 
+#: Where the answer to its JoinGroup leads a member that only waited for that: with a member id in it, and without.
+_GOES: Final = UNJOINED | LEAVING
+_GONE: Final = UNJOINED | LEFT
+
 #: state -> event -> the states that the event may lead to. An event that is not here cannot happen in that state.
 NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
     UNJOINED: {
@@ -70,19 +74,19 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Leave: LEFT,
     },
     JOINING: {
-        Joined: ASSIGNING | SYNCING,
-        MemberIdRequired: JOINING | REVOKING,
-        Rebalancing: JOINING,
-        IdentityLost: JOINING | REVOKING,
-        CoordinatorLost: JOINING,
-        NotNow: JOINING,
-        Fatal: FAILED,
+        Joined: ASSIGNING | SYNCING | _GOES,
+        MemberIdRequired: JOINING | REVOKING | _GOES,
+        Rebalancing: JOINING | _GONE,
+        IdentityLost: JOINING | REVOKING | _GONE,
+        CoordinatorLost: JOINING | _GONE,
+        NotNow: JOINING | _GONE,
+        Fatal: FAILED | _GONE,
         Subscribed: JOINING | REVOKING | UNJOINED,
         Polled: JOINING,
         Enforced: JOINING,
         PartitionsCounted: JOINING,
-        Tick: JOINING | REVOKING | UNJOINED,
-        Leave: REVOKING | LEAVING | LEFT,
+        Tick: JOINING | REVOKING | UNJOINED | LEFT,
+        Leave: JOINING | REVOKING | LEAVING | LEFT,  # JOINING: it waits for its member id
     },
     ASSIGNING: {
         Computed: SYNCING,

@@ -12,6 +12,7 @@ from aiokc.core.group.classic.transitions import State
 from aiokc.core.group.events import (
     Alive,
     Assign,
+    CheckCoordinator,
     Complain,
     ComputeAssignment,
     Computed,
@@ -276,7 +277,20 @@ def test_heartbeats_go_on_while_records_are_held_and_stop_while_the_join_is_park
         heartbeat = member.heartbeat()
         assert member.feed(Rebalancing(heartbeat)) == []
     member.feed(RevocationDone(revoke.step))
-    assert member.wait(100.0) == []
+    assert not any(isinstance(effect, SendHeartbeat) for effect in member.wait(100.0))
+
+
+def test_the_coordinator_is_asked_after_a_parked_join_in_time_to_join_at_another_one() -> None:
+    """Each third of a session; the answer has another third, and the last third is for joining there."""
+    member = Member()
+    join = member.join()
+    assert member.wait(44.0) == [CheckCoordinator(SESSION / 3)] * 2
+    assert member.feed(NotNow(join, ConnectionFailed("closed"))) != []
+    [again] = member.wait(1.0)
+    assert isinstance(again, SendJoin)
+    assert member.wait(14.0) == []
+    member.feed(Joined(again.step, 1, "m-1", "leader", "range"))
+    assert not any(isinstance(effect, CheckCoordinator) for effect in member.wait(20.0))
 
 
 def test_heartbeats_start_again_with_the_join_response() -> None:
@@ -652,8 +666,14 @@ def test_a_revocation_lasts_no_longer_than_the_poll_interval() -> None:
 
 def test_the_poll_interval_is_counted_from_the_first_join() -> None:
     member = Member()
+    member.now += 10.0
     member.join()
-    assert member.machine.deadline == member.now + MAX_POLL
+    leave_at = member.now + MAX_POLL
+    while member.now < leave_at:
+        assert member.machine.state is State.JOINING
+        member.now = member.machine.deadline
+        member.feed(Tick())
+    assert (member.now, member.machine.state) == (leave_at, State.UNJOINED)
 
 
 # Leaving
@@ -678,6 +698,58 @@ def test_a_static_member_leaves_without_a_leave_group() -> None:
     assert isinstance(revoke, Revoke)
     assert member.feed(RevocationDone(revoke.step)) == []
     assert member.machine.has_left
+
+
+@pytest.mark.parametrize("goes", [Leave(), Subscribed(frozenset())], ids=["leave", "unsubscribe"])
+def test_a_member_that_goes_before_it_has_its_id_waits_for_it_and_says_goodbye(goes: Event) -> None:
+    """KIP-394: the coordinator has made a pending member, and no rebalance ends before that has joined or left."""
+    member = Member()
+    join = member.join()
+    assert member.feed(goes) == []
+    [leave] = member.feed(MemberIdRequired(join.step, "m-1"))
+    assert isinstance(leave, SendLeave)
+    assert leave.member == MemberToken(-1, "m-1")
+    assert not member.machine.is_rebalancing
+
+
+def test_the_id_of_a_member_that_goes_is_not_waited_for_without_end() -> None:
+    member = Member()
+    join = member.join()
+    assert member.feed(Leave()) == []
+    assert member.wait(1.0) == []
+    assert member.feed(Leave()) == []
+    assert member.wait(1.5) == []
+    assert member.machine.has_left
+    assert member.feed(MemberIdRequired(join.step, "m-1")) == []
+
+
+def test_a_member_that_goes_while_its_join_fails_has_gone() -> None:
+    member = Member()
+    join = member.join()
+    assert member.feed(Subscribed(frozenset())) == []
+    assert member.feed(Leave()) == []
+    assert member.feed(Fatal(join, broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED))) == []
+    assert member.machine.has_left
+
+
+def test_a_member_that_comes_back_before_it_has_its_id_goes_on_joining() -> None:
+    member = Member()
+    join = member.join()
+    assert member.feed(Subscribed(frozenset())) == []
+    assert member.feed(Subscribed(frozenset({"u"}))) == []
+    [again] = member.feed(MemberIdRequired(join.step, "m-1"))
+    assert isinstance(again, SendJoin)
+    assert again.member.member_id == "m-1"
+    assert again.topics == {"u"}
+
+
+@pytest.mark.parametrize("goes", [Leave(), Subscribed(frozenset())], ids=["leave", "unsubscribe"])
+def test_a_member_that_goes_before_its_join_is_sent_again_waits_for_nothing(goes: Event) -> None:
+    member = Member()
+    join = member.join()
+    member.feed(NotNow(join))
+    assert member.feed(goes) == []
+    assert member.machine.deadline == math.inf
 
 
 def test_leaving_hurries_a_revocation_that_waits_for_the_application() -> None:
@@ -791,8 +863,10 @@ def test_unsubscribing_leaves_the_group_and_subscribing_joins_again() -> None:
 
 def test_unsubscribing_while_a_join_is_parked_makes_its_answer_stale() -> None:
     member = Member()
-    join = member.join()
-    assert member.feed(Subscribed(frozenset())) == []
+    [join] = member.feed(MemberIdRequired(member.join().step, "m-1"))
+    assert isinstance(join, SendJoin)
+    [leave] = member.feed(Subscribed(frozenset()))
+    assert isinstance(leave, SendLeave)
     assert member.feed(Joined(join.step, 1, "m-1", "leader", "range")) == []
     assert member.machine.state is State.UNJOINED
 

@@ -19,6 +19,7 @@ from aiokc.core.group.classic.transitions import NEXT, State
 from aiokc.core.group.events import (
     Alive,
     Assign,
+    CheckCoordinator,
     Complain,
     ComputeAssignment,
     Computed,
@@ -161,6 +162,8 @@ class MemberRules(RuleBasedStateMachine):
                 assert self.machine.member.member_id == "", "nobody goes on under a name that has left"
             case Fail():
                 self.failed = True
+            case CheckCoordinator():
+                assert self.machine.state is State.JOINING
             case ComputeAssignment() | ForgetCoordinator() | Complain():
                 pass
 
@@ -357,6 +360,9 @@ class MemberRules(RuleBasedStateMachine):
         effects: list[Effect | SentCommit] = list(self.sent)
         if not self.leaves:
             effects += self.feed(Leave())
+        if self.machine.state is State.JOINING:  # it waits for its member id, but not for ever
+            self.now = self.machine.deadline
+            effects += self.feed(Tick())
         for _ in range(2):
             if self.release is not None:
                 effects += self.feed(RevocationDone(self.release.step))
