@@ -142,7 +142,8 @@ class Consumer(Introspection, Generic[K, V]):
         The listener's on_partitions_revoked() is called before the member leaves the group; stop() raises at its end
         what the callback raised. commit() within the callback leaves out what the last call returned, except when an
         ``async with`` block ends without an exception. A getmany() that waits in another task raises ConsumerClosed. A
-        second call of stop() waits for the first one.
+        second call of stop() waits for the first one. A stop() that is cancelled goes through the same steps within
+        2 s, before it raises CancelledError.
         """
         self._poll.stream.report()
         await self._runtime.stop(timeout=checked_seconds(timeout_ms), leave_group=leave)
