@@ -89,7 +89,7 @@ class UserCommits:
         by_group = subscription.by_topics
         if wanted is None:
             taken = subscription.taken_from_user
-        elif not by_group:
+        elif not self.membership.decides:  # which partitions to commit is for the application to know
             taken = frozenset()
         elif isinstance(what, ConsumerRecords | RecordColumns):
             taken = self._let_go(what.assignment_tokens)
