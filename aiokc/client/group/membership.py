@@ -451,7 +451,7 @@ class GroupMembership:
     def decides(self) -> bool:
         """Whether the application may commit only what the group gave it, and has not given to others since.
 
-        That is so after unsubscribe(), too. Once those others have committed and left, the group takes anyone's offsets.
+        That is so after unsubscribe(), too. Once those others have committed and left, the group takes any commit.
         """
         mode = self._subscription.mode
         return mode.is_by_topics or (mode is Mode.NONE and self._machine.last_member.generation_id >= 0)
