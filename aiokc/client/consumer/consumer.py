@@ -55,7 +55,7 @@ from .poll import Poll
 from .record_stream import LEAST_AHEAD
 from .runtime import ConsumerRuntime
 from .waiting_for_assignment import wait_assigned
-from .waiting_for_positions import wait_positions
+from .waiting_for_positions import seek_to_committed, wait_positions
 
 logger = logging.getLogger("aiokc.group")
 
@@ -142,7 +142,8 @@ class Consumer(Introspection, Generic[K, V]):
         The listener's on_partitions_revoked() is called before the member leaves the group; stop() raises at its end
         what the callback raised. commit() within the callback leaves out what the last call returned, except when an
         ``async with`` block ends without an exception. A getmany() that waits in another task raises ConsumerClosed. A
-        second call of stop() waits for the first one.
+        second call of stop() waits for the first one. A stop() that is cancelled goes through the same steps within
+        2 s, before it raises CancelledError.
         """
         self._poll.stream.report()
         await self._runtime.stop(timeout=checked_seconds(timeout_ms), leave_group=leave)
@@ -374,30 +375,30 @@ class Consumer(Introspection, Generic[K, V]):
         self._runtime.seek(tp, checked_offset(f"cannot seek {tp} to", where))
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
-        """Go on at the beginning of these partitions (none given: of all assigned); return when positions are known."""
+        """Go on at the beginning of these partitions (none given: of all assigned); return when positions are known.
+
+        Where none is given, those that a rebalance takes in the meantime are left out. What a call has begun that is
+        cancelled, or times out, goes on in the background.
+        """
         await self._reset(partitions, EARLIEST, timeout_ms)
 
     async def seek_to_end(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
-        """Go on at the end of these partitions (none given: of all assigned); return when positions are known."""
+        """Go on at the end of these partitions, as seek_to_beginning() at their beginning."""
         await self._reset(partitions, LATEST, timeout_ms)
 
     async def _reset(self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: int | None) -> None:
         wanted, timeout = checked_partitions(partitions), self._seconds(timeout_ms)
-        await wait_positions(self._runtime, self._runtime.reset(wanted, timestamp), timeout)
+        await wait_positions(self._runtime, self._runtime.reset(wanted, timestamp), timeout, but_gone=not wanted)
 
     async def seek_to_committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Go on at the offsets that the group has committed, and return those.
+        """Go on at the offsets that the group has committed (none given: of all assigned), and return those.
 
-        Where the group has committed none (None), the position stays.
+        Where the group has committed none (None), the position stays. Where no partition is given, those that a
+        rebalance takes in the meantime are left out.
         """
-        wanted = partitions or tuple(self._runtime.subscription.assigned)
-        committed = await self.committed(*wanted, timeout_ms=timeout_ms)
-        for tp, offset in committed.items():
-            if offset is not None:
-                self.seek(tp, offset)
-        return committed
+        return await seek_to_committed(self._runtime, checked_partitions(partitions), self._seconds(timeout_ms))
 
     # Commits
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
-
-import anyio
 
 from ...config import ConsumerConfig
 from ...core.cluster.topic_pattern import TopicPattern
@@ -21,6 +19,7 @@ from ...core.subscription.state import Subscription
 from ...errors import UsageError
 from ...observation import Health, Metrics
 from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern, TopicPartition
+from ..aio.last_steps import in_time, to_its_end
 from ..aio.loop_lag import LoopLag
 from ..aio.signal import Signal
 from ..aio.time_slice import TimeSlice
@@ -205,22 +204,9 @@ class ConsumerRuntime:
         self.changed.notify()  # a getmany() that waits in another task ends now
         try:
             if self.cluster_client.background.error is None:
-                # Within a cancel scope that is cancelled already, every await would end at once, and the group would
-                # wait for a member that is gone: so such a scope is shielded off. `Task.cancel()` needs no shield: it
-                # cancels one await only, the one that has brought us here.
-                is_cancelled = anyio.current_effective_deadline() == -math.inf
-                with anyio.move_on_after(timeout, shield=is_cancelled):
-                    await self._leave(timeout, leave_group)
+                await in_time(partial(self._leave, leave_group), timeout)
         finally:
-            with anyio.CancelScope(shield=True):
-                await self.cluster_client.stop()
-            self.source.close()
-            self.subscription.end()
-            self.polls.stops(self.cluster_client.now())
-            self.changed.notify()
-            self._close_interceptors()
-            with anyio.CancelScope(shield=True):
-                await self.collector.settle_all(TimeSlice())
+            await to_its_end(self._close())
 
     async def stop_forgotten(self, listener: RebalanceListener | None, *, timeout: float) -> None:
         """Stop a consumer that is garbage-collected: no application can stop it. Its listener is still called."""
@@ -236,10 +222,22 @@ class ConsumerRuntime:
         if self.interceptors is not None:
             self.interceptors.close()
 
-    async def _leave(self, timeout: float, leave_group: bool | None) -> None:
-        """Give up the assignment and leave the group; then close the fetch sessions, as far as there is time."""
+    async def _leave(self, leave_group: bool | None, timeout: float) -> None:
+        """Give up the assignment and leave the group; then close the fetch sessions, as far as there is time.
+
+        May be called again, with less time, while it is under way.
+        """
         await self.source.leave(timeout, leave_group)
         await self.fetcher.close_sessions()
+
+    async def _close(self) -> None:
+        await self.cluster_client.stop()
+        self.source.close()
+        self.subscription.end()
+        self.polls.stops(self.cluster_client.now())
+        self.changed.notify()
+        self._close_interceptors()
+        await self.collector.settle_all(TimeSlice())
 
     @property
     def hands_out_raw_records(self) -> bool:

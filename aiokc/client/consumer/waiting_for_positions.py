@@ -1,25 +1,31 @@
-"""The loop inside position(), seek_to_beginning() and seek_to_end(): waits until the partitions have a position."""
+"""The waits inside position(), seek_to_beginning(), seek_to_end() and seek_to_committed()."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from ...core.named import named
 from ...errors import RequestTimedOut
-from ...types import TopicPartition
+from ...types import OffsetAndMetadata, TopicPartition
 from .runtime import ConsumerRuntime
 
 
 async def wait_positions(
-    runtime: ConsumerRuntime, partitions: list[TopicPartition], timeout: float
+    runtime: ConsumerRuntime, partitions: list[TopicPartition], timeout: float, *, but_gone: bool = False
 ) -> dict[TopicPartition, int]:
     """Wait until all of these partitions have a position, and return the positions.
 
-    Raises RequestTimedOut after ``timeout`` seconds, and what ``CallErrors.raise_any`` raises about these
-    partitions, or about the consumer as a whole.
+    ``but_gone``: the application has not named them, but means all that are assigned. Those that are given up in the
+    meantime are left out, even if they come back: they have another position then. It could not prevent that, for a
+    rebalance goes on in the background. Raises RequestTimedOut after ``timeout`` seconds, UsageError where a partition
+    is not assigned, and what ``CallErrors.raise_any`` raises about these partitions, or about the consumer as a
+    whole.
     """
     loop, subscription = asyncio.get_running_loop(), runtime.subscription
     deadline = loop.time() + timeout
+    tokens = {tp: subscription[tp].assignment_token for tp in partitions}
+    looked_at = subscription.assignment_id
 
     def without_position(partitions: list[TopicPartition]) -> list[TopicPartition]:
         return [tp for tp in partitions if not subscription[tp].has_position]
@@ -27,6 +33,9 @@ async def wait_positions(
     lacking = partitions
     while True:
         runtime.errors.check()
+        if but_gone and looked_at != subscription.assignment_id:
+            looked_at, gone = subscription.assignment_id, subscription.given_up(tokens)
+            partitions, lacking = ([tp for tp in some if tp not in gone] for some in (partitions, lacking))
         # Each answer brings some of thousands of positions. Only the others are looked at again, and all at the end: a
         # position may have been lost meanwhile.
         lacking = without_position(lacking) or without_position(partitions)
@@ -37,3 +46,25 @@ async def wait_positions(
             cause = runtime.cluster_client.metadata.error
             why = f": {cause}" if cause is not None else ""
             raise RequestTimedOut(f"no position for {named(lacking)} after {timeout:.3g} s{why}") from cause
+
+
+async def seek_to_committed(
+    runtime: ConsumerRuntime, chosen: Collection[TopicPartition], timeout: float
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """Go on at the committed offsets of the partitions that are ``chosen`` (none: of all assigned); return those.
+
+    Where all are meant, those that are given up in the meantime are left out. Raises UsageError where one that is
+    chosen is not assigned, or not any more, before any of them has moved.
+    """
+    subscription = runtime.subscription
+    with runtime.cluster_client.call():
+        tokens = {tp: subscription[tp].assignment_token for tp in chosen or subscription.assigned}
+        committed = await runtime.committed(tokens, timeout=timeout)
+    for tp in chosen:
+        subscription[tp]
+    gone = frozenset() if chosen else subscription.given_up(tokens)
+    found = {tp: offset for tp, offset in committed.items() if tp not in gone}
+    for tp, offset in found.items():
+        if offset is not None:
+            runtime.seek(tp, offset)
+    return found

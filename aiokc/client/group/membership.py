@@ -447,6 +447,15 @@ class GroupMembership:
         """Whether commits must name the member: also after unsubscribe(), until the consumer has left the group."""
         return self._subscription.by_topics or self.generation >= 0
 
+    @property
+    def decides(self) -> bool:
+        """Whether the application may commit only what the group gave it, and has not given to others since.
+
+        That is so after unsubscribe(), too. Once those others have committed and left, the group takes any commit.
+        """
+        mode = self._subscription.mode
+        return mode.is_by_topics or (mode is Mode.NONE and self._machine.last_member.generation_id >= 0)
+
     def held(self, partitions: Iterable[TopicPartition]) -> HeldPositions:
         """The positions of ``partitions``: the same objects for as long as the partitions stay assigned."""
         return self._gate.held(partitions)

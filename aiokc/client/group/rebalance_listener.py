@@ -40,8 +40,9 @@ class RebalanceListener:
 
     A callback that is not done in time is cancelled, and ListenerTimedOut is raised in the same places. The time is
     what is left of max_poll_interval_ms, both since the application last asked for records and since the change began.
-    In stop() it is three quarters of what unwaited commits have left of its timeout, less what the last auto-commit
-    takes. A ``def`` method can't be cancelled, and blocks the event loop for as long as it runs.
+    After unsubscribe(), and in stop(), only the second counts. In stop() it is also, at most, three quarters of what
+    unwaited commits have left of its timeout, less what the last auto-commit takes. A ``def`` method can't be
+    cancelled, and blocks the event loop for as long as it runs.
     """
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> Told:
@@ -99,7 +100,7 @@ class ListenerCalls:
         self._scope: anyio.CancelScope | None = None
         self._is_welcome = False  # whether the running callback is on_partitions_assigned()
         self.latest = math.inf
-        self._limit = "what was left of max_poll_interval_ms"
+        self._stop_seconds = 0.0  # what the newest ``end_within`` was given
         self.counters = AssignmentCounters()
         self.observe: Callable[[RebalanceKind, frozenset[TopicPartition], float], None] = _nothing
 
@@ -145,7 +146,7 @@ class ListenerCalls:
         """
         now = asyncio.get_running_loop().time()
         self.latest = min(self.latest, now + timeout * 3 / 4)
-        self._limit = f"what stop() had left of its {timeout:.3g} s"
+        self._stop_seconds = timeout
         if self._scope is not None:
             latest = now + timeout / 4 if self._is_welcome else self.latest
             self._scope.deadline = min(self._scope.deadline, latest)
@@ -210,8 +211,10 @@ class ListenerCalls:
             self.keep(name, as_error(error, name))
         else:
             if scope.cancelled_caught:
-                took = loop.time() - start
-                self.keep(name, ListenerTimedOut(_cancelled(name, told, took, self._limit)))
+                limit = "what was left of max_poll_interval_ms"
+                if scope.deadline < deadline:
+                    limit = f"the listener's share of the {self._stop_seconds:.3g} s that stop() had left"
+                self.keep(name, ListenerTimedOut(_cancelled(name, told, loop.time() - start, limit)))
         finally:
             self.counters.listener.add(loop.time() - start)
             self._scope = None

@@ -47,7 +47,7 @@ class Reconciler:
     committed them. ``changed`` is notified of every change of the assignment. A callback ends within
     ``max_poll_interval`` seconds of the beginning of the change, because the group waits no longer for a member. While
     the application is not waiting for records, it also ends within that time of the last poll, because the member
-    leaves its group then.
+    leaves its group then: unless it is leaving already.
     """
 
     def __init__(
@@ -139,15 +139,15 @@ class Reconciler:
         while change.wait and self._is_newest(queued) and self._holds_records(partitions):
             await self.user_moved.wait()
         if self._is_newest(queued) and self._commits is not None:
-            await self._commits.finish(self._deadline(queued.since))
+            await self._commits.finish(self._deadline(queued))
         if not self._is_newest(queued):
             return  # a newer Revoke or Lost is in the queue: there is no time left, or commits are not allowed any more
         going = self._announced & partitions
         if going or not partitions:
             self._announced -= going  # so that a loss which overtakes the callback does not report them again
-            await self._listener.revoked(queued.listener, going, self._deadline(queued.since))
+            await self._listener.revoked(queued.listener, going, self._deadline(queued))
             if self._is_newest(queued) and self._commits is not None:
-                until = min(self._deadline(queued.since), self._listener.latest)
+                until = min(self._deadline(queued), self._listener.latest)
                 await self._commits.finish_those_of_the_listener(until)
         if not self._is_newest(queued):
             return  # the queued change gives up these partitions too, and does not call the listener for them
@@ -200,7 +200,7 @@ class Reconciler:
         self._changed.notify()
         self._told_now = frozenset(added)
         try:
-            await self._listener.assigned(self._who_is_told(queued), added, self._deadline(queued.since))
+            await self._listener.assigned(self._who_is_told(queued), added, self._deadline(queued))
         finally:
             self._told_now = frozenset()
         if len(added) > _MANY:
@@ -225,8 +225,11 @@ class Reconciler:
         later = (later for later in self._queue if isinstance(later.change, Revoke))
         return next((revoked.listener for revoked in later), self._listener.listener)
 
-    def _deadline(self, since: float) -> float:
-        begin = since if self._polls.waiting else min(since, self._polls.last)
+    def _deadline(self, queued: _Queued) -> float:
+        """When the group waits no longer. After unsubscribe(), and in stop(), nobody waits for another poll."""
+        leaves = queued.of_former or (isinstance(queued.change, Revoke) and not queued.change.wait)
+        is_polled = self._polls.waiting or leaves
+        begin = queued.since if is_polled else min(queued.since, self._polls.last)
         return begin + self._max_poll_interval
 
     def _is_newest(self, queued: _Queued) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from ...core.named import named
+from ...core.subscription.position import is_of_another_topic
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import CommitFailed, ConfigError, KafkaError, fresh
@@ -90,7 +91,7 @@ class UserCommits:
         by_group = subscription.by_topics
         if wanted is None:
             taken = subscription.taken_from_user
-        elif not by_group:
+        elif not self.membership.decides:  # which partitions to commit is for the application to know
             taken = frozenset()
         elif isinstance(what, ConsumerRecords | RecordColumns):
             taken = self._let_go(what.assignment_tokens)
@@ -147,7 +148,8 @@ class UserCommits:
         """Leave out the offsets of topics that were recreated since. Raises CommitFailed if the application holds
         records of such a topic: to return would say that their offsets are stored."""
         subscription = self.subscription
-        former = {tp for tp, offset in offsets.items() if self.membership.is_of_former_topic(tp, offset)}
+        ids = {topic: self.membership.topic_id(topic) for topic in {tp.topic for tp in offsets}}
+        former = {tp for tp, offset in offsets.items() if is_of_another_topic(offset, ids[tp.topic])}
         if not former:
             return offsets
         _refuse(tp for tp in former if subscription.holds_records((tp,)) or tp in subscription.left.held)

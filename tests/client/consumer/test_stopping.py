@@ -20,7 +20,7 @@ from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold, drop
 from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.fetch import FetchRequest
-from aiokc.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, HeartbeatRequest, LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 from tests.net.scripted import ticks
 from tests.suite.unused_faults import may_be_unused
@@ -193,6 +193,52 @@ class Told(RebalanceListener):
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
         await asyncio.sleep(2.0)
         self.told.append("lost")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("where", ["unwaited commit", "last commit", "listener", "goodbye"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_stop_that_is_cancelled_hurries_and_leaves_all_the_same(where: str, protocol: str, times: int) -> None:
+    """A second signal, asyncio.timeout() around stop(), a task group whose other task fails during __aexit__()."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+        loop, reached = asyncio.get_running_loop(), asyncio.Event()
+
+        async def revoking() -> None:
+            if where == "listener":
+                reached.set()
+                await asyncio.sleep(1.0)
+
+        listener = Told(revoking)
+        auto = where != "unwaited commit"
+        options: Any = {"group_protocol": protocol, "enable_auto_commit": auto, "listener": listener}
+        consumer = await reading(cluster, "t", **options)
+        hold = Hold()
+        if where in ("unwaited commit", "last commit"):
+            cluster.intercept(OffsetCommitRequest, hold)
+        elif where == "goodbye":
+            api = LeaveGroupRequest if protocol == "classic" else ConsumerGroupHeartbeatRequest
+            cluster.intercept(api, hold, where=lambda exchange: getattr(exchange.request, "member_epoch", -1) < 0)
+        if where == "unwaited commit":
+            consumer.commit_soon()
+        stopping = asyncio.ensure_future(consumer.stop())
+        await (reached.wait() if where == "listener" else hold.arrived())
+        began = loop.time()
+        for _ in range(times):
+            stopping.cancel()
+            await ticks(3)
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert loop.time() - began <= 2.5
+        assert listener.told == ["revoked"]
+        assert not consumer._runtime.cluster_client.background.alive, "nothing is left for the loop to end"
+        hold.release()
+        await consumer.stop()
+        await asyncio.sleep(1)  # the brokers read what was sent before the connections were closed
+        assert cluster.members("g") == []
+
+    virtually(story, topics={"t": 2})
 
 
 @pytest.mark.parametrize("where", ["last commit", "commit in the listener", "heartbeat"])

@@ -264,6 +264,26 @@ async def test_a_callback_ends_with_what_is_left_since_the_last_poll() -> None:
         it.calls.raise_error()  # raises nothing: each error is raised once
 
 
+@pytest.mark.parametrize("leaves_by", ["stop", "unsubscribe"])
+async def test_a_member_that_leaves_has_the_whole_time_however_long_ago_the_last_poll_was(leaves_by: str) -> None:
+    """The application does not poll any more, so nobody waits for that: only the group waits, for this revocation."""
+    gate = Gate()
+    listener = Noting(revoked=gate)
+    async with member(listener, max_poll_interval=60.0) as it:
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await listener.heard("assigned")
+        it.polls.last -= 59.99
+        if leaves_by == "unsubscribe":
+            it.subscription.unsubscribe()
+        it.changes.add(Revoke(2, (T0,), wait=leaves_by == "unsubscribe"))
+        await gate.began.wait()
+        assert it.calls._scope is not None
+        assert it.calls._scope.deadline > asyncio.get_running_loop().time() + 30
+        gate.go_on.set()
+        await it.until_released(2)
+        it.calls.raise_error()
+
+
 async def test_an_application_that_waits_for_records_polls_all_the_time() -> None:
     gate = Gate()
     listener = Noting(assigned=gate)
@@ -336,5 +356,5 @@ async def test_stop_limits_the_callback_that_is_running(what: str, share: float)
         it.calls.end_within(0.4)
         await listener.until(lambda: listener.done > done)
         assert loop.time() - start >= 0.4 * share - 0.01
-        with pytest.raises(ListenerTimedOut, match=r"for t-0 was cancelled: .* what stop\(\) had left of its 0.4 s"):
+        with pytest.raises(ListenerTimedOut, match=r"for t-0 was cancelled: .* of the 0.4 s that stop\(\) had"):
             it.calls.raise_last_error()

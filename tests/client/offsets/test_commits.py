@@ -30,6 +30,8 @@ from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest
 from tests.suite.unused_faults import may_be_unused
 
+from ..virtually import virtually
+
 pytestmark = pytest.mark.timeout(30)
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -171,6 +173,43 @@ async def test_a_batch_of_an_earlier_assignment_is_refused_though_its_partitions
         assert commits == []
         await reader.commit(again)
         assert len(commits) == 1, "a failed commit is nothing that lasts"
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_after_unsubscribe_nothing_is_committed_that_the_group_has_taken_over(protocol: str) -> None:
+    """Another member has read on, committed and left: the group has no member, and takes a commit from anyone."""
+
+    async def story(cluster: Cluster) -> None:
+        def member() -> Consumer:
+            options: Any = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "group_protocol": protocol}
+            return Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g", **options)
+
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+        async with member() as first:
+            batch = await first.getmany(max_records=3)
+            first.unsubscribe()
+            assert first._runtime.membership is not None
+            await first.commit(batch)  # until then they count as assigned
+            while first._runtime.subscription.hold(ZERO) is not None or cluster.members("g"):
+                await first._runtime.membership.moved.wait(1)
+            async with member() as second:
+                read = 3
+                while read < 10:
+                    read += sum(map(len, (await second.getmany()).values()))
+                await second.commit()
+            refused: list[KafkaError | None] = []
+            for what in (batch, {ZERO: 3}):
+                with pytest.raises(CommitFailed, match="t-0: not assigned"):
+                    await first.commit(what)
+                first.commit_soon(what, lambda offsets, error: refused.append(error))
+            await first.commit()
+            assert [type(error) for error in refused] == [CommitFailed, CommitFailed]
+            assert cluster.committed("g")[ZERO] == 10
+            first.assign([ONE])
+            await first.commit({ZERO: 4})  # assigned by hand, the application knows what it does
+            assert cluster.committed("g")[ZERO] == 4
+
+    virtually(story, topics={"t": 1})
 
 
 async def test_a_batch_of_a_manual_assignment_can_be_committed_after_another_one(cluster: Cluster) -> None:

@@ -106,8 +106,11 @@ class MemberState:
 
     @property
     def _poll_limit(self) -> float:
-        """When the application must have polled; infinity where the member neither joins nor owns partitions for it."""
-        revoking = self.state is State.REVOKING and self._identity.in_generation and not self._intent.leaves
+        """When the application must have polled; infinity where the member neither joins nor owns partitions for it.
+
+        Nor need it poll once it has unsubscribed: what is under way then is the revocation of everything.
+        """
+        revoking = self.state is State.REVOKING and self._identity.in_generation and bool(self._intent.goal)
         return self._intent.poll_limit if revoking or self.state in JOINING_OR_IN else math.inf
 
     @property

@@ -630,6 +630,18 @@ def test_a_member_that_is_not_polled_leaves_the_group_and_joins_with_the_next_po
     assert join.member == MemberToken()
 
 
+def test_a_member_that_has_unsubscribed_need_not_be_polled_while_its_listener_is_told() -> None:
+    member = Member().stable(T0)
+    [revoke] = member.feed(Subscribed(frozenset()))
+    assert isinstance(revoke, Revoke)
+    while member.now < member.polls.last + MAX_POLL:
+        member.now = member.machine.deadline
+        for effect in member.feed(Tick()):
+            assert isinstance(effect, SendHeartbeat), "the group is told that the member is alive, and nothing else"
+            member.feed(Alive(effect))
+    assert [type(effect) for effect in member.feed(RevocationDone(revoke.step))] == [SendLeave]
+
+
 def test_a_poll_during_the_loss_joins_when_that_is_done() -> None:
     member = Member().stable(T0)
     lost = stop_polling(member)[-1]
