@@ -73,7 +73,8 @@ class ProducerConfig(ClusterConfig):
     max_block_ms           how long send() may wait for metadata, memory and an async serializer, and how long
                            transactional calls may take, where the call does not say it
     batch_size             the bytes at which a batch is full; 0: each record is a batch. A larger record goes alone
-    buffer_memory          the bytes that all records may occupy which no broker has acknowledged yet
+    buffer_memory          the bytes that all records may occupy which no broker has acknowledged yet, or whose
+                           callbacks were not called yet
     max_request_size       the most bytes of one record, before compression, and of one request
     compression_level      1 to 9 for "gzip", 1 to 17 for "lz4", -131072 to 22 for "zstd" (None: -1, 9 and 3)
     partitioner            which partition a record goes to that names none: "murmur2_random" (by its key, as Java's;

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from aiokc.core.produce.accumulator import BATCH_COST
 from aiokc.core.produce.batch import ProducerBatch, Stored
+from aiokc.core.produce.batch_memory import BATCH_COST
 from aiokc.core.produce.failure import Cause, Failure, Harm
 from aiokc.core.produce.identity import LAST_EPOCH, SEQUENCES, ProducerIdentity
 from aiokc.core.produce.session import PlainSession
