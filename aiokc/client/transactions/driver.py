@@ -436,5 +436,6 @@ class TransactionDriver:
 def _doom(error: Exception) -> Failure:
     """Return what the batches fail by that will not be sent any more."""
     if isinstance(error, TransactionAborted):
-        return Failure(Cause.ABORTED, text=str(error))
+        first = error.__cause__
+        return Failure(Cause.ABORTED, text=str(error), error=fresh(first) if isinstance(first, Exception) else None)
     return Failure(Cause.BROKEN, harm=Harm.PRODUCER, error=error)
