@@ -111,7 +111,7 @@ class Routes:
             if not queue:  # what is appended from now on is for this topic, and not for one that was deleted
                 self._accumulator.learn_topic_id(queue, info.topic_id)
         if old is None:
-            return TopicRoute(topic, info, queues, StickyChoice(self._config.batch_size, self._random))
+            return TopicRoute(topic, info, queues, StickyChoice(self._config.effective_batch_size, self._random))
         route = TopicRoute(topic, info, queues, old.sticky)
         if len(old.queues) == len(queues):
             route.quick = old.quick  # sends may go by the old route until the metadata are refreshed: it counts them

@@ -256,7 +256,7 @@ class ProducerRuntime:
 def options_of(config: ProducerConfig) -> AccumulatorOptions:
     """Return what the accumulator needs of a producer's options."""
     return AccumulatorOptions(
-        batch_size=config.batch_size,
+        batch_size=config.effective_batch_size,
         buffer_memory=config.buffer_memory,
         max_request_size=config.max_request_size,
         linger=config.linger_ms / 1e3,
