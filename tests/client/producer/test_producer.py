@@ -290,7 +290,9 @@ async def test_an_unknown_topic_is_missing_after_the_time_to_block() -> None:
         assert "no broker knows that topic" in str(missing.value)
         with pytest.raises(MetadataMissing):
             await producer.send("t", b"", partition=1, timeout_ms=100)
-        with pytest.raises(MetadataMissing):
+        with pytest.raises(MetadataMissing, match="not known: no broker knows that topic"):
+            producer.send_soon("nope", b"")
+        with pytest.raises(MetadataMissing, match=r"not known yet: await partitions_for\(\)"):
             producer.send_soon("other", b"")
 
 
