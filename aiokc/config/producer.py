@@ -72,8 +72,10 @@ class ProducerConfig(ClusterConfig):
                            (KIP-91). At least linger_ms + request_timeout_ms
     max_block_ms           how long send() may wait for metadata, memory and an async serializer, and how long
                            transactional calls may take, where the call does not say it
-    batch_size             the bytes at which a batch is full; 0: each record is a batch. A larger record goes alone
-    buffer_memory          the bytes that all records may occupy which no broker has acknowledged yet
+    batch_size             the bytes at which a batch is full, max_request_size at the latest; 0: each record is a
+                           batch. A larger record goes alone
+    buffer_memory          the bytes that all records may occupy which no broker has acknowledged yet, or whose
+                           callbacks were not called yet
     max_request_size       the most bytes of one record, before compression, and of one request
     compression_level      1 to 9 for "gzip", 1 to 17 for "lz4", -131072 to 22 for "zstd" (None: -1, 9 and 3)
     partitioner            which partition a record goes to that names none: "murmur2_random" (by its key, as Java's;
@@ -198,6 +200,11 @@ class ProducerConfig(ClusterConfig):
     def required_acks(self) -> int:
         """``acks`` as requests have it."""
         return -1 if self.acks == "all" else self.acks
+
+    @property
+    def effective_batch_size(self) -> int:
+        """The bytes at which a batch is full: it has to go into one request."""
+        return min(self.batch_size, self.max_request_size)
 
     @property
     def effective_compression_level(self) -> int | None:

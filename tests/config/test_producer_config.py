@@ -179,6 +179,11 @@ def test_acks_and_levels_as_requests_and_codecs_have_them() -> None:
     assert ProducerConfig(compression_type="lz4", compression_level=2).effective_compression_level == 2
 
 
+def test_a_batch_is_full_where_a_request_is() -> None:
+    assert ProducerConfig().effective_batch_size == 16_384
+    assert ProducerConfig(batch_size=4 << 20).effective_batch_size == 1 << 20
+
+
 def test_its_responses_hold_no_records() -> None:
     assert ProducerConfig().longest_response_bytes == 16 << 20
     assert ProducerConfig(max_response_bytes=5_000).longest_response_bytes == 5_000

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from math import inf
 from typing import Final, TypeAlias
 
 from ...core.rate_limit import RateLimit, and_more
@@ -46,18 +45,25 @@ class Callbacks:
         else:
             self._turn = asyncio.get_running_loop().call_soon(self._run_a_turn)
 
-    async def all_called(self) -> None:
-        """Return once all that is due was called, in turns like all others.
+    async def all_called(self, until: float) -> None:
+        """Return once all that is due was called, in turns like all others, or at ``until`` (loop time).
 
-        Where the caller is cancelled, the rest is called at once: its loop may be about to end.
+        What is left then is called later, for as long as the loop runs. Where the caller is cancelled, the rest is
+        called at once: its loop may be about to end.
         """
         time = asyncio.get_running_loop().time
         try:
-            while self._due:
+            while self._due and time() < until:
                 self._run(time() + SLICE_SECONDS)
                 await let_others_run()
+        except BaseException:
+            self._run(until)
+            raise
         finally:
-            self._run(inf)
+            if self._due:
+                text = "stop(): the callbacks of %d batches take too long, and come later, if the event loop goes on"
+                logger.warning(text, len(self._due))
+                self.begin()
 
     def _run_a_turn(self) -> None:
         self._turn = None

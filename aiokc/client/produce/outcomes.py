@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from itertools import chain
 
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.batch import ProducerBatch
@@ -22,10 +22,12 @@ class Outcomes:
     callbacks wait for those of the earlier one.
     """
 
-    def __init__(self, accumulator: RecordAccumulator, callbacks: Callbacks) -> None:
+    def __init__(self, accumulator: RecordAccumulator, callbacks: Callbacks, freed: Callable[[], None]) -> None:
+        """``freed`` is called when the callbacks of a batch were called, and its memory may be free by that."""
         self.unobserved = Unobserved()
         self._accumulator = accumulator
         self._callbacks = callbacks
+        self._freed = freed
         self._held: dict[TopicPartition, list[ProducerBatch]] = {}
 
     def tell(self, batches: list[ProducerBatch], /, *, at_once: bool) -> None:
@@ -70,12 +72,15 @@ class Outcomes:
                 self._held[tp] = later
                 held = held[: len(held) - len(later)]
         for batch in held:
-            self._callbacks.add(_calls(batch, batch.callbacks))
-            batch.callbacks = []
+            self._callbacks.add(self._calls(batch))
 
+    def _calls(self, batch: ProducerBatch) -> Iterable[Call]:
+        last = partial(self._all_told, batch)
+        if len(batch.callbacks) == 1:
+            ((index, told),) = batch.callbacks
+            return (partial(told, batch, index), last)
+        return chain((partial(told, batch, index) for index, told in batch.callbacks), (last,))
 
-def _calls(batch: ProducerBatch, callbacks: list[tuple[int, Any]]) -> Iterable[Call]:
-    if len(callbacks) == 1:
-        ((index, told),) = callbacks
-        return (partial(told, batch, index),)
-    return (partial(told, batch, index) for index, told in callbacks)
+    def _all_told(self, batch: ProducerBatch) -> None:
+        self._accumulator.batch_memory.told(batch)
+        self._freed()

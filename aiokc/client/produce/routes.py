@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from numbers import Integral
 from random import Random
 from typing import Any, Final
 
@@ -38,11 +39,11 @@ class TopicRoute:
 
     def __init__(self, topic: str, info: TopicInfo, queues: list[PartitionQueue], sticky: StickyChoice) -> None:
         self.topic, self.info, self.queues, self.sticky = topic, info, queues, sticky
-        self.available = [
+        self.available = tuple(  # the application's partitioner gets it
             number
             for number in range(len(queues))
             if (known := info.partitions.get(number)) is not None and known.leader is not None
-        ]
+        )
         self.appenders = [queue.appender for queue in queues]
         self.quick: Any = None  # a TopicAppender of the extension
         self.used_at = 0.0
@@ -112,7 +113,7 @@ class Routes:
             if not queue:  # what is appended from now on is for this topic, and not for one that was deleted
                 self._accumulator.learn_topic_id(queue, info.topic_id)
         if old is None:
-            return TopicRoute(topic, info, queues, StickyChoice(self._config.batch_size, self._random))
+            return TopicRoute(topic, info, queues, StickyChoice(self._config.effective_batch_size, self._random))
         route = TopicRoute(topic, info, queues, old.sticky)
         if len(old.queues) == len(queues):
             route.quick = old.quick  # sends may go by the old route until the metadata are refreshed: it counts them
@@ -161,6 +162,8 @@ class Routes:
 
     def missing(self, topic: str, partition: int | None, why: str = "") -> MetadataMissing:
         """Return the error for a topic or partition that no metadata name."""
+        if not why and self._metadata.cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            why = f"not known{_NO_SUCH_TOPIC}"
         why = why or "not known yet: await partitions_for() once before send_soon(), which does not wait for metadata"
         return MetadataMissing(why, topic=topic, partition=-1 if partition is None else partition)
 
@@ -180,10 +183,10 @@ class Routes:
             raise PartitioningFailed(f"the partitioner raised {type(error).__name__}", topic=route.topic) from error
         if chosen is None:
             return None
-        number: object = chosen
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        number: Any = chosen
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
             raise PartitioningFailed(f"the partitioner returned {shown(number)}, no partition", topic=route.topic)
-        return number
+        return int(number)
 
     def stick(self, route: TopicRoute, size: int) -> PartitionQueue:
         """Return the partition that a record without a key goes to now, which takes ``size`` bytes at most."""

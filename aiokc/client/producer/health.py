@@ -84,8 +84,8 @@ def metrics(
         unobserved_failures=unobserved.count,
         batches=counted.batches,
         bytes=counted.batch_bytes,
-        batch_fill=counted.batch_bytes / counted.batches / config.batch_size
-        if counted.batches and config.batch_size
+        batch_fill=counted.batch_bytes / counted.batches / config.effective_batch_size
+        if counted.batches and config.effective_batch_size
         else None,
         compression_ratio=counted.batch_bytes / counted.payload_bytes if counted.payload_bytes else None,
         records_per_batch=counted.batch_records / counted.batches if counted.batches else None,

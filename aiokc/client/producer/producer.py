@@ -78,9 +78,10 @@ class Producer(TransactionCalls, Generic[K, V]):
     async def stop(self, *, timeout_ms: int = _STOP_MS) -> None:
         """Send what was appended, for ``timeout_ms`` at most, and close every connection. Then each Delivery is done.
 
-        Records that are not acknowledged by then fail, with ``persisted`` "maybe" if they were sent. Calls that wait
-        for metadata or memory raise ProducerClosed. A second call ends the first one's wait. Raises UsageError in
-        another event loop than that of start(), and in a callback.
+        Records that are not acknowledged by then fail, with ``persisted`` "maybe" if they were sent. Callbacks that are
+        due then have a second more; the rest of them comes after stop(), if the event loop goes on. Calls that wait for
+        metadata or memory raise ProducerClosed. A second call ends the first one's wait. Raises UsageError in another
+        event loop than that of start(), and in a callback.
         """
         await self._runtime.stop(timeout=checked_seconds(timeout_ms))
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 import anyio
 
@@ -33,6 +34,9 @@ from .appending import Appending
 from .health import health, metrics
 from .observing import ProducerObservers
 from .send_many import ManyRecords
+
+#: How long stop() calls what is due at its end, beyond its timeout: with timeout_ms=0 all comes at the end.
+_CALLBACKS_SECONDS: Final = 1.0
 
 
 class _Calls(Signal):
@@ -96,7 +100,7 @@ class ProducerRuntime:
         config, pool, metadata = self._config, self.cluster_client.pool, self.cluster_client.metadata
         self.accumulator = RecordAccumulator(options_of(config), self.session, pauses_of(config, random))
         self.callbacks = Callbacks()
-        self.outcomes = Outcomes(self.accumulator, self.callbacks)
+        self.outcomes = Outcomes(self.accumulator, self.callbacks, freed=lambda: self.memory.grant())
         self.memory = MemoryWaiters(self.accumulator, lambda: self.sender.wake.notify())
         self.sender = Sender(
             config,
@@ -166,6 +170,8 @@ class ProducerRuntime:
             raise UsageError("stop() in a callback: it would wait for that callback; call it in a task of its own")
         self.cluster_client.check_loop()
         is_first, self._stopping = not self._stopping, True
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + timeout
         self.memory.close(lambda: ProducerClosed("stopping: the record was not appended"))
         self.cluster_client.metadata.changed.notify()  # who waits for metadata looks again, and ends
         try:
@@ -173,17 +179,16 @@ class ProducerRuntime:
                 # As in ConsumerRuntime.stop: a cancelled scope around this call must not lose what was appended.
                 is_cancelled = anyio.current_effective_deadline() == -math.inf
                 with anyio.CancelScope(shield=is_cancelled):
-                    ends = self.cluster_client.now() + timeout
                     if self.transactions is not None:
                         await self.transactions.close(ends)
-                    await self.sender.flushed(self.sender.flush(), ends - self.cluster_client.now())
-                    await self.sender.arrived(ends - self.cluster_client.now())
+                    await self.sender.flushed(self.sender.flush(), ends - loop.time())
+                    await self.sender.arrived(ends - loop.time())
         finally:
             self.sender.end(Failure(Cause.CLOSED))
             with anyio.CancelScope(shield=True):
                 await self.cluster_client.stop()
                 self.callbacks.add([self._close_interceptors])
-                await self.callbacks.all_called()
+                await self.callbacks.all_called(max(ends, loop.time() + _CALLBACKS_SECONDS))
 
     def _close_interceptors(self) -> None:
         if self.appending.interceptors is not None:
@@ -250,7 +255,7 @@ class ProducerRuntime:
 def options_of(config: ProducerConfig) -> AccumulatorOptions:
     """Return what the accumulator needs of a producer's options."""
     return AccumulatorOptions(
-        batch_size=config.batch_size,
+        batch_size=config.effective_batch_size,
         buffer_memory=config.buffer_memory,
         max_request_size=config.max_request_size,
         linger=config.linger_ms / 1e3,

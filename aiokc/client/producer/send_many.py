@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -18,8 +18,10 @@ from .appending import Appending
 from .records import check_topic, checked_record
 from .simple_appends import AT_ONCE, SimpleAppends
 
-#: Serializers take some microseconds for each.
-_SERIALIZED_AT_ONCE: Final = 100
+#: After so many records it looks at the time: a serializer takes some microseconds at least, an iterable less. Both may
+#: take much longer, and nobody else runs meanwhile.
+_SERIALIZED_PER_LOOK: Final = 4
+_TAKEN_PER_LOOK: Final = 16
 
 
 class _Listed:
@@ -90,37 +92,32 @@ class ManyRecords:
         if hasattr(type(records), "__arrow_c_array__"):
             rows = _Columns(topic, self._rows(records))
             return await self._append_all(rows, delivery, time_slice, timeout, begun)
-        left: Iterator[Any] = iter(records)
         serializes = not (appending.takes_bytes or appending.serializing.is_async or appending.interceptors)
+        left: Iterator[Any] = self._serialized(topic, records) if serializes else iter(records)
+        is_quick = not serializes and type(records) in (list, tuple)
+        look = AT_ONCE if is_quick else _SERIALIZED_PER_LOOK if serializes else _TAKEN_PER_LOOK
         while True:
-            some, ended = _next_of(left, _SERIALIZED_AT_ONCE if serializes else AT_ONCE)
+            some, ended = _next_of(left, look, time_slice.ends)
             if not some and ended is None:
                 return None
-            refused = self._serialize(topic, some) if serializes else None
+            if not is_quick and asyncio.get_running_loop().time() >= time_slice.ends:
+                await time_slice.give_way()
             appending.check_same(begun, topic)  # the iterator or a serializer may have sent what failed it
             await self._append_all(_Listed(topic, some, serialized=serializes), delivery, time_slice, timeout, begun)
-            if refused is not None:
-                raise refused
             if ended is not None:
                 raise ended
 
-    def _serialize(self, topic: str, some: list[Any]) -> Exception | None:
-        """Put bytes in the place of keys and values. What is refused is returned: ``some`` then ends before that."""
-        appending = self._appending
-        for index, given in enumerate(some):
-            try:
-                record = _record(topic, given)
-                if record is given:
-                    record = checked_record(*record)
-                key, value, headers = appending.serializing.serialize(record)
-            except Exception as error:  # of the application's own headers, too
-                del some[index:]
-                return error
+    def _serialized(self, topic: str, records: Iterable[Any]) -> Iterator[Any]:
+        """The records with bytes in the place of keys and values."""
+        for given in records:
+            record = _record(topic, given)
+            if record is given:
+                record = checked_record(*record)
+            key, value, headers = self._appending.serializing.serialize(record)
             if headers or isinstance(given, ProducerRecord):
-                some[index] = record._replace(key=key, value=value, headers=headers)
+                yield record._replace(key=key, value=value, headers=headers)
             else:  # a value alone stays one: that is the cheapest to append
-                some[index] = value
-        return None
+                yield value
 
     def _rows(self, columns: Any) -> ColumnRecords:
         if not self._appending.serializing.is_nothing:
@@ -162,11 +159,16 @@ def _check_many(records: Any) -> None:
         raise ConfigError(f"records is {type(records).__name__}: give a list of values, or of ProducerRecords")
 
 
-def _next_of(records: Iterator[Any], most: int) -> tuple[list[Any], Exception | None]:
-    """Return the next records, and what the application's iterator has raised behind them, if it has."""
+def _next_of(records: Iterator[Any], look: int, until: float) -> tuple[list[Any], Exception | None]:
+    """Return the next records until then, and what was raised behind them. It looks at the time after ``look`` each."""
     some: list[Any] = []
+    time = asyncio.get_running_loop().time
     try:
-        some.extend(islice(records, most))  # where it raises, the list has what came before
+        while len(some) < AT_ONCE:
+            before = len(some)
+            some.extend(islice(records, look))  # where it raises, the list has what came before
+            if len(some) < before + look or time() >= until:
+                break
     except Exception as error:
         return some, error
     return some, None

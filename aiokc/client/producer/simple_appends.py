@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from ...config import ProducerConfig
-from ...core.produce.accumulator import BATCH_COST
+from ...core.produce.batch_memory import BATCH_COST
 from ...core.produce.partition_queue import PartitionQueue
 from ...records.encoding.batch_builder import BATCH_OVERHEAD, KEYS_STOP, OpenBatch, record_bound
 from ...types import ProducerRecord

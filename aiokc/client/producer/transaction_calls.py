@@ -71,8 +71,8 @@ class TransactionCalls:
         Brokers before Kafka 2.5 know no member: UnsupportedVersion there, and the transaction must be aborted, unless
         ``group_metadata`` is ``GroupMetadata(group_id)`` alone, by which no zombie is refused.
         """
-        driver = self._driver("send_offsets_to_transaction()")
-        await send_offsets(driver, offsets, group_metadata, partial(self._deadline, timeout_ms))
+        call, deadline = "send_offsets_to_transaction()", partial(self._deadline, timeout_ms)
+        await send_offsets(self._driver(call), offsets, group_metadata, deadline, call)
 
     def _deadline(self, timeout_ms: int | None) -> float:
         return asyncio.get_running_loop().time() + self._seconds(timeout_ms)

@@ -91,6 +91,10 @@ class TransactionalLoop(Generic[K, V]):
         #: The partitions of a batch whose transaction was not committed, as far as this loop knows.
         self._undone: frozenset[TopicPartition] = frozenset()
         self._is_checked = False  # that the brokers can tell a zombie's offsets
+        #: What ``process`` has raised while nothing was wrong with the transaction: no attempt of the loop cures it.
+        self._raised: Exception | None = None
+        self._missing: MetadataMissing | None = None  # what the next batch waits for, since send_soon() can't
+        self._found: set[tuple[str, int]] = set()  # what was waited for since the last commit, and is there
 
     def stop(self) -> None:
         """Have run() return once the batch that is being processed, if any, is committed or aborted.
@@ -107,10 +111,12 @@ class TransactionalLoop(Generic[K, V]):
 
         ``process`` is a function, plain or async. What it raises aborts the batch's transaction and is raised here; the
         batch comes again with the next run(). So does a batch whose run() was cancelled. After rebalances, transactions
-        that took too long, and failures that a retry may cure, the loop goes on by itself. Partitions that are assigned
-        already begin at the offsets that their group has committed. Raises what getmany() raises, ProducerFenced
-        where another producer has taken over the transactional_id, MetadataMissing where no broker knows a topic that
-        ``process`` sends to, and UnsupportedVersion for brokers before 2.5. Returns also when the consumer is stopped.
+        that took too long, and failures of the transaction that a retry may cure, the loop goes on by itself.
+        Partitions that are assigned already begin at the offsets that their group has committed. Raises what getmany()
+        raises, ProducerFenced where another producer has taken over the transactional_id, MetadataMissing where no
+        broker knows a topic or partition that ``process`` sends to, BufferFull where what it sends by send_soon() does
+        not fit into buffer_memory, and UnsupportedVersion for brokers before 2.5. Returns also when the consumer is
+        stopped.
         """
         if not callable(process):
             raise ConfigError(f"process must be a function of a batch, plain or async, not {type(process).__name__}")
@@ -119,6 +125,8 @@ class TransactionalLoop(Generic[K, V]):
         self._is_running = True
         # Another loop over this consumer may have ended without knowing what became of its last batch.
         self._undone |= self._consumer.assignment()
+        self._missing = None
+        self._found.clear()
         try:
             while not self._is_stopping:
                 try:
@@ -134,6 +142,7 @@ class TransactionalLoop(Generic[K, V]):
                     await asyncio.sleep(self._backoff.next())
         finally:
             self._is_running = self._is_stopping = False
+            self._raised = None
 
     async def _round(self, process: Process[K, V], max_records: int | None) -> None:
         if not self._is_checked:
@@ -144,9 +153,7 @@ class TransactionalLoop(Generic[K, V]):
             return
         try:
             async with self._producer.transaction() as transaction:
-                result = process(batch)
-                if inspect.isawaitable(result):
-                    await result
+                await self._process(process, batch)
                 await transaction.send_offsets(batch, self._consumer.group_metadata())
                 self._refuse_given_up(batch)
         except BaseException:
@@ -155,6 +162,19 @@ class TransactionalLoop(Generic[K, V]):
             raise
         self.committed += 1
         self._backoff.reset()
+        self._found.clear()
+
+    async def _process(self, process: Process[K, V], batch: ConsumerRecords[K | None, V | None]) -> None:
+        try:
+            result = process(batch)
+            if inspect.isawaitable(result):
+                await result
+        except Exception as error:
+            # What has failed of the transaction, a send() say, is known to it by now. All else is the application's
+            # own, whatever its class: a timeout of a call to another cluster tells nothing of this one.
+            if self._driver.machine.error is None:
+                self._raised = error
+            raise
 
     async def _check_brokers(self) -> None:
         """Raise UnsupportedVersion before the first batch is processed for nothing."""
@@ -177,6 +197,8 @@ class TransactionalLoop(Generic[K, V]):
 
     def _passes(self, error: Exception) -> bool:
         """Whether the same batch may succeed later, here or elsewhere."""
+        if error is self._raised:
+            return isinstance(error, MetadataMissing) and self._waits_for(error)
         if isinstance(error, MetadataMissing):
             return not self._is_nowhere(error)
         if isinstance(error, RecordRefused):
@@ -190,10 +212,31 @@ class TransactionalLoop(Generic[K, V]):
         is_refused = cluster.errors.get(error.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return isinstance(error.__cause__, RequestTimedOut) and (is_known or is_refused)
 
+    def _waits_for(self, error: MetadataMissing) -> bool:
+        """send_soon() does not wait for a topic or partition: then the loop does, once, before it processes again.
+
+        What was there after that wait, and is missing all the same, is so in another cluster, of which the loop knows
+        nothing.
+        """
+        if (error.topic, error.partition) in self._found:
+            return False
+        self._missing = error
+        return True
+
+    async def _find_missing(self) -> None:
+        """Return once the metadata have what the last attempt lacked. Raises MetadataMissing after max_block_ms."""
+        if (missing := self._missing) is None:
+            return
+        partition = None if missing.partition < 0 else missing.partition
+        await self._producer._runtime.routes.find(missing.topic, partition, self._producer.config.max_block_ms / 1e3)
+        self._found.add((missing.topic, missing.partition))
+        self._missing = None
+
     async def _next_batch(self, max_records: int | None) -> ConsumerRecords[K | None, V | None]:
         """Return the next batch; an empty one if stop() has ended the wait for it."""
         with anyio.CancelScope() as self._waits:
             if not self._is_stopping:
+                await self._find_missing()
                 return await self._consumer.getmany(max_records=max_records)
         return ConsumerRecords()
 

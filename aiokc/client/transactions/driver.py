@@ -316,9 +316,12 @@ class TransactionDriver:
             self.feed(RecordFailed(error))
 
     async def send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, deadline: float
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, deadline: float, call: str
     ) -> None:
+        """``call`` is what the application has called, for an error."""
         self.check()  # a stopped producer has no open transaction either, and that would be no reason
+        if self.machine.state is not State.IN_TRANSACTION:
+            raise self.refusal(call)
         self._calls += 1
         number, outcome = self._calls, self._new_outcome()
         self._offsets[number] = outcome
@@ -433,5 +436,6 @@ class TransactionDriver:
 def _doom(error: Exception) -> Failure:
     """Return what the batches fail by that will not be sent any more."""
     if isinstance(error, TransactionAborted):
-        return Failure(Cause.ABORTED, text=str(error))
+        first = error.__cause__
+        return Failure(Cause.ABORTED, text=str(error), error=fresh(first) if isinstance(first, Exception) else None)
     return Failure(Cause.BROKEN, harm=Harm.PRODUCER, error=error)

@@ -84,7 +84,7 @@ class Transaction:
         if self._number != self._driver.begun:
             raise UsageError("send_offsets(): the block of this transaction is not open: it has ended, or not begun")
         deadline = partial(self._deadline, timeout_ms)
-        await send_offsets(self._driver, offsets, group_metadata, deadline)
+        await send_offsets(self._driver, offsets, group_metadata, deadline, "send_offsets()")
 
     def _deadline(self, timeout_ms: int | None = None) -> float:
         seconds = self._seconds if timeout_ms is None else checked_seconds(timeout_ms)
@@ -92,7 +92,7 @@ class Transaction:
 
 
 async def send_offsets(
-    driver: TransactionDriver, offsets: Offsets, group_metadata: GroupMetadata, deadline: Callable[[], float]
+    driver: TransactionDriver, offsets: Offsets, group_metadata: GroupMetadata, deadline: Callable[[], float], call: str
 ) -> None:
     """Send them for the open transaction, which lacks them if the arguments are wrong: no commit without them (P6)."""
     driver.check()
@@ -102,7 +102,7 @@ async def send_offsets(
         driver.refused(error, driver.begun)
         raise
     if wanted:
-        await driver.send_offsets(wanted, group_metadata, until)
+        await driver.send_offsets(wanted, group_metadata, until, call)
 
 
 def _checked_offsets(offsets: Offsets, group_metadata: GroupMetadata) -> dict[TopicPartition, OffsetAndMetadata]:

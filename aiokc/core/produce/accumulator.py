@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ...error_codes import ErrorCode
-from ...records.encoding.batch_builder import BATCH_OVERHEAD, BufferMemory, ClosedBatch, OpenBatch
+from ...records.encoding.batch_builder import BATCH_OVERHEAD, ClosedBatch, OpenBatch
 from ...types import TopicPartition
 from ..cluster.snapshot import Cluster
 from .batch import FlushMark, Outcome, ProducerBatch, Stored
+from .batch_memory import BATCH_COST, BatchMemory
 from .compression.ratios import CompressionRatios
 from .compression.to_compress import ToCompress
 from .counters import ProduceCounters
@@ -25,8 +26,6 @@ from .partition_queue import PartitionQueue
 from .partition_queues import PartitionQueues
 from .session import ProducerSession
 
-#: What a batch costs beside its bytes: the objects that describe it.
-BATCH_COST: Final = 1024
 #: So many batches go into one request at most: to take them, to encode them, and to take in their answer takes about a
 #: millisecond each time.
 MOST_BATCHES: Final = 128
@@ -72,7 +71,8 @@ class RecordAccumulator:
         self.options = options
         self.session = session
         self.pause = pause
-        self.memory = BufferMemory(options.buffer_memory)
+        self.batch_memory = BatchMemory(options.buffer_memory)
+        self.memory = self.batch_memory.buffer
         self.finished: list[ProducerBatch] = []
         self.to_compress = ToCompress(options.codec, options.level, options.max_request_size)
         self.news = False
@@ -195,20 +195,13 @@ class RecordAccumulator:
         self._number += 1
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
         batch.topic_id, batch.owner = queue.topic_id, self.owner
-        batch.memory = BATCH_OVERHEAD
-        self.memory.used += BATCH_COST + BATCH_OVERHEAD
+        self.batch_memory.begins(batch)
         if now + options.delivery_timeout < self._expires_at:
             self._expires_at = now + options.delivery_timeout
         self.queues.gets_batch(queue)
         queue.waiting.append(batch)
         queue.was_used = True
         return batch
-
-    def _free(self, batch: ProducerBatch) -> None:
-        if batch.memory >= 0:
-            self.memory.used -= BATCH_COST + (batch.memory if batch.open is None else batch.open.size)
-            batch.memory = -1
-            batch.forget()
 
     # What is ready
 
@@ -384,8 +377,7 @@ class RecordAccumulator:
         if batch.closed is None or batch.memory < 0:
             return
         self.ratios.closed(batch.tp.topic, batch.closed.payload_size, batch.closed.size - BATCH_OVERHEAD)
-        self.memory.used += batch.closed.size - batch.closed.payload_size - BATCH_OVERHEAD
-        batch.memory = batch.closed.size
+        self.batch_memory.compressed(batch)
 
     # Flushing and ending
 
@@ -456,7 +448,7 @@ class RecordAccumulator:
         queue.stored(batch)
         if batch.outcome is None:
             self._end(batch, stored)
-        self._free(batch)
+        self.batch_memory.left(batch)
         self.queues.lost_batch(queue)
 
     def replace(self, queue: PartitionQueue, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
@@ -464,11 +456,9 @@ class RecordAccumulator:
         queue.in_flight.pop(batch, None)
         queue.probing = True
         batch.split_into(parts)
-        self._free(batch)
+        self.batch_memory.left(batch)
         for part in parts:
-            assert part.open is not None
-            part.memory = part.open.size
-            self.used += BATCH_COST + part.memory
+            self.batch_memory.is_part(part)
             queue.insert(part)
         self.counters.splits += 1
 
@@ -481,8 +471,8 @@ class RecordAccumulator:
         batch.marks = ()
 
     def left(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """The batch is in no queue any more: its memory is free."""
-        self._free(batch)
+        """The batch is in no queue any more."""
+        self.batch_memory.left(batch)
         self.queues.lost_batch(queue)
 
 

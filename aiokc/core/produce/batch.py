@@ -50,7 +50,7 @@ class ProducerBatch:
     ``sequence`` and ``identity`` are set when it is first drained, and are frozen while it may be in the log under
     them. ``unclear``: an attempt has ended so that the batch may be in the log. ``waiting`` and ``callbacks`` belong to
     the driver: what is to be told of a record's outcome, and the record's index. They move to the parts in a split. Who
-    is ``waiting`` stays there until it has seen the outcome, or gives up.
+    is ``waiting`` stays there until it has seen the outcome, or gives up; ``callbacks`` until all were called.
     """
 
     __slots__ = (
@@ -61,6 +61,7 @@ class ProducerBatch:
         "closed",
         "closing",
         "created",
+        "has_left",
         "identity",
         "last_code",
         "last_text",
@@ -102,7 +103,8 @@ class ProducerBatch:
         self.unclear = False
         self.last_code = 0
         self.last_text = ""
-        self.memory = 0
+        self.memory = 0  # what it takes of buffer_memory, beside BATCH_COST; -1: nothing any more
+        self.has_left = False  # its queue: nothing is sent of it, or answered, any more
         self.outcome: Outcome | None = None
         self.parts: Sequence[ProducerBatch] = ()
         self.starts: Sequence[int] = ()  # the index of each part's first record

@@ -41,7 +41,7 @@ class Cause(Enum):
 
     REFUSED = auto()  #: the broker answered with an error code
     EXPIRED = auto()  #: delivery_timeout_ms was over
-    ABORTED = auto()  #: the transaction was aborted before the batch was sent (KIP-654)
+    ABORTED = auto()  #: the transaction was aborted before the batch was sent (KIP-654); ``error``: what failed it
     CLOSED = auto()  #: the producer was stopped before the batch was answered
     UNCLEAR = auto()  #: it may be stored, its sequence was lost, and enable_renumbering is off
     RECREATED = auto()  #: the topic was deleted, and another one of its name created (KIP-516)
@@ -90,8 +90,10 @@ class Failure:
                 return ProduceError(why, topic=topic, partition=partition, persisted=persisted)
             case Cause.ABORTED:
                 what = "not sent" if persisted == "no" else "sent, and not acknowledged"
-                why = f"{what}: the transaction was aborted"
-                return TransactionAborted(why, topic=topic, partition=partition, persisted=persisted)
+                why = f"{what}: {self.text or 'the transaction was aborted'}"
+                aborted = TransactionAborted(why, topic=topic, partition=partition, persisted=persisted)
+                aborted.__cause__ = self.error
+                return aborted
             case Cause.REFUSED if self.code in _TOO_LARGE:
                 why = f"the broker takes no record of this size; raise max.message.bytes of the topic: {last}"
                 return MessageTooLarge(why, topic=topic, partition=partition, persisted=persisted)

@@ -6,14 +6,17 @@ Also in stop(), which waits for all of them.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 
 from aiokc import Producer
 from aiokc.client.produce.callbacks import Callbacks
 from aiokc.testing import Cluster
+from tests.client.virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -82,7 +85,40 @@ async def test_where_the_wait_for_callbacks_is_cancelled_they_are_called_at_once
 
     callbacks.add([first])
     callbacks.add(partial(called.append, number) for number in range(1, 50_000))
-    waits = asyncio.create_task(callbacks.all_called())
+    waits = asyncio.create_task(callbacks.all_called(math.inf))
     with pytest.raises(asyncio.CancelledError):
         await waits
     assert called == list(range(50_000))
+
+
+async def test_callbacks_that_take_too_long_for_stop_come_after_it(caplog: pytest.LogCaptureFixture) -> None:
+    callbacks, called, done = Callbacks(), list[int](), asyncio.Event()
+    callbacks.add(partial(called.append, number) for number in range(3))
+    callbacks.add([lambda: called.append(3), done.set])
+    await callbacks.all_called(asyncio.get_running_loop().time())
+    assert called == []
+    assert "the callbacks of 2 batches take too long" in caplog.messages[0]
+    await done.wait()
+    assert called == [0, 1, 2, 3]
+
+
+def test_callbacks_that_wait_for_their_turn_make_sends_wait() -> None:
+    """buffer_memory bounds them: else they would pile up where they take longer than the sends."""
+
+    async def story(cluster: Cluster) -> None:
+        called: list[object] = []
+        async with Producer(bootstrap_servers=cluster.bootstrap, buffer_memory=22_000) as producer:
+            callbacks = producer._runtime.callbacks
+            with patch.object(callbacks, "begin"):  # no turn comes
+                for _ in range(4):
+                    await (await producer.send("t", bytes(4_000), on_done=lambda *told: called.append(told)))
+                assert producer.health().buffered_bytes > 16_000
+                waits = asyncio.create_task(producer.send("t", bytes(4_000)))
+                await asyncio.sleep(5.0)
+                assert not waits.done()
+            callbacks.begin()
+            await (await waits)
+            assert len(called) == 4
+            assert producer.health().buffered_bytes == 0
+
+    virtually(story, topics={"t": 1})

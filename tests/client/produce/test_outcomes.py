@@ -19,9 +19,8 @@ pytestmark = pytest.mark.timeout(30)
 
 
 def outcomes(callbacks: Callbacks) -> Outcomes:
-    return Outcomes(
-        RecordAccumulator(AccumulatorOptions(), PlainSession(idempotent=False), lambda attempts: 0.0), callbacks
-    )
+    accumulator = RecordAccumulator(AccumulatorOptions(), PlainSession(idempotent=False), lambda attempts: 0.0)
+    return Outcomes(accumulator, callbacks, freed=lambda: None)
 
 
 def waited_for(loop: asyncio.AbstractEventLoop, waiters: int) -> tuple[ProducerBatch, list[HandedOver[None]]]:

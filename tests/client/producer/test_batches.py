@@ -61,6 +61,24 @@ def test_a_topic_that_stops_compressing_is_split_until_the_estimate_follows() ->
     virtually(story, brokers=1)
 
 
+def test_no_batch_is_longer_than_a_request_may_be() -> None:
+    """Else the broker refuses each of them: all is sent again in halves, and in halves of these."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.create_topic("small", config={"max.message.bytes": "100000"})
+        options: dict[str, Any] = {"batch_size": 1 << 20, "max_request_size": 100_000}
+        async with producing(cluster, **options) as producer:
+            await producer.send_many("small", [bytes(500)] * 2_000)
+            await producer.flush()
+            metrics = producer.metrics()
+            assert metrics.splits == 0
+            assert metrics.batch_fill is not None
+            assert metrics.batch_fill > 0.9
+            assert metrics.acknowledged == 2_000
+
+    virtually(story, brokers=1)
+
+
 def test_a_lone_record_that_is_too_large_fails_and_those_around_it_are_stored() -> None:
     """Scenarios 22, 23: in one batch with others, which are sent in ever smaller parts."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -15,6 +16,7 @@ from aiokc.client.producer.appending import Appending
 from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused, SerializationFailed, UsageError
 from aiokc.records.encoding.batch_builder import append_records
 from aiokc.testing import ApiKey, Cluster, ErrorCode
+from tests.client.virtually import virtually
 
 from .test_producer import producing, values
 
@@ -275,6 +277,48 @@ async def test_what_is_simple_never_goes_the_way_of_a_single_send(
         assert looked_at == 1
         stored = await all_values(cluster, partitions)
         assert sorted(stored, key=str) == sorted([*given, b""], key=str)
+
+
+@pytest.mark.parametrize("slow", ["the iterable", "the serializer"])
+def test_others_run_while_the_records_are_made(slow: str) -> None:
+    """A parser or a serializer may take a while for each record."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        took, rounds, made = 0.0, 0, dict[int, int]()
+
+        def takes_a_while() -> None:
+            nonlocal took
+            took += 0.000_2
+            made[rounds] = made.get(rounds, 0) + 1
+
+        def serialize(value: bytes) -> bytes:
+            takes_a_while()
+            return value
+
+        def given() -> Iterator[bytes]:
+            for _ in range(500):
+                takes_a_while()
+                yield b"value"
+
+        async def count() -> None:
+            nonlocal rounds
+            while True:
+                await asyncio.sleep(0)
+                rounds += 1
+
+        options: dict[str, Any] = {"value_serializer": serialize} if slow == "the serializer" else {}
+        async with producing(cluster, **options) as producer:
+            await producer.partitions_for("t")
+            counting = asyncio.create_task(count())
+            time = loop.time
+            with patch.object(loop, "time", lambda: time() + took):
+                delivery = await producer.send_many("t", [b"value"] * 500 if options else given())
+            counting.cancel()
+            assert delivery.count == sum(made.values()) == 500
+            assert max(made.values()) <= 16, "the loop is looked at after so many"
+
+    virtually(story, topics={"t": 1})
 
 
 async def test_no_batch_is_left_without_a_record(monkeypatch: pytest.MonkeyPatch) -> None:

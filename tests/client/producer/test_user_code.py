@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import pytest
@@ -269,6 +270,26 @@ def test_a_partitioner_of_the_application_chooses() -> None:
             await asyncio.sleep(0.5)
             cluster.add_partitions("t", 6)
             assert (await waits).partition == 5
+
+    virtually(story, brokers=1, topics={"t": 3})
+
+
+def test_a_partitioner_changes_nothing_of_the_producer_s_and_may_return_any_whole_number() -> None:
+    class Two:  # numpy's integers are no int either
+        def __int__(self) -> int:
+            return 2
+
+        def __lt__(self, other: int) -> bool:
+            return other > 2
+
+    Integral.register(Two)
+
+    def choose(topic: str, key: Any, value: Any, partitions: Sequence[int], available: Any) -> Any:
+        return None if hasattr(available, "pop") or hasattr(partitions, "pop") else Two()
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, partitioner=choose) as producer:
+            assert (await producer.send_and_wait("t", b"v", b"k")).partition == 2
 
     virtually(story, brokers=1, topics={"t": 3})
 

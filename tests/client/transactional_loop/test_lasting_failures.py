@@ -10,7 +10,7 @@ import pytest
 
 from aiokc import Producer
 from aiokc.client.transactional_loop.transactional_loop import Process, TransactionalLoop
-from aiokc.errors import ConsumerClosed, ProducerFenced, RequestTimedOut
+from aiokc.errors import ConsumerClosed, ProducerFenced
 from aiokc.testing import ApiKey, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Interception, drop
@@ -76,8 +76,8 @@ async def test_the_pauses_begin_anew_after_a_batch_was_committed(stage: Stage) -
         async def process(batch: Batch) -> None:
             began.append(stage.loop.time())
             if len(began) < 8 or len(began) == 9:
-                raise RequestTimedOut("not yet")
-            await copying(producer, loop, 2)(batch)  # type: ignore[misc]
+                stage.cluster.intercept(ApiKey.TXN_OFFSET_COMMIT, ErrorCode.ILLEGAL_GENERATION, times=1)
+            await copying(producer, loop, 2 if len(began) > 9 else 99)(batch)  # type: ignore[misc]
 
         await loop.run(process, max_records=1)
         assert loop.committed == 2

@@ -14,7 +14,16 @@ import pytest
 from aiokc import Consumer, ConsumerRecords, OffsetAndMetadata, Producer, TopicPartition
 from aiokc.client.transactional_loop.transactional_loop import Process, TransactionalLoop
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import ConfigError, MetadataMissing, ProducerFenced, RecordRefused, UnsupportedVersion, UsageError
+from aiokc.errors import (
+    BufferFull,
+    ConfigError,
+    MetadataMissing,
+    ProducerFenced,
+    RecordRefused,
+    RequestTimedOut,
+    UnsupportedVersion,
+    UsageError,
+)
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.faults import drop, reject_records
 
@@ -314,6 +323,68 @@ async def test_a_topic_that_no_broker_knows_ends_the_loop_and_the_batch_comes_ag
             await loop.run(elsewhere)
         await loop.run(copying(producer, loop, 1))
         assert (loop.committed, loop.aborted) == (1, 2)
+    assert await stage.read() == [b"1"]
+
+
+@scenario(2, auto_create_topics_enable=False)
+async def test_send_soon_to_what_no_broker_knows_ends_the_loop_too(stage: Stage) -> None:
+    """send_soon() can't wait for the metadata: the loop does, once, and the next attempt finds them or none is made."""
+    give(stage, 1)
+    async with looping(stage, max_block_ms=2000) as (loop, producer):
+        calls: list[tuple[str, int | None]] = []
+
+        def sends(topic: str, partition: int | None) -> Process[Any, Any]:
+            def process(batch: Batch) -> None:
+                calls.append((topic, partition))
+                producer.send_soon(topic, b"1", partition=partition)
+                loop.stop()
+
+            return process
+
+        with pytest.raises(MetadataMissing, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await loop.run(sends("nowhere", None))
+        with pytest.raises(MetadataMissing, match="2 partitions"):
+            await loop.run(sends("out", 7))
+        await loop.run(sends("out", 0))
+        assert calls == [("nowhere", None), ("out", 7), ("out", 0)]
+        stage.cluster.create_topic("new", partitions=1)
+        give(stage, 2)
+        await loop.run(sends("new", None))
+        assert calls[3:] == [("new", None), ("new", None)], "its metadata were waited for"
+        assert loop.committed == 2
+    assert await stage.read() == [b"1"]
+
+
+@scenario(2)
+async def test_more_by_send_soon_than_buffer_memory_holds_ends_the_loop(stage: Stage) -> None:
+    """The next attempt would fill the same memory with the same records."""
+    give(stage, 1)
+    async with looping(stage, buffer_memory=100_000, batch_size=16_384) as (loop, producer):
+        await producer.partitions_for("out")
+
+        def process(batch: Batch) -> None:
+            for _ in range(30):
+                producer.send_soon("out", bytes(10_000), partition=0)
+
+        with pytest.raises(BufferFull):
+            await loop.run(process)
+        await loop.run(copying(producer, loop, 1))
+    assert await stage.read() == [b"1"]
+
+
+@scenario(2)
+async def test_errors_of_the_application_s_other_calls_end_the_loop_whatever_their_class(stage: Stage) -> None:
+    give(stage, 1)
+    async with looping(stage) as (loop, producer):
+        await producer.partitions_for("out")
+        for error in (RequestTimedOut("elsewhere"), MetadataMissing("elsewhere", topic="out", partition=0)):
+
+            def process(batch: Batch, error: Exception = error) -> None:
+                raise error
+
+            with pytest.raises(type(error), match="elsewhere"):
+                await loop.run(process)
+        await loop.run(copying(producer, loop, 1))
     assert await stage.read() == [b"1"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
@@ -213,7 +214,12 @@ async def test_what_comes_after_a_commit_with_an_unknown_outcome_is_not_committe
         with pytest.raises(ProducerFenced) as raised:
             await producer.commit_transaction()
         assert raised.value.may_be_committed
-        for call in (producer.begin_transaction, lambda: producer.send("out", b"2")):
+        calls: tuple[Callable[[], Awaitable[object]], ...] = (
+            producer.begin_transaction,
+            lambda: producer.send("out", b"2"),
+            lambda: producer.send_offsets_to_transaction({IN0: 1}, GROUP),
+        )
+        for call in calls:
             with pytest.raises(ProducerFenced) as raised:
                 await call()
             assert not raised.value.may_be_committed

@@ -28,7 +28,7 @@ from aiokc.errors import (
 )
 from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from aiokc.testing import ApiKey, Cluster
-from aiokc.testing.faults import drop, reject_records
+from aiokc.testing.faults import drop, refuse_partition, reject_records
 
 from ..virtually import virtually
 from .on_stage import IN0, IN1, Stage, scenario
@@ -120,6 +120,23 @@ async def test_an_empty_transaction_takes_no_request(stage: Stage) -> None:
 
 
 @scenario()
+async def test_records_that_another_one_takes_with_it_say_which(stage: Stage) -> None:
+    """Nobody has called for an abort, and whoever awaits the second record first has no other hint."""
+    async with stage.producer(linger_ms=1_000) as producer:
+        stage.cluster.intercept(ApiKey.PRODUCE, refuse_partition("out", 0, ErrorCode.INVALID_RECORD))
+        await producer.begin_transaction()
+        first = await producer.send("out", b"1", partition=0)
+        await asyncio.sleep(0.9)
+        second = await producer.send("out", b"2", partition=1)
+        with pytest.raises(TransactionAborted, match=r"not sent: the transaction has failed.*INVALID_RECORD") as raised:
+            await second
+        assert isinstance(raised.value.__cause__, RecordRefused)
+        with pytest.raises(RecordRefused):
+            await first
+        await producer.abort_transaction()
+
+
+@scenario()
 async def test_by_hand(stage: Stage) -> None:
     async with stage.producer() as producer:
         await producer.begin_transaction()
@@ -131,7 +148,7 @@ async def test_by_hand(stage: Stage) -> None:
         await producer.begin_transaction()
         delivery = await producer.send("out", b"2", partition=0)
         await producer.abort_transaction()
-        with pytest.raises(TransactionAborted):
+        with pytest.raises(TransactionAborted, match="not sent: the application has aborted the transaction"):
             await delivery
         assert await stage.read() == [b"1"]
         async with producer.transaction():  # ended by hand, inside of the block

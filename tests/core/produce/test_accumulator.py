@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from aiokc.core.cluster.snapshot import Cluster
-from aiokc.core.produce.accumulator import BATCH_COST, MOST_BATCHES
+from aiokc.core.produce.accumulator import MOST_BATCHES
+from aiokc.core.produce.batch_memory import BATCH_COST
 from aiokc.core.produce.compression.to_compress import COMPRESSION_COST
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.identity import ProducerIdentity
@@ -139,6 +140,30 @@ def test_memory_counts_what_has_no_outcome_and_is_free_afterwards() -> None:
     assert world.accumulator.used == batch.size + BATCH_COST, "a batch in flight may have to be sent again"
     world.answer(batch)
     assert world.accumulator.used == 0
+
+
+@pytest.mark.parametrize("told_first", [True, False], ids=["told while in flight", "told after the answer"])
+def test_a_batch_takes_its_memory_until_its_callbacks_were_called(told_first: bool) -> None:
+    """Else callbacks that are slower than sends pile up without an end. A batch that expired may be in flight still."""
+    world = Produced()
+    batch = world.append(bytes(1000))
+    batch.callbacks.append((0, None))
+    world.send()
+    taken = world.accumulator.used
+    if told_first:
+        world.now += 1_000
+        world.accumulator.expire(world.now)
+        assert batch.outcome is not None
+        world.accumulator.batch_memory.told(batch)
+    else:
+        world.answer(batch)
+    assert world.accumulator.used == taken > 1000
+    if told_first:
+        world.answer(batch)
+    else:
+        world.accumulator.batch_memory.told(batch)
+    assert world.accumulator.used == 0
+    assert not batch.callbacks
 
 
 def test_a_compressed_batch_gives_back_what_it_does_not_need() -> None:
