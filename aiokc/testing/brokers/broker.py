@@ -45,13 +45,11 @@ class Broker:
         node: BrokerNode,
         cluster: ClusterState,
         serve: Serve,
-        failed: Callable[[Exception], None],
         spawn: Spawn,
     ) -> None:
         self.node = node
         self.cluster = cluster
         self.serve = serve
-        self.failed = failed
         self.spawn = spawn
         self.connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
@@ -203,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
         except ClosesConnection:
             pass  # it is closed
         except Exception as error:
-            self._broker.failed(error)
+            self._broker.cluster.failed(error)
 
     # Requests
 
@@ -215,9 +213,8 @@ class Connection(asyncio.BufferedProtocol):
             _log.info("broker %s closes a connection: %s", self._broker.node.node_id, error)
             self.abort()
         except Exception as error:  # a bug in the cluster or in a test's interceptor: ``stop`` raises it
-            _log.exception("broker %s failed", self._broker.node.node_id)
             self.abort()
-            self._broker.failed(error)
+            self._broker.cluster.failed(error)
 
     async def _next_frame(self) -> memoryview:
         while not self._frames:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,6 +24,8 @@ from ..refusal import Refusal
 from ..security.security_state import SecurityState
 from .api_keys import ApiKey
 from .coordinators import Coordinators
+
+_log = logging.getLogger(__name__)
 
 _LOOPBACK: Final = "127.0.0.1"
 #: The version of InitProducerId by which a producer names its id to get the next epoch (KIP-360).
@@ -107,6 +110,7 @@ class ClusterState:
             self.groups.end_transaction,
             lambda: self.features.get("transaction.version", 0),
         )
+        self.errors: list[Exception] = []  # in the order in which they occurred inside the brokers
         self._clock = clock
         self._loading: dict[str, float] = {}  # by group: when its coordinator has loaded it
         self._orphans: set[str] = set()  # groups without a coordinator, because no broker is alive
@@ -120,6 +124,11 @@ class ClusterState:
     def now(self) -> float:
         """The running loop's time, in seconds."""
         return asyncio.get_running_loop().time()
+
+    def failed(self, error: Exception) -> None:
+        """Keep an error that occurred inside a broker: ``stop`` of the cluster raises the first one."""
+        _log.error("a test cluster failed", exc_info=error)
+        self.errors.append(error)
 
     # Features
 
@@ -157,14 +166,21 @@ class ClusterState:
             self._timer = self._timer_deadline = None
 
     def _tick(self) -> None:
+        """Do what is due. After an error the next timer is set all the same: sessions and transactions still end."""
         self._timer = self._timer_deadline = None
-        now = self.now()
+        try:
+            self._do_due(self.now())
+        except Exception as error:
+            self.failed(error)
+        finally:
+            self.timers_changed()
+
+    def _do_due(self, now: float) -> None:
         for group_id in [group_id for group_id, until in self._loading.items() if until <= now]:
             del self._loading[group_id]
             self.groups.load(group_id, now)
         self.transactions.tick(now)
         self.groups.tick(now)
-        self.timers_changed()
 
     # Brokers
 
@@ -251,12 +267,13 @@ class ClusterState:
     # Transactions
 
     def _write_marker(self, place: Place, producer_id: int, epoch: int, marker: ControlType) -> None:
-        """Append a transaction's marker to one of its partitions, unless the topic has been deleted."""
-        name, index = place
-        topic = self.topics.by_name.get(name)
-        if topic is None:
+        """Append a transaction's marker to one of its partitions.
+
+        The partition may be gone: its topic was deleted meanwhile, or created again with fewer partitions.
+        """
+        if not self.topics.has_partition(*place):
             return
-        partition = topic.partitions[index]
+        partition = self.topics.partition(*place)
         batch = encode_control_batch(marker, producer_id=producer_id, producer_epoch=epoch, timestamp=self.now_ms())
         partition.log.append(batch, partition.leader_epoch)
         partition.wake()

@@ -28,13 +28,10 @@ class RunningBrokers:
     def __init__(self, state: ClusterState) -> None:
         self.host: Host | None = None
         self._state = state
-        self._brokers = {
-            node.node_id: Broker(node, state, self._serve, self._failed, self._spawn) for node in state.nodes.values()
-        }
+        self._brokers = {node.node_id: Broker(node, state, self._serve, self._spawn) for node in state.nodes.values()}
         self._interceptions: list[Interception] = []
         self._coming: set[int] = set()  # brokers whose ``listen`` is under way,
         self._wanted: set[int] = set()  # and those of them that have not been taken down again meanwhile
-        self._errors: list[Exception] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Starting and stopping
@@ -70,8 +67,8 @@ class RunningBrokers:
         await asyncio.gather(*tasks, return_exceptions=True)
         for _ in range(3):
             await asyncio.sleep(0)  # connections accepted at the last moment are made, and aborted
-        if self._errors:
-            raise self._errors[0]
+        if self._state.errors:
+            raise self._state.errors[0]
 
     @property
     def bootstrap(self) -> str:
@@ -93,9 +90,6 @@ class RunningBrokers:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _failed(self, error: Exception) -> None:
-        self._errors.append(error)
 
     async def _serve(self, exchange: Exchange) -> None:
         for interception in self._interceptions:
@@ -278,8 +272,13 @@ class RunningBrokers:
             self._spawn(self._bring_up(node_id))
 
     async def _bring_up(self, node_id: int) -> None:
-        await self._brokers[node_id].listen()
-        self._coming.discard(node_id)
+        try:
+            await self._brokers[node_id].listen()
+        except Exception as error:
+            self._state.failed(error)
+            return
+        finally:
+            self._coming.discard(node_id)
         if node_id in self._wanted:
             self._wanted.discard(node_id)
             self._state.broker_came(node_id)

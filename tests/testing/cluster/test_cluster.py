@@ -255,6 +255,41 @@ async def test_an_error_of_an_interceptor_is_not_lost() -> None:
         await cluster.stop()
 
 
+async def test_an_error_of_a_timer_is_not_lost_and_the_next_timer_runs() -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("of a timer")
+
+    cluster, later = Cluster(), asyncio.Event()
+    await cluster.start()
+    state = cluster._state
+    state.groups._groups.timers.schedule(("group", "session", "first"), 0.0, broken)
+    state.groups._groups.timers.schedule(("group", "session", "second"), 0.0, later.set)
+    state.timers_changed()
+    await asyncio.wait_for(later.wait(), 10)
+    with pytest.raises(ZeroDivisionError, match="of a timer"):
+        await cluster.stop()
+
+
+async def test_a_broker_that_cannot_come_up_is_told_of_and_can_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    listen, failed = Broker.listen, asyncio.Event()
+
+    async def broken(broker: Broker) -> None:
+        failed.set()
+        raise OSError("no file descriptor is left")
+
+    cluster = Cluster(brokers=2)
+    await cluster.start()
+    cluster.take_down(1)
+    monkeypatch.setattr(Broker, "listen", broken)
+    cluster.bring_up(1)
+    await failed.wait()
+    monkeypatch.setattr(Broker, "listen", listen)
+    cluster.bring_up(1)
+    await _comes_up(cluster, 1)
+    with pytest.raises(OSError, match="no file descriptor"):
+        await cluster.stop()
+
+
 def test_a_local_kafka_does_not_pay_for_the_cluster() -> None:
     code = "import sys, aiokc.testing.kafka; sys.exit('aiokc.testing.cluster.embedded_cluster' in sys.modules)"
     assert run_to_end([sys.executable, "-c", code], seconds=50).returncode == 0
