@@ -27,7 +27,12 @@ from aiokc.testing.faults import (
     throttle,
 )
 from aiokc.wire import Response, encode
-from aiokc.wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest
+from aiokc.wire.messages.discovery import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -209,6 +214,32 @@ def _empty(name: str) -> object:
     if name == "auth_bytes":
         return b""
     return "x" if name in {"group_id", "mechanism", "member_id", "protocol_type", "transactional_id"} else 0
+
+
+@pytest.mark.parametrize("version", [0, 12, 13])
+@pytest.mark.parametrize("names", [["events"], None], ids=["one", "all"])
+async def test_a_topic_that_metadata_refuses_is_in_an_answer_with_brokers(
+    names: list[str] | None, version: int
+) -> None:
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    asked = [MetadataRequestTopic(name=name) for name in names] if names else [] if version == 0 else None
+    async with Cluster(brokers=2, topics={"events": 1}) as cluster, connected(cluster.bootstrap) as client:
+        cluster.intercept(MetadataRequest, denied, times=1)
+        answer = await client.ask(MetadataRequest(topics=asked), version)
+        assert [(topic.name, topic.error_code) for topic in answer.topics] == [("events", denied)]
+        assert [broker.node_id for broker in answer.brokers] == [1, 2]
+        assert answer.error_code == 0
+        cluster.intercept(MetadataRequest, ErrorCode.REBOOTSTRAP_REQUIRED, times=1)
+        whole = await client.ask(MetadataRequest(topics=asked), 13)
+        assert (whole.error_code, whole.brokers) == (ErrorCode.REBOOTSTRAP_REQUIRED, [])
+
+
+async def test_a_topic_that_metadata_refuses_is_named_by_the_error() -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        cluster.intercept(MetadataRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        async with aiokc.Consumer("events", bootstrap_servers=cluster.bootstrap) as consumer:
+            with pytest.raises(aiokc.errors.AuthorizationFailed, match="'events'"):
+                await consumer.getone()
 
 
 async def _read_all(cluster: Cluster, values: list[bytes]) -> None:
