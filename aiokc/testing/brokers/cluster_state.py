@@ -28,6 +28,7 @@ from .coordinators import Coordinators
 _log = logging.getLogger(__name__)
 
 _LOOPBACK: Final = "127.0.0.1"
+_ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
 #: The version of InitProducerId by which a producer names its id to get the next epoch (KIP-360).
 _REJOINING_PRODUCERS_FROM: Final = 3
 
@@ -184,14 +185,21 @@ class ClusterState:
 
     # Brokers
 
-    def add_node(self, node_id: int, host: str, port: int, rack: str | None) -> None:
-        """Add a broker, which is not alive yet. ``port`` is that of its first listener.
+    def add_node(self, node_id: int, host: str, port: int, rack: str | None, advertised: str | None = None) -> None:
+        """Add a broker, which is not alive yet. ``port`` is that of its first listener, ``advertised`` its host.
 
-        A listener with TLS on loopback advertises "localhost": clients then have a name to check, and to send.
+        Without ``advertised`` that is ``host``, but "localhost" of a listener with TLS on loopback: clients then have a
+        name to check, and to send. Raises ValueError where it would be an address to which nobody can connect.
         """
+        if advertised is None and host in _ALL_ADDRESSES:
+            raise ValueError(f"host {host!r} is no address to connect to: give advertised_host, too, as clients see it")
         sessions = FetchSessions(self.random, self.settings.max_incremental_fetch_session_cache_slots)
         endpoints = {
-            name: Endpoint(host, "localhost" if one.uses_tls and host == _LOOPBACK else host, 0 if number else port)
+            name: Endpoint(
+                host,
+                advertised or ("localhost" if one.uses_tls and host == _LOOPBACK else host),
+                0 if number else port,
+            )
             for number, (name, one) in enumerate(self.security.listeners.items())
         }
         self.nodes[node_id] = BrokerNode(node_id, endpoints, rack, sessions)

@@ -50,7 +50,9 @@ class Cluster(SecuredBrokers):
 
     ``racks`` names the rack of each broker: the leader then sends a consumer with a ``client_rack`` to the replica in
     its rack. ``topics`` gives the number of partitions of each topic that ``start()`` creates. ``port`` is the port of
-    the first broker. With ``as_version`` ("2.1" to "4.4") the brokers advertise the API versions of this Kafka release.
+    the first broker: ``start()`` raises OSError where it is taken. ``advertised_host`` is the name by which clients
+    find the brokers, where it is not ``host``: with ``host="0.0.0.0"``, for clients in containers. With
+    ``as_version`` ("2.1" to "4.4") the brokers advertise the API versions of this Kafka release.
     ``features`` finalizes features of that release at other levels than its newest ({"transaction.version": 1}).
     All random choices come from ``random``, the timestamps that a broker writes from ``clock`` (seconds since the
     epoch), all other times from the running loop. Other keywords are those of `Settings`, named as in Kafka's broker
@@ -63,7 +65,8 @@ class Cluster(SecuredBrokers):
     With ``acls`` users may do what these allow; without, everything. ``super_users`` may do everything, as does by
     default "ANONYMOUS", the user of connections without authentication.
 
-    The brokers answer from ``start()`` to ``stop()``. ``stop()`` raises the first error that occurred inside a broker.
+    The brokers answer from ``start()`` to ``stop()``, once: for the next test make another cluster. ``stop()`` raises
+    the first error that occurred inside a broker.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Cluster(SecuredBrokers):
         racks: Sequence[str] = (),
         host: str = "127.0.0.1",
         port: int = 0,
+        advertised_host: str | None = None,
         as_version: str = RELEASES[-1],
         features: Mapping[str, int] | None = None,
         random: Random | None = None,
@@ -88,6 +92,8 @@ class Cluster(SecuredBrokers):
         super_users: Collection[str] = (ANONYMOUS,),
         **settings: Any,
     ) -> None:
+        if brokers < 1:
+            raise ValueError(f"brokers={brokers}: a cluster has one at least")
         random = random or Random()
         supported, finalized = features_of(as_version), dict(features or {})
         for name, level in finalized.items():
@@ -122,7 +128,7 @@ class Cluster(SecuredBrokers):
         )
         for node_id in range(1, brokers + 1):
             rack = racks[(node_id - 1) % len(racks)] if racks else None
-            state.add_node(node_id, host, port if node_id == 1 else 0, rack)
+            state.add_node(node_id, host, port if node_id == 1 else 0, rack, advertised_host)
         super().__init__(state)
         if not isinstance(topics, Mapping | None):
             raise TypeError(f"topics={topics!r}: give the number of partitions of each, such as {{'events': 6}}")

@@ -33,6 +33,7 @@ class RunningBrokers:
         self._coming: set[int] = set()  # brokers whose ``listen`` is under way,
         self._wanted: set[int] = set()  # and those of them that have not been taken down again meanwhile
         self._tasks: set[asyncio.Task[None]] = set()
+        self._was_started = False
 
     # Starting and stopping
 
@@ -53,7 +54,10 @@ class RunningBrokers:
         return in_thread(self)
 
     async def start(self) -> None:
-        """Start listening. Afterwards the brokers answer."""
+        """Start listening. Afterwards the brokers answer. Raises RuntimeError where the cluster was started before."""
+        if self._was_started:
+            raise RuntimeError("this cluster was started before; its records and groups are old: make another Cluster")
+        self._was_started = True
         for node_id, broker in self._brokers.items():
             await broker.listen()
             self._state.broker_came(node_id)
@@ -64,6 +68,8 @@ class RunningBrokers:
         for task in self._tasks:
             task.cancel()
         tasks = [*self._tasks, *(task for broker in self._brokers.values() for task in broker.close())]
+        for broker in self._brokers.values():
+            broker.release_ports()
         await asyncio.gather(*tasks, return_exceptions=True)
         for _ in range(3):
             await asyncio.sleep(0)  # connections accepted at the last moment are made, and aborted
@@ -84,7 +90,7 @@ class RunningBrokers:
         if listener not in known:
             raise LookupError(f"the cluster has no listener {listener!r}; it has {', '.join(known)}")
         ends = [node.endpoints[listener] for node in self._state.nodes.values()]
-        return ",".join(f"{end.host}:{end.port}" for end in ends)
+        return ",".join(f"[{end.host}]:{end.port}" if ":" in end.host else f"{end.host}:{end.port}" for end in ends)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -267,7 +273,7 @@ class RunningBrokers:
         if self._state.nodes[node_id].alive:
             return
         self._wanted.add(node_id)
-        if node_id not in self._coming:  # a second ``listen`` would take another port
+        if node_id not in self._coming:
             self._coming.add(node_id)
             self._spawn(self._bring_up(node_id))
 

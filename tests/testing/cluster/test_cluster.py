@@ -15,6 +15,7 @@ from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.apis.table import REQUESTS
 from aiokc.testing.brokers.broker import Broker
+from aiokc.testing.brokers.cluster_state import Endpoint
 from aiokc.testing.refusal import Refusal
 from aiokc.wire import encode_request
 from aiokc.wire.messages.describing import DescribeClusterRequest
@@ -327,10 +328,10 @@ async def test_a_start_that_fails_leaves_no_broker_listening(fails: str, monkeyp
     cluster, opened = Cluster(brokers=2, listeners={"A": "PLAINTEXT", "B": "PLAINTEXT"}), list[asyncio.Server]()
     last, listen = cluster._brokers[2], Broker._open
 
-    async def noted(broker: Broker, listener: str, host: str, port: int) -> asyncio.Server:
+    async def noted(broker: Broker, listener: str, endpoint: Endpoint) -> asyncio.Server:
         if fails == "a listener" and broker is last and listener == "B":
             raise OSError("no port is free")
-        opened.append(await listen(broker, listener, host, port))
+        opened.append(await listen(broker, listener, endpoint))
         return opened[-1]
 
     def fail(*_: object) -> None:
