@@ -19,12 +19,14 @@ from difflib import get_close_matches
 from random import Random
 from typing import Any
 
+from ...error_codes import ErrorCode
 from ...records import NewRecord, encode_batch, open_batch, split_batches
 from ...types import RawRecord, TopicPartition
 from ..brokers.apis.table import features_of, rules_of, versions_of
 from ..brokers.cluster_state import ClusterState, Settings
 from ..brokers.released_versions import RELEASES
 from ..log.topics import check_names
+from ..refusal import Refusal
 from ..security.accounts import Passwords
 from ..security.authorizer import ANONYMOUS, Acl
 from ..security.certificate_authority import Certificates
@@ -168,6 +170,9 @@ class Cluster(SecuredBrokers):
         differs from another one by periods and underscores only, or because it exists already, for example since a
         client's Metadata request has created it.
         """
+        for setting, value in (config or {}).items():
+            if not isinstance(value, str):
+                raise TypeError(f"config={{{setting!r}: {value!r}}}: give the value as text, such as '{value}'")
         self._state.create_topic(name, partitions, replication_factor, config)
 
     @on_loop
@@ -186,17 +191,19 @@ class Cluster(SecuredBrokers):
         """
         old = self._state.topics.named(name)
         self._state.delete_topic(name)
-        new = self._state.create_topic(name, 0, config=old.config)
-        for partition in old.partitions:
-            self._state.place_partition(new, partition.replicas)
+        self._state.place_topic(name, [partition.replicas for partition in old.partitions], old.config)
 
     @on_loop
     def add_partitions(self, name: str, total: int) -> None:
-        """Add partitions to a topic, so that it has ``total`` of them.
+        """Add partitions to a topic, so that it has ``total`` of them. Raises Refusal where it has as many already.
 
         cluster.add_partitions("events", 12)  # a group that does not notice misses the records of the new partitions
         """
-        self._state.add_partitions(self._state.topics.named(name), total)
+        topic = self._state.topics.named(name)
+        if total <= len(topic.partitions):
+            why = f"{name} has {len(topic.partitions)} partitions already, {total} would not be more"
+            raise Refusal(ErrorCode.INVALID_PARTITIONS, why)
+        self._state.add_partitions(topic, total)
 
     @on_loop
     def append(self, topic: str, *values: bytes | NewRecord | None, partition: int = 0, codec: int = 0) -> int:

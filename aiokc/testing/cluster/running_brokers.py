@@ -126,6 +126,8 @@ class RunningBrokers:
     def heal(self) -> None:
         """Remove all interceptions, bring all brokers up, and end ``slow_link`` and ``slow_markers``.
 
+        As with `bring_up`, brokers that were down are alive a few iterations of the loop later.
+
         cluster.take_down(1)
         ... my service says that it is not ready ...
         cluster.heal()
@@ -159,6 +161,7 @@ class RunningBrokers:
                 "the topic more replicas; to=... names a broker that has none"
             )
         leader = others[0] if to is None else to
+        self._check_broker(leader)
         if not self._state.nodes[leader].alive:
             raise ValueError(f"{topic}-{partition} cannot be led by broker {leader}, which is down")
         if leader not in target.replicas:
@@ -178,7 +181,8 @@ class RunningBrokers:
 
         The group goes on from its last stable generation. Requests that wait are answered NOT_COORDINATOR. For
         ``loading`` seconds the new coordinator answers COORDINATOR_LOAD_IN_PROGRESS. ``to`` may name the present one,
-        which then loads the group anew. Raises ValueError without ``to`` where no other broker is up.
+        which then loads the group anew. A group and a transactional id of the same name move together. Raises
+        ValueError where the broker is down; without ``to``, where no other broker is up.
 
             cluster.move_coordinator("billing", loading=0.5)
             await consumer.commit()  # finds the new coordinator
@@ -187,6 +191,9 @@ class RunningBrokers:
         if to is None and not others:
             raise ValueError(f"no other broker is up that could coordinate {key!r}: give the cluster more brokers")
         target = others[0] if to is None else to
+        self._check_broker(target)
+        if not self._state.nodes[target].alive:
+            raise ValueError(f"{key!r} cannot be coordinated by broker {target}, which is down")
         self._state.move_coordinator(key, target, loading)
         return target
 
@@ -309,6 +316,8 @@ class RunningBrokers:
         cluster.slow_link(2)  # fast again
         """
         self._check_broker(node_id)
+        if latency < 0 or not bytes_per_second > 0:
+            raise ValueError(f"latency={latency!r}, bytes_per_second={bytes_per_second!r}: 0 or more, and more than 0")
         node = self._state.nodes[node_id]
         node.latency, node.bytes_per_second = latency, bytes_per_second
 
@@ -339,7 +348,7 @@ class RunningBrokers:
 
     @on_loop
     def trim(self, topic: str, partition: int = 0, *, to: int) -> None:
-        """Delete the records before offset ``to``, as retention does.
+        """Delete the records before offset ``to``, as retention does. Raises Refusal behind the end of the log.
 
         cluster.trim("events", to=cluster.end_offset("events"))  # a consumer that starts now finds nothing
         """

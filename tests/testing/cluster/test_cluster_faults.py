@@ -35,7 +35,12 @@ from aiokc.wire.messages.discovery import (
 )
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aiokc.wire.messages.produce import (
+    InitProducerIdRequest,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.net.scripted import ticks
 from tests.suite.unused_faults import may_be_unused
 
@@ -240,6 +245,17 @@ async def test_a_topic_that_metadata_refuses_is_named_by_the_error() -> None:
         async with aiokc.Consumer("events", bootstrap_servers=cluster.bootstrap) as consumer:
             with pytest.raises(aiokc.errors.AuthorizationFailed, match="'events'"):
                 await consumer.getone()
+
+
+async def test_a_coordinator_that_loads_refuses_the_requests_of_a_transactional_id() -> None:
+    request = InitProducerIdRequest(transactional_id="app", transaction_timeout_ms=60_000)
+    async with Cluster(brokers=2) as cluster:
+        mover = cluster.move_coordinator("app", loading=0.05)
+        async with connected(cluster.bootstrap, mover) as client:
+            assert (await client.ask(request, 4)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            while (await client.ask(request, 4)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                pass
+            assert (await client.ask(request, 4)).error_code == 0
 
 
 async def _read_all(cluster: Cluster, values: list[bytes]) -> None:
