@@ -17,7 +17,7 @@ from ...records import ControlType, encode_control_batch
 from ..groups.coordinator import Groups
 from ..groups.settings import GroupSettings, ReleaseRules
 from ..log.fetch_sessions import FetchSessions
-from ..log.topic_configs import check_config
+from ..log.topic_settings import check_config
 from ..log.topics import Partition, Topic, Topics, check_name
 from ..log.transaction_states import Place, Transactions
 from ..refusal import Refusal

@@ -126,7 +126,7 @@ class Topic:
 
     @property
     def has_append_time(self) -> bool:
-        return self.config.get("message.timestamp.type") == "LogAppendTime"
+        return self.config.get("message.timestamp.type", "").strip() == "LogAppendTime"
 
     @property
     def is_compacted(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from ....error_codes import ErrorCode
 from ....wire.primitives import NO_UUID
-from ...log.topic_configs import check_config
+from ...log.topic_settings import check_config
 from ...log.topics import Topic, is_legal_name
 from ...messages.topic_admin import (
     CreatableTopic,
