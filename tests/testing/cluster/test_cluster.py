@@ -115,7 +115,7 @@ async def test_a_topic_that_is_asked_for_is_created_where_the_client_wants_that(
         wish = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=False)
         assert (await client.ask(wish)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         wish = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
-        assert (await client.ask(wish)).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert (await client.ask(wish)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert len((await client.ask(wish)).topics[0].partitions) == 4
 
 
@@ -375,7 +375,7 @@ async def test_a_topic_whose_name_collides_is_not_created_for_a_client_either() 
     async with Cluster(topics={"my.events": 1}) as cluster, connected(cluster.bootstrap) as client:
         wish = MetadataRequest(topics=[MetadataRequestTopic(name="my_events")], allow_auto_topic_creation=True)
         for _ in range(2):
-            assert (await client.ask(wish)).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+            assert (await client.ask(wish)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_appended_records_have_the_time_of_the_broker_where_the_topic_wants_that() -> None:

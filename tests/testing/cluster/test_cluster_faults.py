@@ -159,6 +159,9 @@ async def test_garble_keeps_length_and_correlation_id() -> None:
 
 async def test_stale_leader() -> None:
     async with Cluster(brokers=2, topics={"events": 1}) as cluster, connected(cluster.bootstrap) as client:
+        cluster.intercept(MetadataRequest, stale_leader(), times=1)
+        (first,) = (await client.ask(MetadataRequest(topics=None))).topics[0].partitions
+        assert (first.leader_id, first.leader_epoch) == (1, 0), "an epoch has one leader"
         cluster.move_leader("events", to=2)
         cluster.intercept(MetadataRequest, stale_leader(), times=1)
         leaders = []

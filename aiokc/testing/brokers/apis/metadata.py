@@ -179,7 +179,7 @@ def _create(call: Call[MetadataRequest], name: str) -> ErrorCode:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     with suppress(Refusal):  # the controller tells the broker alone why it creates none
         call.cluster.create_topic(name, call.cluster.settings.num_partitions)
-    return ErrorCode.LEADER_NOT_AVAILABLE  # as from a broker that has just asked the controller to create it
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the broker has just asked the controller to create it
 
 
 def _bits(call: Call[Any], kind: ResourceType, name: str, all_bits: int) -> int:
