@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from .brokers.released_versions import RELEASES
 from .cluster.embedded_cluster import Cluster
+from .refusal import Refusal
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,11 +25,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             topics=dict(options.topic),
             host=options.host,
             port=options.port,
+            advertised_host=options.advertised_host,
             as_version=options.as_version,
         )
     except ValueError as error:
-        parser.error(f"--topic {error}")
-    asyncio.run(_run(cluster))
+        parser.error(str(error))
+    try:
+        asyncio.run(_run(cluster))
+    except (OSError, Refusal) as error:  # a port that is taken; a topic that Kafka refuses
+        sys.exit(f"error: {error}")
 
 
 async def _run(cluster: Cluster) -> None:
@@ -46,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--brokers", type=int, default=1, help="how many (default: 1)")
     parser.add_argument("--topic", type=_topic, action="append", default=[], metavar="NAME[:PARTITIONS]")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (default: 127.0.0.1)")
+    parser.add_argument("--advertised-host", metavar="HOST", help="the host that clients are told (default: --host)")
     parser.add_argument("--port", type=int, default=0, help="the port of the first broker (default: a free one)")
     parser.add_argument(
         "--as-version", choices=RELEASES, default=RELEASES[-1], metavar="RELEASE", help="as Kafka 2.1 ..."
@@ -55,7 +61,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _topic(text: str) -> tuple[str, int]:
     name, _, partitions = text.partition(":")
-    return name, int(partitions or 1)
+    try:
+        return name, int(partitions or 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME or NAME:PARTITIONS") from None
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ Where: TypeAlias = Callable[[Exchange], bool]
 
 
 def delay(seconds: float) -> Fault:
-    """The broker handles the request ``seconds`` later.
+    """The broker handles the request ``seconds`` later, unless its connection has ended by then.
+
+    A broker would handle it all the same: where the client gives up meanwhile and sends it again, use `deliver_late`.
 
     cluster.intercept(ApiKey.FETCH, delay(0.5))  # the broker is busy
     """
@@ -242,7 +244,8 @@ def garble() -> Fault:
 def stale_leader() -> Fault:
     """The broker has outdated leaders: Metadata names another replica of each partition, and the epoch before.
 
-    The broker refuses any other request with NOT_LEADER_OR_FOLLOWER.
+    Partitions that have had one leader only (epoch 0) are left as they are: an epoch has one leader. The broker
+    refuses any other request with NOT_LEADER_OR_FOLLOWER.
 
         cluster.intercept(ApiKey.METADATA, stale_leader(), times=3)  # the broker has not heard of an election yet
     """
@@ -254,9 +257,11 @@ def stale_leader() -> Fault:
         assert isinstance(response, MetadataResponse)
         for topic in response.topics:
             for partition in topic.partitions:
+                if partition.leader_epoch < 1:
+                    continue
                 others = [node for node in partition.replica_nodes if node != partition.leader_id]
                 partition.leader_id = others[0] if others else partition.leader_id
-                partition.leader_epoch = max(0, partition.leader_epoch - 1)
+                partition.leader_epoch -= 1
         return response
 
     return fault
@@ -264,6 +269,8 @@ def stale_leader() -> Fault:
 
 class Hold:
     """The requests wait until the test calls ``release``, from any thread; then the broker handles them.
+
+    A request whose connection ends meanwhile is forgotten, which no broker does: see `deliver_late`.
 
     hold = Hold()
     cluster.intercept(OffsetCommitRequest, hold)

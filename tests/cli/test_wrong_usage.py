@@ -144,7 +144,7 @@ async def test_an_unknown_topic(name: str) -> None:
         ("produce t -k x --key int32", "-k: the key is no whole number of 32 bits: 'x'"),
         ("perf t --percentiles 101", "write numbers up to 100"),
         ("fake --topic events:x", "write NAME or NAME:PARTITIONS"),
-        ("fake --topic a.b --topic a_b", "--topic 'a_b' collides with 'a.b'"),
+        ("fake --topic a.b --topic a_b", "'a_b' collides with 'a.b'"),
         ("fake --port 70000", "is no number from 0 to 65535"),
         ("fake --as-version 0.1", "there are 2.1"),
         ("completion tcsh", "invalid choice"),

@@ -21,7 +21,7 @@ import pytest
 from aiokc import Consumer
 from aiokc.errors import AuthenticationFailed
 from aiokc.testing.kafka import LocalKafka
-from aiokc.testing.kafka.process import ReservedPort
+from aiokc.testing.reserved_port import ReservedPort
 from tests.producing import produce
 
 from .actors.members import committed, read

@@ -170,7 +170,7 @@ class ProducerRuntime:
             raise UsageError("stop() in a callback: it would wait for that callback; call it in a task of its own")
         self.cluster_client.check_loop()
         is_first, self._stopping = not self._stopping, True
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         ends = loop.time() + timeout
         self.memory.close(lambda: ProducerClosed("stopping: the record was not appended"))
         self.cluster_client.metadata.changed.notify()  # who waits for metadata looks again, and ends

@@ -125,6 +125,13 @@ _EACH: Final[dict[type[Request[Any]], _Each]] = {
     DeleteTopicsRequest: _Each(Operation.DELETE, "topics", "responses"),
 }
 
+#: The rights on the cluster that stand for one on every topic.
+_BY_CLUSTER: Final[dict[type[Request[Any]], Operation]] = {
+    CreateTopicsRequest: Operation.CREATE,
+    DeleteTopicsRequest: Operation.DELETE,
+    OffsetForLeaderEpochRequest: Operation.CLUSTER_ACTION,
+}
+
 
 async def authorized(call: Call[Any], handle: Handler) -> Response | None:
     """Answer a request: ``handle`` gets what its user may do, and the rest is refused."""
@@ -177,7 +184,8 @@ async def _split(call: Call[Any], handle: Handler, each: _Each) -> Response | No
 
 
 def _may(call: Call[Any], each: _Each, item: Any) -> bool:
-    if isinstance(call.request, CreateTopicsRequest) and call.allows(Operation.CREATE, "cluster", CLUSTER_NAME):
+    of_cluster = _BY_CLUSTER.get(type(call.request))
+    if of_cluster is not None and call.allows(of_cluster, "cluster", CLUSTER_NAME):
         return True
     name = item if isinstance(item, str) else _name_of(call, item)
     return name is None or call.allows(each.operation, each.kind, name)

@@ -15,6 +15,7 @@ from ...wire import FrameAssembler, decode_prefix, decode_request_header
 from ...wire.messages.discovery import ApiVersionsRequest, ApiVersionsResponse
 from ...wire.messages.fetch import FetchResponse
 from ..refusal import ClosesConnection
+from ..reserved_port import ReservedPort
 from ..security.certificate_authority import common_name
 from ..security.sasl.authenticator import Admission, Authenticator
 from ..virtual.loop import VirtualLoop
@@ -45,28 +46,27 @@ class Broker:
         node: BrokerNode,
         cluster: ClusterState,
         serve: Serve,
-        failed: Callable[[Exception], None],
         spawn: Spawn,
     ) -> None:
         self.node = node
         self.cluster = cluster
         self.serve = serve
-        self.failed = failed
         self.spawn = spawn
         self.connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
+        self._ports: dict[str, ReservedPort] = {}  # by listener: kept while the broker is down
         self._tls: set[TlsConnection] = set()
         self._coming_up = asyncio.Lock()
 
     async def listen(self) -> None:
-        """Listen at the node's addresses; at a free port where its port is 0 or another process has taken it."""
+        """Listen at the node's addresses, and from then on at the same ports. Raises OSError where a port is taken."""
         async with self._coming_up:
             if self._servers:  # another call has started listening while this one waited for the lock
                 return
             opened: list[asyncio.Server] = []
             try:
                 for listener, endpoint in self.node.endpoints.items():
-                    server = await self._open_somewhere(listener, endpoint)
+                    server = await self._open(listener, endpoint)
                     opened.append(server)
                     endpoint.port = server.sockets[0].getsockname()[1]
             except BaseException:
@@ -75,25 +75,20 @@ class Broker:
                 raise
             self._servers = opened
 
-    async def _open_somewhere(self, listener: str, endpoint: Endpoint) -> asyncio.Server:
-        """Listen at an endpoint's port, or at a free one."""
-        try:
-            return await self._open(listener, endpoint.bound, endpoint.port)
-        except OSError:
-            if endpoint.port == 0:
-                raise
-            return await self._open(listener, endpoint.bound, 0)
-
-    async def _open(self, listener: str, host: str, port: int) -> asyncio.Server:
+    async def _open(self, listener: str, endpoint: Endpoint) -> asyncio.Server:
         """Listen at one address. Raises OSError; ValueError for TLS in a loop that has no real sockets."""
         loop = asyncio.get_running_loop()
+        is_virtual = isinstance(loop, VirtualLoop)
         factory: Callable[[], asyncio.BaseProtocol] = partial(Connection, self, listener)
         if self.cluster.security.listeners[listener].uses_tls:
-            if isinstance(loop, VirtualLoop):
+            if is_virtual:
                 text = f"listener {listener}: the virtual network has no TLS; SASL_PLAINTEXT works there"
                 raise ValueError(text)
             factory = partial(self._tls_connection, listener)
-        return await loop.create_server(factory, host, port)
+        if not is_virtual and listener not in self._ports:
+            self._ports[listener] = ReservedPort(endpoint.bound, endpoint.port)
+            endpoint.port = self._ports[listener].number
+        return await loop.create_server(factory, endpoint.bound, endpoint.port)
 
     def _tls_connection(self, listener: str) -> TlsConnection:
         security = self.cluster.security
@@ -117,6 +112,11 @@ class Broker:
         for connection in list(self.connections):
             connection.abort()
         return tasks
+
+    def release_ports(self) -> None:
+        """Give up the ports: the broker never listens again."""
+        for port in self._ports.values():
+            port.release()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
         except ClosesConnection:
             pass  # it is closed
         except Exception as error:
-            self._broker.failed(error)
+            self._broker.cluster.failed(error)
 
     # Requests
 
@@ -215,9 +215,8 @@ class Connection(asyncio.BufferedProtocol):
             _log.info("broker %s closes a connection: %s", self._broker.node.node_id, error)
             self.abort()
         except Exception as error:  # a bug in the cluster or in a test's interceptor: ``stop`` raises it
-            _log.exception("broker %s failed", self._broker.node.node_id)
             self.abort()
-            self._broker.failed(error)
+            self._broker.cluster.failed(error)
 
     async def _next_frame(self) -> memoryview:
         while not self._frames:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -16,7 +17,7 @@ from ...records import ControlType, encode_control_batch
 from ..groups.coordinator import Groups
 from ..groups.settings import GroupSettings, ReleaseRules
 from ..log.fetch_sessions import FetchSessions
-from ..log.topic_configs import check_config
+from ..log.topic_settings import check_config
 from ..log.topics import Partition, Topic, Topics, check_name
 from ..log.transaction_states import Place, Transactions
 from ..refusal import Refusal
@@ -24,7 +25,10 @@ from ..security.security_state import SecurityState
 from .api_keys import ApiKey
 from .coordinators import Coordinators
 
+_log = logging.getLogger(__name__)
+
 _LOOPBACK: Final = "127.0.0.1"
+_ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
 #: The version of InitProducerId by which a producer names its id to get the next epoch (KIP-360).
 _REJOINING_PRODUCERS_FROM: Final = 3
 
@@ -107,8 +111,9 @@ class ClusterState:
             self.groups.end_transaction,
             lambda: self.features.get("transaction.version", 0),
         )
+        self.errors: list[Exception] = []  # in the order in which they occurred inside the brokers
         self._clock = clock
-        self._loading: dict[str, float] = {}  # by group: when its coordinator has loaded it
+        self._loading: dict[str, float] = {}  # by group or transactional id: when its coordinator has loaded it
         self._orphans: set[str] = set()  # groups without a coordinator, because no broker is alive
         self._timer: asyncio.Handle | None = None
         self._timer_deadline: float | None = None  # uvloop's handle for a call that is due has no time
@@ -120,6 +125,11 @@ class ClusterState:
     def now(self) -> float:
         """The running loop's time, in seconds."""
         return asyncio.get_running_loop().time()
+
+    def failed(self, error: Exception) -> None:
+        """Keep an error that occurred inside a broker: ``stop`` of the cluster raises the first one."""
+        _log.error("a test cluster failed", exc_info=error)
+        self.errors.append(error)
 
     # Features
 
@@ -157,25 +167,39 @@ class ClusterState:
             self._timer = self._timer_deadline = None
 
     def _tick(self) -> None:
+        """Do what is due. After an error the next timer is set all the same: sessions and transactions still end."""
         self._timer = self._timer_deadline = None
-        now = self.now()
+        try:
+            self._do_due(self.now())
+        except Exception as error:
+            self.failed(error)
+        finally:
+            self.timers_changed()
+
+    def _do_due(self, now: float) -> None:
         for group_id in [group_id for group_id, until in self._loading.items() if until <= now]:
             del self._loading[group_id]
             self.groups.load(group_id, now)
         self.transactions.tick(now)
         self.groups.tick(now)
-        self.timers_changed()
 
     # Brokers
 
-    def add_node(self, node_id: int, host: str, port: int, rack: str | None) -> None:
-        """Add a broker, which is not alive yet. ``port`` is that of its first listener.
+    def add_node(self, node_id: int, host: str, port: int, rack: str | None, advertised: str | None = None) -> None:
+        """Add a broker, which is not alive yet. ``port`` is that of its first listener, ``advertised`` its host.
 
-        A listener with TLS on loopback advertises "localhost": clients then have a name to check, and to send.
+        Without ``advertised`` that is ``host``, but "localhost" of a listener with TLS on loopback: clients then have a
+        name to check, and to send. Raises ValueError where it would be an address to which nobody can connect.
         """
+        if advertised is None and host in _ALL_ADDRESSES:
+            raise ValueError(f"host {host!r} is no address to connect to: give advertised_host, too, as clients see it")
         sessions = FetchSessions(self.random, self.settings.max_incremental_fetch_session_cache_slots)
         endpoints = {
-            name: Endpoint(host, "localhost" if one.uses_tls and host == _LOOPBACK else host, 0 if number else port)
+            name: Endpoint(
+                host,
+                advertised or ("localhost" if one.uses_tls and host == _LOOPBACK else host),
+                0 if number else port,
+            )
             for number, (name, one) in enumerate(self.security.listeners.items())
         }
         self.nodes[node_id] = BrokerNode(node_id, endpoints, rack, sessions)
@@ -215,48 +239,67 @@ class ClusterState:
     ) -> Topic:
         """Add a topic, its replicas spread over the brokers; by default three, or one per broker if there are fewer.
 
+        Raises what `place_topic` raises, and Refusal for a wrong number of partitions or replicas.
+        """
+        return self.place_topic(name, self.spread(partitions, replication_factor), config)
+
+    def spread(self, partitions: int, replication_factor: int | None) -> list[list[int]]:
+        """Return the brokers of each partition of a new topic. Raises Refusal for numbers that Kafka refuses."""
+        if partitions < 1:
+            raise Refusal(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: a topic has one at least")
+        factor = min(3, len(self.nodes)) if replication_factor is None else replication_factor
+        if not 0 < factor <= len(self.nodes):
+            raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas on {len(self.nodes)} brokers")
+        return [self._replicas(index, factor) for index in range(partitions)]
+
+    def _replicas(self, index: int, factor: int) -> list[int]:
+        ids = list(self.nodes)
+        return [ids[(index + replica) % len(ids)] for replica in range(factor)]
+
+    def place_topic(
+        self, name: str, placements: Sequence[Sequence[int]], config: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Add a topic with partitions on these brokers.
+
         Raises ValueError for a name that no topic can have: its answers could not be sent, or no client would take it.
-        Raises Refusal for what Kafka's controller refuses: a configuration, a name like another one, too many replicas.
+        Raises Refusal for what Kafka's controller refuses: a configuration, a name like another one, or in use.
         """
         check_name(name)
         self.topics.check_collision(name)
         check_config(config or {})
-        if replication_factor is not None and not 0 < replication_factor <= len(self.nodes):
-            why = f"{replication_factor} replicas on {len(self.nodes)} brokers"
-            raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, why)
         topic = Topic(name, UUID(int=self.random.getrandbits(128), version=4), [], dict(config or {}))
-        self.add_partitions(topic, partitions, replication_factor or min(3, len(self.nodes)))
+        for replicas in placements:
+            self.place_partition(topic, replicas)
         self.topics.add(topic)
         return topic
 
-    def add_partitions(self, topic: Topic, total: int, replication_factor: int | None = None) -> None:
-        """Add partitions up to ``total``; by default each has as many replicas as partition 0."""
-        ids = list(self.nodes)
+    def add_partitions(self, topic: Topic, total: int) -> None:
+        """Add partitions up to ``total``; each has as many replicas as partition 0."""
         for index in range(len(topic.partitions), total):
-            replicas = replication_factor or len(topic.partitions[0].replicas)
-            self.place_partition(topic, [ids[(index + replica) % len(ids)] for replica in range(replicas)])
+            self.place_partition(topic, self._replicas(index, len(topic.partitions[0].replicas)))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and the offsets that groups have committed for it."""
         self.topics.remove(name)
         self.groups.forget_topic(name)
 
-    def place_partition(self, topic: Topic, replicas: list[int]) -> None:
+    def place_partition(self, topic: Topic, replicas: Sequence[int]) -> None:
         """Add the next partition of a topic on these brokers; the first one that is alive leads."""
         partition = Partition(len(topic.partitions), replicas)
-        partition.in_sync = [replica for replica in replicas if self.nodes[replica].alive] or replicas[:1]
+        partition.in_sync = [replica for replica in replicas if self.nodes[replica].alive] or [replicas[0]]
         partition.lead(next((replica for replica in partition.in_sync if self.nodes[replica].alive), None))
         topic.partitions.append(partition)
 
     # Transactions
 
     def _write_marker(self, place: Place, producer_id: int, epoch: int, marker: ControlType) -> None:
-        """Append a transaction's marker to one of its partitions, unless the topic has been deleted."""
-        name, index = place
-        topic = self.topics.by_name.get(name)
-        if topic is None:
+        """Append a transaction's marker to one of its partitions.
+
+        The partition may be gone: its topic was deleted meanwhile, or created again with fewer partitions.
+        """
+        if not self.topics.has_partition(*place):
             return
-        partition = topic.partitions[index]
+        partition = self.topics.partition(*place)
         batch = encode_control_batch(marker, producer_id=producer_id, producer_epoch=epoch, timestamp=self.now_ms())
         partition.log.append(batch, partition.leader_epoch)
         partition.wake()
@@ -268,10 +311,12 @@ class ClusterState:
         return self.coordinators.of(key)
 
     def check_coordinator(self, key: str, node_id: int) -> None:
-        """Raise Refusal where this broker does not coordinate ``key``."""
+        """Raise Refusal where this broker does not coordinate ``key``, or loads it still."""
         coordinator = self.coordinators.of(key)
         if coordinator != node_id:
             raise Refusal(ErrorCode.NOT_COORDINATOR, f"{key!r} is coordinated by broker {coordinator}")
+        if key in self._loading:
+            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"broker {node_id} loads {key!r}")
 
     def move_coordinator(self, key: str, node_id: int, loading: float = 0.0) -> None:
         """Make a broker the coordinator of a group or a transactional id; it needs ``loading`` seconds to load it."""

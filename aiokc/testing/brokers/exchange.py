@@ -9,9 +9,11 @@ from typing import Any, Protocol
 
 from ...error_codes import ErrorCode
 from ...wire import Request, Response, encode_response
+from ...wire.messages.discovery import MetadataRequest
 from ...wire.messages.fetch import FetchRequest
 from ...wire.messages.produce import ProduceRequest
 from .apis.fetch import topic_key
+from .apis.metadata import OF_TOPICS, refused_topics
 from .apis.table import HANDLERS
 from .authorization import authorized
 from .call import Call
@@ -91,9 +93,12 @@ class Exchange:
         """Return the answer that has ``code`` wherever this API's answers have an error code.
 
         That of a Fetch has it for every partition of its session (KIP-227): most requests leave out all that have not
-        changed, so an error for those that the request names would often be none.
+        changed, so an error for those that the request names would often be none. That of a Metadata names the brokers
+        too, where ``code`` is one of a topic.
         """
         request: Request[Any] = self.request
+        if isinstance(request, MetadataRequest) and code in OF_TOPICS:
+            return refused_topics(self.call, code)
         if isinstance(request, FetchRequest):
             request = self.call.node.sessions.in_full(request, lambda topic: topic_key(topic, self.version))
         return refused(request, self.version, code)

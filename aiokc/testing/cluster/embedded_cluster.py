@@ -19,12 +19,14 @@ from difflib import get_close_matches
 from random import Random
 from typing import Any
 
+from ...error_codes import ErrorCode
 from ...records import NewRecord, encode_batch, open_batch, split_batches
 from ...types import RawRecord, TopicPartition
 from ..brokers.apis.table import features_of, rules_of, versions_of
 from ..brokers.cluster_state import ClusterState, Settings
 from ..brokers.released_versions import RELEASES
 from ..log.topics import check_names
+from ..refusal import Refusal
 from ..security.accounts import Passwords
 from ..security.authorizer import ANONYMOUS, Acl
 from ..security.certificate_authority import Certificates
@@ -50,7 +52,9 @@ class Cluster(SecuredBrokers):
 
     ``racks`` names the rack of each broker: the leader then sends a consumer with a ``client_rack`` to the replica in
     its rack. ``topics`` gives the number of partitions of each topic that ``start()`` creates. ``port`` is the port of
-    the first broker. With ``as_version`` ("2.1" to "4.4") the brokers advertise the API versions of this Kafka release.
+    the first broker: ``start()`` raises OSError where it is taken. ``advertised_host`` is the name by which clients
+    find the brokers, where it is not ``host``: with ``host="0.0.0.0"``, for clients in containers. With
+    ``as_version`` ("2.1" to "4.4") the brokers advertise the API versions of this Kafka release.
     ``features`` finalizes features of that release at other levels than its newest ({"transaction.version": 1}).
     All random choices come from ``random``, the timestamps that a broker writes from ``clock`` (seconds since the
     epoch), all other times from the running loop. Other keywords are those of `Settings`, named as in Kafka's broker
@@ -63,7 +67,8 @@ class Cluster(SecuredBrokers):
     With ``acls`` users may do what these allow; without, everything. ``super_users`` may do everything, as does by
     default "ANONYMOUS", the user of connections without authentication.
 
-    The brokers answer from ``start()`` to ``stop()``. ``stop()`` raises the first error that occurred inside a broker.
+    The brokers answer from ``start()`` to ``stop()``, once: for the next test make another cluster. ``stop()`` raises
+    the first error that occurred inside a broker.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Cluster(SecuredBrokers):
         racks: Sequence[str] = (),
         host: str = "127.0.0.1",
         port: int = 0,
+        advertised_host: str | None = None,
         as_version: str = RELEASES[-1],
         features: Mapping[str, int] | None = None,
         random: Random | None = None,
@@ -88,6 +94,8 @@ class Cluster(SecuredBrokers):
         super_users: Collection[str] = (ANONYMOUS,),
         **settings: Any,
     ) -> None:
+        if brokers < 1:
+            raise ValueError(f"brokers={brokers}: a cluster has one at least")
         random = random or Random()
         supported, finalized = features_of(as_version), dict(features or {})
         for name, level in finalized.items():
@@ -122,7 +130,7 @@ class Cluster(SecuredBrokers):
         )
         for node_id in range(1, brokers + 1):
             rack = racks[(node_id - 1) % len(racks)] if racks else None
-            state.add_node(node_id, host, port if node_id == 1 else 0, rack)
+            state.add_node(node_id, host, port if node_id == 1 else 0, rack, advertised_host)
         super().__init__(state)
         if not isinstance(topics, Mapping | None):
             raise TypeError(f"topics={topics!r}: give the number of partitions of each, such as {{'events': 6}}")
@@ -162,6 +170,9 @@ class Cluster(SecuredBrokers):
         differs from another one by periods and underscores only, or because it exists already, for example since a
         client's Metadata request has created it.
         """
+        for setting, value in (config or {}).items():
+            if not isinstance(value, str):
+                raise TypeError(f"config={{{setting!r}: {value!r}}}: give the value as text, such as '{value}'")
         self._state.create_topic(name, partitions, replication_factor, config)
 
     @on_loop
@@ -180,17 +191,19 @@ class Cluster(SecuredBrokers):
         """
         old = self._state.topics.named(name)
         self._state.delete_topic(name)
-        new = self._state.create_topic(name, 0, config=old.config)
-        for partition in old.partitions:
-            self._state.place_partition(new, partition.replicas)
+        self._state.place_topic(name, [partition.replicas for partition in old.partitions], old.config)
 
     @on_loop
     def add_partitions(self, name: str, total: int) -> None:
-        """Add partitions to a topic, so that it has ``total`` of them.
+        """Add partitions to a topic, so that it has ``total`` of them. Raises Refusal where it has as many already.
 
         cluster.add_partitions("events", 12)  # a group that does not notice misses the records of the new partitions
         """
-        self._state.add_partitions(self._state.topics.named(name), total)
+        topic = self._state.topics.named(name)
+        if total <= len(topic.partitions):
+            why = f"{name} has {len(topic.partitions)} partitions already, {total} would not be more"
+            raise Refusal(ErrorCode.INVALID_PARTITIONS, why)
+        self._state.add_partitions(topic, total)
 
     @on_loop
     def append(self, topic: str, *values: bytes | NewRecord | None, partition: int = 0, codec: int = 0) -> int:

@@ -28,14 +28,12 @@ class RunningBrokers:
     def __init__(self, state: ClusterState) -> None:
         self.host: Host | None = None
         self._state = state
-        self._brokers = {
-            node.node_id: Broker(node, state, self._serve, self._failed, self._spawn) for node in state.nodes.values()
-        }
+        self._brokers = {node.node_id: Broker(node, state, self._serve, self._spawn) for node in state.nodes.values()}
         self._interceptions: list[Interception] = []
         self._coming: set[int] = set()  # brokers whose ``listen`` is under way,
         self._wanted: set[int] = set()  # and those of them that have not been taken down again meanwhile
-        self._errors: list[Exception] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._was_started = False
 
     # Starting and stopping
 
@@ -56,7 +54,10 @@ class RunningBrokers:
         return in_thread(self)
 
     async def start(self) -> None:
-        """Start listening. Afterwards the brokers answer."""
+        """Start listening. Afterwards the brokers answer. Raises RuntimeError where the cluster was started before."""
+        if self._was_started:
+            raise RuntimeError("this cluster was started before; its records and groups are old: make another Cluster")
+        self._was_started = True
         for node_id, broker in self._brokers.items():
             await broker.listen()
             self._state.broker_came(node_id)
@@ -67,11 +68,13 @@ class RunningBrokers:
         for task in self._tasks:
             task.cancel()
         tasks = [*self._tasks, *(task for broker in self._brokers.values() for task in broker.close())]
+        for broker in self._brokers.values():
+            broker.release_ports()
         await asyncio.gather(*tasks, return_exceptions=True)
         for _ in range(3):
             await asyncio.sleep(0)  # connections accepted at the last moment are made, and aborted
-        if self._errors:
-            raise self._errors[0]
+        if self._state.errors:
+            raise self._state.errors[0]
 
     @property
     def bootstrap(self) -> str:
@@ -87,15 +90,12 @@ class RunningBrokers:
         if listener not in known:
             raise LookupError(f"the cluster has no listener {listener!r}; it has {', '.join(known)}")
         ends = [node.endpoints[listener] for node in self._state.nodes.values()]
-        return ",".join(f"{end.host}:{end.port}" for end in ends)
+        return ",".join(f"[{end.host}]:{end.port}" if ":" in end.host else f"{end.host}:{end.port}" for end in ends)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _failed(self, error: Exception) -> None:
-        self._errors.append(error)
 
     async def _serve(self, exchange: Exchange) -> None:
         for interception in self._interceptions:
@@ -125,6 +125,8 @@ class RunningBrokers:
     @on_loop
     def heal(self) -> None:
         """Remove all interceptions, bring all brokers up, and end ``slow_link`` and ``slow_markers``.
+
+        As with `bring_up`, brokers that were down are alive a few iterations of the loop later.
 
         cluster.take_down(1)
         ... my service says that it is not ready ...
@@ -159,6 +161,7 @@ class RunningBrokers:
                 "the topic more replicas; to=... names a broker that has none"
             )
         leader = others[0] if to is None else to
+        self._check_broker(leader)
         if not self._state.nodes[leader].alive:
             raise ValueError(f"{topic}-{partition} cannot be led by broker {leader}, which is down")
         if leader not in target.replicas:
@@ -178,7 +181,8 @@ class RunningBrokers:
 
         The group goes on from its last stable generation. Requests that wait are answered NOT_COORDINATOR. For
         ``loading`` seconds the new coordinator answers COORDINATOR_LOAD_IN_PROGRESS. ``to`` may name the present one,
-        which then loads the group anew. Raises ValueError without ``to`` where no other broker is up.
+        which then loads the group anew. A group and a transactional id of the same name move together. Raises
+        ValueError where the broker is down; without ``to``, where no other broker is up.
 
             cluster.move_coordinator("billing", loading=0.5)
             await consumer.commit()  # finds the new coordinator
@@ -187,6 +191,9 @@ class RunningBrokers:
         if to is None and not others:
             raise ValueError(f"no other broker is up that could coordinate {key!r}: give the cluster more brokers")
         target = others[0] if to is None else to
+        self._check_broker(target)
+        if not self._state.nodes[target].alive:
+            raise ValueError(f"{key!r} cannot be coordinated by broker {target}, which is down")
         self._state.move_coordinator(key, target, loading)
         return target
 
@@ -273,13 +280,18 @@ class RunningBrokers:
         if self._state.nodes[node_id].alive:
             return
         self._wanted.add(node_id)
-        if node_id not in self._coming:  # a second ``listen`` would take another port
+        if node_id not in self._coming:
             self._coming.add(node_id)
             self._spawn(self._bring_up(node_id))
 
     async def _bring_up(self, node_id: int) -> None:
-        await self._brokers[node_id].listen()
-        self._coming.discard(node_id)
+        try:
+            await self._brokers[node_id].listen()
+        except Exception as error:
+            self._state.failed(error)
+            return
+        finally:
+            self._coming.discard(node_id)
         if node_id in self._wanted:
             self._wanted.discard(node_id)
             self._state.broker_came(node_id)
@@ -304,6 +316,8 @@ class RunningBrokers:
         cluster.slow_link(2)  # fast again
         """
         self._check_broker(node_id)
+        if latency < 0 or not bytes_per_second > 0:
+            raise ValueError(f"latency={latency!r}, bytes_per_second={bytes_per_second!r}: 0 or more, and more than 0")
         node = self._state.nodes[node_id]
         node.latency, node.bytes_per_second = latency, bytes_per_second
 
@@ -334,7 +348,7 @@ class RunningBrokers:
 
     @on_loop
     def trim(self, topic: str, partition: int = 0, *, to: int) -> None:
-        """Delete the records before offset ``to``, as retention does.
+        """Delete the records before offset ``to``, as retention does. Raises Refusal behind the end of the log.
 
         cluster.trim("events", to=cluster.end_offset("events"))  # a consumer that starts now finds nothing
         """

@@ -13,12 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from ..reserved_port import ReservedPort
 from . import admin
 from . import config as kafka_config
 from .config import CONTROLLER, HOST, PLAINTEXT
 from .jars import KAFKA_VERSION, LocalKafkaError, home, libs, release
 from .node import Node
-from .process import START_SECONDS, JavaProcess, PortTaken, ReservedPort, StartFailed
+from .process import START_SECONDS, JavaProcess, PortTaken, StartFailed
 from .zookeeper import SESSION_SECONDS, ZooKeeper
 
 _KRAFT_FROM: Final = (3, 3)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -35,27 +33,6 @@ class StartFailed(LocalKafkaError):
 
 class PortTaken(StartFailed):
     """Another process took the port between our choice of it and the broker's start."""
-
-
-class ReservedPort:
-    """A TCP port of 127.0.0.1 that the system chose, and gives to no other process until `release`.
-
-    The socket is bound and never listens. A broker may listen on the port, again and again (SO_REUSEADDR, which Java
-    sets), but neither bind(0) nor connect() picks it. Without the reservation a client that reconnects to a dead broker
-    one day gets the broker's own port as its source port: the client is then connected to itself, and the broker cannot
-    start again.
-    """
-
-    def __init__(self) -> None:
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", 0))
-        self.number: int = self._socket.getsockname()[1]
-        if not sys.platform.startswith("linux"):  # on other systems the bound socket would block the broker too
-            self._socket.close()
-
-    def release(self) -> None:
-        self._socket.close()
 
 
 @contextmanager

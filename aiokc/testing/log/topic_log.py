@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from ...error_codes import ErrorCode
 from ...records import BatchHeader, ControlType, control_type, open_batch, split_batches
 from ...records.batch import CRC_START, LOG_APPEND_TIME_FLAG
+from ..refusal import Refusal
 from .leader_epochs import LeaderEpochs
 from .producer_states import ProducerStates
 
@@ -100,9 +102,13 @@ class TopicLog:
             self._open.setdefault(header.producer_id, header.base_offset)
 
     def trim(self, start: int) -> None:
-        """Delete the records before ``start``, as retention and DeleteRecords do."""
-        self.start_offset = start
-        self.end_offset = max(self.end_offset, start)
+        """Delete the records before ``start``, as retention and DeleteRecords do; none where they are gone already.
+
+        Raises Refusal where ``start`` is behind the end of the log.
+        """
+        if not 0 <= start <= self.end_offset:
+            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"{start} is not in the log, which ends at {self.end_offset}")
+        start = self.start_offset = max(start, self.start_offset)
         self._batches = [batch for batch in self._batches if batch.header.last_offset >= start]
         self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= start]
         self.epochs.trim(start)
@@ -121,8 +127,11 @@ class TopicLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of the oldest open transaction; the end of the log if there is none."""
-        return min(self._open.values(), default=self.end_offset)
+        """The first offset of the oldest open transaction; the end of the log if there is none.
+
+        Where the transaction's first records are deleted, it is the start of the log.
+        """
+        return max(self.start_offset, min(self._open.values(), default=self.end_offset))
 
     def has_open_transaction(self, producer_id: int) -> bool:
         return producer_id in self._open

@@ -126,7 +126,7 @@ class Topic:
 
     @property
     def has_append_time(self) -> bool:
-        return self.config.get("message.timestamp.type") == "LogAppendTime"
+        return self.config.get("message.timestamp.type", "").strip() == "LogAppendTime"
 
     @property
     def is_compacted(self) -> bool:
@@ -166,8 +166,9 @@ class Topics:
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
 
     def remove(self, name: str) -> None:
-        """Remove a topic, and wake the fetches that wait for its records."""
-        topic = self.by_name.pop(name)
+        """Remove a topic, and wake the fetches that wait for its records. Raises Refusal where there is none."""
+        topic = self.named(name)
+        del self.by_name[name]
         del self.by_id[topic.topic_id]
         for partition in topic.partitions:
             partition.wake()

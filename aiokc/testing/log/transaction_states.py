@@ -213,17 +213,18 @@ class Transactions:
             self._write_markers(known)
 
     def _write_markers(self, known: Transaction) -> None:
-        """Write the markers: the transaction is complete."""
+        """Write the markers: the transaction is complete, and is so where an error ends this, too."""
         committed = known.state is TransactionState.PREPARE_COMMIT
         marker = ControlType.COMMIT if committed else ControlType.ABORT
-        for place in sorted(known.partitions):
-            self._write_marker(place, *known.ending, marker)
-        for group in sorted(known.groups):
-            self._end_offsets(group, known.ending[0], committed)
+        places, groups = sorted(known.partitions), sorted(known.groups)
         known.partitions.clear()
         known.groups.clear()
         known.deadline = None
         known.state = _complete(committed=committed)
+        for place in places:
+            self._write_marker(place, *known.ending, marker)
+        for group in groups:
+            self._end_offsets(group, known.ending[0], committed)
 
     # Whether a partition or a group is part of a transaction
 

@@ -28,7 +28,7 @@ from aiokc.admin import (
     partition_sizes,
 )
 from aiokc.testing.kafka import LocalKafka
-from aiokc.testing.log.topic_defaults import TOPIC_DEFAULTS
+from aiokc.testing.log.topic_settings import TOPIC_SETTINGS
 from tests.producing import Message, produce
 
 from .kafkas_tools import (
@@ -233,8 +233,8 @@ async def topics_settings_and_sizes(stage: Stage) -> None:
     assert (settings["retention.ms"].value, settings["retention.ms"].is_default) == ("-1", False)
     # What the test cluster answers is what this broker answers.
     assert {
-        name: (default.value, default.type, default.synonym)
-        for name, default in TOPIC_DEFAULTS.items()
+        name: (setting.default, int(setting.type), setting.synonym)
+        for name, setting in TOPIC_SETTINGS.items()
         if name not in ("retention.ms", "min.insync.replicas")
     } == {
         one.name: (one.value, int(one.type), one.synonyms[0].name if one.synonyms else "")

@@ -15,6 +15,7 @@ from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.apis.table import REQUESTS
 from aiokc.testing.brokers.broker import Broker
+from aiokc.testing.brokers.cluster_state import Endpoint
 from aiokc.testing.refusal import Refusal
 from aiokc.wire import encode_request
 from aiokc.wire.messages.describing import DescribeClusterRequest
@@ -114,7 +115,7 @@ async def test_a_topic_that_is_asked_for_is_created_where_the_client_wants_that(
         wish = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=False)
         assert (await client.ask(wish)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         wish = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
-        assert (await client.ask(wish)).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert (await client.ask(wish)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert len((await client.ask(wish)).topics[0].partitions) == 4
 
 
@@ -255,6 +256,41 @@ async def test_an_error_of_an_interceptor_is_not_lost() -> None:
         await cluster.stop()
 
 
+async def test_an_error_of_a_timer_is_not_lost_and_the_next_timer_runs() -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("of a timer")
+
+    cluster, later = Cluster(), asyncio.Event()
+    await cluster.start()
+    state = cluster._state
+    state.groups._groups.timers.schedule(("group", "session", "first"), 0.0, broken)
+    state.groups._groups.timers.schedule(("group", "session", "second"), 0.0, later.set)
+    state.timers_changed()
+    await asyncio.wait_for(later.wait(), 10)
+    with pytest.raises(ZeroDivisionError, match="of a timer"):
+        await cluster.stop()
+
+
+async def test_a_broker_that_cannot_come_up_is_told_of_and_can_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    listen, failed = Broker.listen, asyncio.Event()
+
+    async def broken(broker: Broker) -> None:
+        failed.set()
+        raise OSError("no file descriptor is left")
+
+    cluster = Cluster(brokers=2)
+    await cluster.start()
+    cluster.take_down(1)
+    monkeypatch.setattr(Broker, "listen", broken)
+    cluster.bring_up(1)
+    await failed.wait()
+    monkeypatch.setattr(Broker, "listen", listen)
+    cluster.bring_up(1)
+    await _comes_up(cluster, 1)
+    with pytest.raises(OSError, match="no file descriptor"):
+        await cluster.stop()
+
+
 def test_a_local_kafka_does_not_pay_for_the_cluster() -> None:
     code = "import sys, aiokc.testing.kafka; sys.exit('aiokc.testing.cluster.embedded_cluster' in sys.modules)"
     assert run_to_end([sys.executable, "-c", code], seconds=50).returncode == 0
@@ -292,10 +328,10 @@ async def test_a_start_that_fails_leaves_no_broker_listening(fails: str, monkeyp
     cluster, opened = Cluster(brokers=2, listeners={"A": "PLAINTEXT", "B": "PLAINTEXT"}), list[asyncio.Server]()
     last, listen = cluster._brokers[2], Broker._open
 
-    async def noted(broker: Broker, listener: str, host: str, port: int) -> asyncio.Server:
+    async def noted(broker: Broker, listener: str, endpoint: Endpoint) -> asyncio.Server:
         if fails == "a listener" and broker is last and listener == "B":
             raise OSError("no port is free")
-        opened.append(await listen(broker, listener, host, port))
+        opened.append(await listen(broker, listener, endpoint))
         return opened[-1]
 
     def fail(*_: object) -> None:
@@ -339,7 +375,7 @@ async def test_a_topic_whose_name_collides_is_not_created_for_a_client_either() 
     async with Cluster(topics={"my.events": 1}) as cluster, connected(cluster.bootstrap) as client:
         wish = MetadataRequest(topics=[MetadataRequestTopic(name="my_events")], allow_auto_topic_creation=True)
         for _ in range(2):
-            assert (await client.ask(wish)).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+            assert (await client.ask(wish)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_appended_records_have_the_time_of_the_broker_where_the_topic_wants_that() -> None:

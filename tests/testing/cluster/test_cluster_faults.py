@@ -27,10 +27,20 @@ from aiokc.testing.faults import (
     throttle,
 )
 from aiokc.wire import Response, encode
-from aiokc.wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest
+from aiokc.wire.messages.discovery import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aiokc.wire.messages.produce import (
+    InitProducerIdRequest,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.net.scripted import ticks
 from tests.suite.unused_faults import may_be_unused
 
@@ -149,6 +159,9 @@ async def test_garble_keeps_length_and_correlation_id() -> None:
 
 async def test_stale_leader() -> None:
     async with Cluster(brokers=2, topics={"events": 1}) as cluster, connected(cluster.bootstrap) as client:
+        cluster.intercept(MetadataRequest, stale_leader(), times=1)
+        (first,) = (await client.ask(MetadataRequest(topics=None))).topics[0].partitions
+        assert (first.leader_id, first.leader_epoch) == (1, 0), "an epoch has one leader"
         cluster.move_leader("events", to=2)
         cluster.intercept(MetadataRequest, stale_leader(), times=1)
         leaders = []
@@ -209,6 +222,43 @@ def _empty(name: str) -> object:
     if name == "auth_bytes":
         return b""
     return "x" if name in {"group_id", "mechanism", "member_id", "protocol_type", "transactional_id"} else 0
+
+
+@pytest.mark.parametrize("version", [0, 12, 13])
+@pytest.mark.parametrize("names", [["events"], None], ids=["one", "all"])
+async def test_a_topic_that_metadata_refuses_is_in_an_answer_with_brokers(
+    names: list[str] | None, version: int
+) -> None:
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    asked = [MetadataRequestTopic(name=name) for name in names] if names else [] if version == 0 else None
+    async with Cluster(brokers=2, topics={"events": 1}) as cluster, connected(cluster.bootstrap) as client:
+        cluster.intercept(MetadataRequest, denied, times=1)
+        answer = await client.ask(MetadataRequest(topics=asked), version)
+        assert [(topic.name, topic.error_code) for topic in answer.topics] == [("events", denied)]
+        assert [broker.node_id for broker in answer.brokers] == [1, 2]
+        assert answer.error_code == 0
+        cluster.intercept(MetadataRequest, ErrorCode.REBOOTSTRAP_REQUIRED, times=1)
+        whole = await client.ask(MetadataRequest(topics=asked), 13)
+        assert (whole.error_code, whole.brokers) == (ErrorCode.REBOOTSTRAP_REQUIRED, [])
+
+
+async def test_a_topic_that_metadata_refuses_is_named_by_the_error() -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        cluster.intercept(MetadataRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        async with aiokc.Consumer("events", bootstrap_servers=cluster.bootstrap) as consumer:
+            with pytest.raises(aiokc.errors.AuthorizationFailed, match="'events'"):
+                await consumer.getone()
+
+
+async def test_a_coordinator_that_loads_refuses_the_requests_of_a_transactional_id() -> None:
+    request = InitProducerIdRequest(transactional_id="app", transaction_timeout_ms=60_000)
+    async with Cluster(brokers=2) as cluster:
+        mover = cluster.move_coordinator("app", loading=0.05)
+        async with connected(cluster.bootstrap, mover) as client:
+            assert (await client.ask(request, 4)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            while (await client.ask(request, 4)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                pass
+            assert (await client.ask(request, 4)).error_code == 0
 
 
 async def _read_all(cluster: Cluster, values: list[bytes]) -> None:

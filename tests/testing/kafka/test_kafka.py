@@ -13,7 +13,7 @@ from aiokc.errors import BrokerError
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError, local_kafka, run_tool
 from aiokc.testing.kafka.admin import describe
 from aiokc.testing.kafka.jars import OLD_VERSIONS
-from aiokc.testing.kafka.process import ReservedPort
+from aiokc.testing.reserved_port import ReservedPort
 from tests.producing import Message, Stored, add_partitions, produce, produce_in_transaction
 
 # Most of these start brokers of their own: half a minute each, where others use the processors.

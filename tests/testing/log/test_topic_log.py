@@ -78,6 +78,15 @@ def test_a_trimmed_log_keeps_the_batch_that_it_begins_in() -> None:
     assert (log.start_offset, log.end_offset) == (0, 0)
 
 
+def test_an_open_transaction_whose_records_are_deleted_holds_back_what_is_left() -> None:
+    log = TopicLog()
+    log.append(_batch(b"a", b"b", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True), 0)
+    log.append(_batch(b"c", b"d"), 0)
+    assert log.last_stable_offset == 0
+    log.trim(3)
+    assert log.last_stable_offset == 3
+
+
 def test_a_producer_of_old_epoch_is_refused_and_a_truncated_retry_is_new() -> None:
     log = TopicLog()
     first = _batch(b"a", producer_id=1, producer_epoch=3, base_sequence=0)

@@ -115,7 +115,7 @@ async def test_metadata_creates_what_its_user_may_create(cluster: Cluster, alice
     cluster.grant(Acl("alice", "Describe", topic="new"))
     assert (await alice.ask(request)).topics[0].error_code == TOPIC
     cluster.grant(Acl("alice", "Create", topic="new"))
-    assert (await alice.ask(request)).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (await alice.ask(request)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await alice.ask(request)).topics[0].error_code == 0
 
 
@@ -355,6 +355,16 @@ async def test_topics(cluster: Cluster, alice: WireClient) -> None:
     old = DeleteTopicsRequest(topic_names=["theirs"], timeout_ms=1000)
     assert (await alice.ask(old, 5)).responses[0].error_code == TOPIC
     assert "theirs" in cluster._state.topics.by_name
+
+
+async def test_a_right_on_the_cluster_stands_for_one_on_every_topic() -> None:
+    acls = [Acl("ANONYMOUS", "Delete", cluster=True), Acl("ANONYMOUS", "ClusterAction", cluster=True)]
+    delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=NO_UUID)], timeout_ms=1000)
+    asked = OffsetForLeaderTopic(topic="t", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)])
+    async with Cluster(topics={"t": 1}, acls=acls, super_users=()) as cluster, connected(cluster.bootstrap) as client:
+        epochs = await client.ask(OffsetForLeaderEpochRequest(topics=[asked]))
+        assert epochs.topics[0].partitions[0].error_code == 0
+        assert [one.error_code for one in (await client.ask(delete, 6)).responses] == [0]
 
 
 async def test_revoking_works_in_a_cluster_without_acls() -> None:

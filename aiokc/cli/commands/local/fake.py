@@ -33,6 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a topic that is there from the start, with one partition or as many as you say; may be repeated",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
+    parser.add_argument("--advertised-host", metavar="HOST", help="the host that clients are told (that of --host)")
     parser.add_argument("--port", type=_number(0, 65535), default=0, help="that of the first broker (a free one)")
     parser.add_argument("--as-version", metavar="RELEASE", help="with the API versions of a release, such as 2.8")
 
@@ -72,9 +73,16 @@ async def run(context: Context) -> int:
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     try:
-        cluster = Cluster(args.brokers, topics=dict(args.topics), host=args.host, port=args.port, as_version=version)
+        cluster = Cluster(
+            args.brokers,
+            topics=dict(args.topics),
+            host=args.host,
+            port=args.port,
+            advertised_host=args.advertised_host,
+            as_version=version,
+        )
     except ValueError as error:
-        raise UsageProblem(f"--topic {error}") from error
+        raise UsageProblem(str(error)) from error
     async with cluster:
         if args.format:
             context.out.rows([Column("bootstrap_servers")], [(cluster.bootstrap,)])

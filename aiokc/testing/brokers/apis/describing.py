@@ -19,14 +19,21 @@ from ....wire.messages.describing import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from ...log.topic_defaults import TOPIC_DEFAULTS
+from ...log.topic_settings import TOPIC_SETTINGS
 from ...log.topics import Topic
 from ...refusal import Refusal
 from ..call import Call
 
 TOPIC: Final = 2  # a resource type
 _OF_TOPIC: Final = 1  # sources of a value
+_OF_BROKER: Final = 4  # STATIC_BROKER_CONFIG
 _DEFAULT: Final = 5
+#: The settings of topics whose defaults are the cluster's settings.
+_BROKER_SETTINGS: Final = {
+    "max.message.bytes": "message_max_bytes",
+    "message.timestamp.after.max.ms": "log_message_timestamp_after_max_ms",
+    "message.timestamp.before.max.ms": "log_message_timestamp_before_max_ms",
+}
 _DISK_BYTES: Final = 1 << 40
 
 
@@ -42,7 +49,7 @@ def _described(call: Call[DescribeConfigsRequest], asked: DescribeConfigsResourc
         topic = call.cluster.topics.named(asked.resource_name)
         wanted = asked.configuration_keys
         configs = [
-            _setting(topic, name, call) for name in TOPIC_DEFAULTS if wanted is None or not wanted or name in wanted
+            _setting(topic, name, call) for name in TOPIC_SETTINGS if wanted is None or not wanted or name in wanted
         ]
     except Refusal as refusal:
         code, why = refusal.code, refusal.why
@@ -56,21 +63,32 @@ def _described(call: Call[DescribeConfigsRequest], asked: DescribeConfigsResourc
 
 
 def _setting(topic: Topic, name: str, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResourceResult:
-    default, own = TOPIC_DEFAULTS[name], topic.config.get(name)
-    synonyms = [DescribeConfigsSynonym(name=name, value=own, source=_OF_TOPIC)] if own is not None else []
-    if default.synonym:
-        synonyms.append(DescribeConfigsSynonym(name=default.synonym, value=default.value, source=_DEFAULT))
+    setting, own, of_broker = TOPIC_SETTINGS[name], topic.config.get(name), _of_broker(name, call)
+    values = [(name, own, _OF_TOPIC), (setting.synonym, of_broker, _OF_BROKER)]
+    found = [(where, value, source) for where, value, source in values if value is not None]
+    found.append((setting.synonym, setting.default, _DEFAULT))
     tells_type = call.version >= 3
     return DescribeConfigsResourceResult(
         name=name,
-        value=default.value if own is None else own,
+        value=found[0][1],
         read_only=False,
-        config_source=_DEFAULT if own is None else _OF_TOPIC,
+        config_source=found[0][2],
         is_sensitive=False,
-        synonyms=synonyms if call.request.include_synonyms else [],
-        config_type=default.type if tells_type else 0,
+        synonyms=[
+            DescribeConfigsSynonym(name=where, value=value, source=source)
+            for where, value, source in found
+            if where and call.request.include_synonyms
+        ],
+        config_type=setting.type if tells_type else 0,
         documentation=None if tells_type else "",
     )
+
+
+def _of_broker(name: str, call: Call[DescribeConfigsRequest]) -> str | None:
+    """Return the value that the cluster's settings give to a topic's setting; None where it is Kafka's default."""
+    field = _BROKER_SETTINGS.get(name)
+    value = str(getattr(call.cluster.settings, field)) if field is not None else None
+    return None if value == TOPIC_SETTINGS[name].default else value
 
 
 async def describe_log_dirs(call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:

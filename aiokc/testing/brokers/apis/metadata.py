@@ -32,6 +32,16 @@ from ..api_keys import ApiKey
 from ..call import Call
 from ..cluster_state import ClusterState
 
+#: The errors that belong to a topic; all other errors are those of the request as a whole.
+OF_TOPICS: Final = {
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+
 GROUP: Final = 0  # key types of FindCoordinator
 TRANSACTION: Final = 1
 
@@ -98,6 +108,29 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse:
         for topic in topics:
             if not topic.error_code:
                 topic.topic_authorized_operations = _bits(call, "topic", topic.name or "", _ALL_OF_TOPIC)
+    return _answer(call, topics)
+
+
+def refused_topics(call: Call[MetadataRequest], code: ErrorCode) -> MetadataResponse:
+    """Return the answer that has ``code`` for each topic asked for: for all of them, where the request names none.
+
+    The brokers are in it, as in any answer. Without brokers it is one from which a client learns nothing.
+    """
+    asked = call.request.topics
+    if asked is None or (call.version == 0 and not asked):
+        known = call.cluster.topics.by_name.values()
+        asked = [MetadataRequestTopic(name=topic.name, topic_id=topic.topic_id) for topic in known]
+    return _answer(
+        call,
+        [
+            MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id, partitions=[])
+            for topic in asked
+        ],
+    )
+
+
+def _answer(call: Call[MetadataRequest], topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    cluster = call.cluster
     wants_operations = call.request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
@@ -146,7 +179,7 @@ def _create(call: Call[MetadataRequest], name: str) -> ErrorCode:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     with suppress(Refusal):  # the controller tells the broker alone why it creates none
         call.cluster.create_topic(name, call.cluster.settings.num_partitions)
-    return ErrorCode.LEADER_NOT_AVAILABLE  # as from a broker that has just asked the controller to create it
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the broker has just asked the controller to create it
 
 
 def _bits(call: Call[Any], kind: ResourceType, name: str, all_bits: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from ....error_codes import ErrorCode
 from ....wire.primitives import NO_UUID
-from ...log.topic_configs import check_config
+from ...log.topic_settings import check_config
 from ...log.topics import Topic, is_legal_name
 from ...messages.topic_admin import (
     CreatableTopic,
@@ -70,9 +70,7 @@ def _create(call: Call[CreateTopicsRequest], asked: CreatableTopic) -> Creatable
     config = {setting.name: setting.value for setting in asked.configs if setting.value is not None}
     topic = Topic(asked.name, NO_UUID, [], config)
     if not call.request.validate_only:
-        topic = cluster.create_topic(asked.name, 0, config=config)
-        for nodes in replicas:
-            cluster.place_partition(topic, nodes)
+        topic = cluster.place_topic(asked.name, replicas, config)
     return CreatableTopicResult(
         name=asked.name,
         topic_id=topic.topic_id,
@@ -94,7 +92,6 @@ def _check_brokers(call: Call[Any], replicas: list[list[int]], factor: int) -> N
 
 def _replicas(call: Call[CreateTopicsRequest], asked: CreatableTopic) -> list[list[int]]:
     """Return the replicas of each partition. Raises Refusal where the request asks for impossible ones."""
-    ids = list(call.cluster.nodes)
     if asked.assignments:
         if asked.num_partitions != -1 or asked.replication_factor != -1:
             raise Refusal(ErrorCode.INVALID_REQUEST, "an assignment says already how many partitions there are")
@@ -105,12 +102,7 @@ def _replicas(call: Call[CreateTopicsRequest], asked: CreatableTopic) -> list[li
         _check_brokers(call, replicas, len(replicas[0]))
         return replicas
     count = call.cluster.settings.num_partitions if asked.num_partitions == -1 else asked.num_partitions
-    factor = min(3, len(ids)) if asked.replication_factor == -1 else asked.replication_factor
-    if count <= 0:
-        raise Refusal(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
-    if not 0 < factor <= len(ids):
-        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas on {len(ids)} brokers")
-    return [[ids[(index + replica) % len(ids)] for replica in range(factor)] for index in range(count)]
+    return call.cluster.spread(count, None if asked.replication_factor == -1 else asked.replication_factor)
 
 
 async def delete_topics(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
@@ -203,10 +195,8 @@ def _trim(call: Call[DeleteRecordsRequest], topic: str, asked: DeleteRecordsPart
         partition.check_leader(call.node.node_id)
         log = partition.log
         offset = log.end_offset if asked.offset == _HIGH_WATERMARK else asked.offset
-        if not 0 <= offset <= log.end_offset:
-            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic}-{index} ends at {log.end_offset}")
+        log.trim(offset)
     except Refusal as refusal:
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=refusal.code)
-    log.trim(max(offset, log.start_offset))
     partition.wake()
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset, error_code=0)

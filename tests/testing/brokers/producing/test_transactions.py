@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from aiokc.error_codes import ErrorCode
+from aiokc.testing.messages.topic_admin import DeleteTopicsRequest
 from aiokc.wire.messages.discovery import FindCoordinatorRequest
 from aiokc.wire.messages.group_admin import DescribeGroupsRequest
 from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -25,6 +26,7 @@ from aiokc.wire.messages.txn import (
 
 from ...conftest import Kafka
 from ...questions import (
+    NO_ID,
     NOT_YET,
     NOW,
     add_to_transaction,
@@ -377,6 +379,19 @@ async def test_an_elder_that_comes_back_aborts_the_transaction_of_the_younger(pr
 
 
 # What is seen of a transaction from outside
+
+
+async def test_a_transaction_ends_though_its_topic_has_fewer_partitions_now(either: Kafka, producer: Producer) -> None:
+    client, topic = producer.client, producer.topic
+    own = producer.id, producer.epoch
+    assert await add_to_transaction(client, topic, own, topic, 0, 1) == [0, 0]
+    deleted = await client.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5)
+    assert [one.error_code for one in deleted.responses] == [0]
+    while await topic_id_of(client, topic) != NO_ID:
+        pass
+    either.create_topic(topic, 1)
+    assert await end_transaction(client, topic, own, committed=True) == NONE
+    assert (await producer.init())[0] == NONE
 
 
 async def _offset(client: WireClient, topic: str, timestamp: int, isolation_level: int) -> tuple[int, int]:
