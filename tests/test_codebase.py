@@ -132,6 +132,16 @@ def test_a_folder_is_taken_in_at_a_glance() -> None:
     assert [str(folder) for folder, count in folders.items() if count > FOLDER_FILES] == []
 
 
+def test_no_comment_refers_to_a_list_that_is_not_here() -> None:
+    """A number in a list that others keep tells a reader nothing; a KIP, another client's issue or a sentence does."""
+    label = re.compile(r'^\s*"""[A-Z][0-9]{1,2}[:.,"]|\b[Ss]cenarios? [0-9]')
+    found = []
+    for path in _files(*LIBRARIES, "tests", "benchmarks"):
+        lines = enumerate((ROOT / path).read_text().splitlines(), 1)
+        found += [f"{path}:{number}: {line.strip()}" for number, line in lines if label.search(line)]
+    assert found == []
+
+
 def test_no_module_has_a_vague_name() -> None:
     everything = _files(*LIBRARIES, "tests", "benchmarks")
     assert [str(path) for path in everything if VAGUE & {part.removesuffix(".py") for part in path.parts}] == []

@@ -89,7 +89,7 @@ def test_the_first_record_always_fits() -> None:
 
 
 def test_the_same_frame_is_not_computed_again_and_another_one_has_the_same_records() -> None:
-    """A retry sends the same bytes; another epoch changes the header and the CRC only (S8)."""
+    """A retry sends the same bytes; another epoch changes the header and the CRC only."""
     batch = OpenBatch()
     batch.append(5, b"key", b"value")
     closed = batch.close()

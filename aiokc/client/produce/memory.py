@@ -10,7 +10,7 @@ from ...core.produce.accumulator import RecordAccumulator
 
 
 class MemoryWaiters:
-    """The calls that wait until their record fits. ``wake`` is called when there is one more (A2).
+    """The calls that wait until their record fits. ``wake`` is called when there is one more.
 
     What a call is granted is set aside until it resumes, and it appends in that same step. A call that is cancelled in
     between gives its room to the next one.

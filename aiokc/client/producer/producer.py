@@ -260,7 +260,7 @@ class Producer(TransactionCalls, Generic[K, V]):
             raise
 
     def _refused(self, error: Exception) -> None:
-        """A call that sends a record raises ``error``: the open transaction lacks the record (P6)."""
+        """A call that sends a record raises ``error``: the open transaction lacks the record."""
         self._runtime.check_running()  # another thread must not tell the transaction
         session = self._runtime.session
         session.refused(error, session.begun)

@@ -195,7 +195,7 @@ class ProducerRuntime:
             self.appending.interceptors.close()
 
     def _background_ended(self) -> None:
-        """Whatever ended the background, nobody may wait for it any more (I4)."""
+        """Whatever ended the background, nobody may wait for it any more."""
         if self._stopping:
             return
         error = self.cluster_client.background.error or ProducerClosed("the background task was cancelled")
@@ -228,7 +228,7 @@ class ProducerRuntime:
             raise ProducerClosed("stopping: nothing more is sent")
 
     def check(self) -> None:
-        """Raise what every append raises now. A refused login, too: the open transaction lacks the record then (P6)."""
+        """Raise what every append raises now. A refused login, too: the open transaction lacks the record then."""
         self.check_running()
         try:
             self.cluster_client.raise_refusal()

@@ -80,7 +80,7 @@ class ManyRecords:
                 appending.check_same(begun, topic)
             await self._send(topic, records, delivery, timeout, begun)
         except Exception as error:
-            # Whatever it is, of an argument too: the transaction lacks the record that it is about, and the rest (P6).
+            # Whatever it is, of an argument too: the transaction lacks the record that it is about, and the rest.
             appending.accumulator.session.refused(error, begun)
             _tell(error, delivery)
             raise

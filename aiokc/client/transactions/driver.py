@@ -311,7 +311,7 @@ class TransactionDriver:
         return self._end
 
     def refused(self, error: Exception, begun: int) -> None:
-        """A call has raised before it added a record or offsets to the transaction ``begun``: it lacks them (P6)."""
+        """A call has raised before it added a record or offsets to the transaction ``begun``: it lacks them."""
         if self.machine.state is State.IN_TRANSACTION and begun == self.begun:
             self.feed(RecordFailed(error))
 

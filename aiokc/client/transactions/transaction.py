@@ -94,7 +94,7 @@ class Transaction:
 async def send_offsets(
     driver: TransactionDriver, offsets: Offsets, group_metadata: GroupMetadata, deadline: Callable[[], float], call: str
 ) -> None:
-    """Send them for the open transaction, which lacks them if the arguments are wrong: no commit without them (P6)."""
+    """Send them for the open transaction, which lacks them if the arguments are wrong: no commit without them."""
     driver.check()
     try:
         wanted, until = _checked_offsets(offsets, group_metadata), deadline()

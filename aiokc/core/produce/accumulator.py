@@ -274,7 +274,7 @@ class RecordAccumulator:
             self.fail(queue, batch, Failure(Cause.UNCLEAR, batch.last_code, batch.last_text))
 
     def learn_topic_id(self, queue: PartitionQueue, topic_id: UUID | None) -> None:
-        """The metadata name the topic's id: where it is another one, what was appended for the old topic fails (A18).
+        """The metadata name the topic's id: where it is another one, what was appended for the old topic fails.
 
         Its records may not land in the successor, which has nothing of what was before them. Batches in flight fail
         with their answers, unless the old topic has stored them.
@@ -310,7 +310,7 @@ class RecordAccumulator:
 
         It ends with MOST_BATCHES, or where the request would be longer than max_request_size; but a first batch goes
         whatever its size.
-        Partitions that are served come last the next time, so none waits for ever behind others (scenario 29).
+        Partitions that are served come last the next time, so none waits for ever behind others.
         """
         taken: list[ProducerBatch] = []
         size = 0

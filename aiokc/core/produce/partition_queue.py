@@ -22,8 +22,8 @@ class PartitionQueue:
     that expired in flight keeps its place there, with its outcome, until its answer has come.
 
     ``lost_sequence``: a numbered batch of it will never be acknowledged, or its broker counts otherwise than we do. So
-    no batch is sent until those in flight are answered; then the partition begins anew under another identity (S8).
-    ``unresolved``: the same may be so: a batch expired that was sent, and its answer is still due (A9). ``given_up``
+    no batch is sent until those in flight are answered; then the partition begins anew under another identity.
+    ``unresolved``: the same may be so: a batch expired that was sent, and its answer is still due. ``given_up``
     are batches that may be stored and that the session does not number anew: whoever calls ``resolve`` fails them.
     """
 

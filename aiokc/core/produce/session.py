@@ -39,7 +39,7 @@ class ProducerSession(Protocol):
     ``trouble``          why there is no identity yet, where that is known; "" where nothing is wrong
     ``numbered``         whether batches carry sequences: False without idempotence
     ``transactional_id`` goes into each Produce request; None without transactions
-    ``versions``         the versions of Produce that may be used now (T5: one set for a whole transaction)
+    ``versions``         the versions of Produce that may be used now (one set for a whole transaction)
     ``hurries``          whether batches are sent without linger: commit, abort
     ``renumbers``        whether a partition whose sequences were lost may begin anew with the same records. Where it
                          may not, its batch fails
@@ -73,19 +73,19 @@ class ProducerSession(Protocol):
         """Raise what an append raises now: no transaction has begun, it must be aborted, the producer is fenced."""
 
     def appended(self, tp: TopicPartition) -> None:
-        """A record was appended to a partition that had no unfinished batch, or this is the first one of all (T4)."""
+        """A record was appended to a partition that had no unfinished batch, or this is the first one of all."""
 
     def may_drain(self, tp: TopicPartition) -> bool:
-        """Whether batches of the partition may be sent now (TV1: not before AddPartitionsToTxn was answered)."""
+        """Whether batches may be sent now: with transaction.version 1 not before AddPartitionsToTxn was answered."""
 
     def sent(self, tp: TopicPartition) -> None:
-        """A batch of the partition is about to be written to a connection: with TV2, it may join the transaction."""
+        """A batch is about to be written: with transaction.version 2 that adds the partition (KIP-890)."""
 
     def failed(self, tp: TopicPartition, failure: Failure) -> None:
         """A batch has failed for good: ``failure.harm`` says whether that ends more than the batch's records."""
 
     def refused(self, error: Exception, begun: int) -> None:
-        """A record was not even appended, because of ``error``: it is missing in the transaction ``begun`` (P6).
+        """A record was not even appended, because of ``error``: it is missing in the transaction ``begun``.
 
         That one may have ended meanwhile, and another one be open: nothing is missing in that.
         """
@@ -93,8 +93,8 @@ class ProducerSession(Protocol):
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
         """A partition can't go on with its sequences under ``lost``; return another identity for it to begin anew with.
 
-        None: not now, ask again when the session has woken the sender. A transaction never bumps while it is open
-        (S10): it returns an identity only once its own one differs from ``lost``.
+        None: not now, ask again when the session has woken the sender. A transaction never bumps while it is
+        open: it returns an identity only once its own one differs from ``lost``.
         """
 
     def may_forget(self, used: ProducerIdentity) -> bool:

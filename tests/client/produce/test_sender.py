@@ -56,7 +56,7 @@ def values(cluster: Cluster, partition: int = 0) -> list[bytes | None]:
     ("release", "version"), [("2.1", 7), ("2.3", 7), ("2.4", 8), ("2.8", 9), ("3.6", 9), ("3.7", 10), ("4.3", 13)]
 )
 def test_each_release_is_spoken_to_in_its_version(release: str, version: int) -> None:
-    """S2. By topic id from 13 on, and by name where no id is known, which is so before 2.8."""
+    """By topic id from 13 on, and by name where no id is known, which is so before 2.8."""
     seen: list[int] = []
 
     async def story(cluster: Cluster) -> None:
@@ -121,7 +121,7 @@ def test_a_codec_that_a_broker_does_not_know_fails_the_record_and_says_so() -> N
 
 
 def test_a_request_says_how_long_the_broker_may_wait_for_its_replicas() -> None:
-    """D20. With all requests, those of one batch too."""
+    """With all requests, those of one batch too."""
     seen: list[tuple[int, int]] = []
 
     async def story(cluster: Cluster) -> None:
@@ -183,7 +183,6 @@ def test_no_more_requests_are_in_flight_than_the_option_says(most: int) -> None:
 
 
 def test_one_request_has_the_batches_of_all_partitions_of_its_broker() -> None:
-    """S1."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, linger_ms=10) as producer:
@@ -199,7 +198,7 @@ def test_one_request_has_the_batches_of_all_partitions_of_its_broker() -> None:
 
 
 def test_memory_that_is_wanted_ends_linger() -> None:
-    """A2: for a call that waits, and for send_soon(), which does not."""
+    """For a call that waits, and for send_soon(), which does not."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, linger_ms=60_000, buffer_memory=16_384, delivery_timeout_ms=120_000) as producer:
@@ -262,7 +261,7 @@ def test_an_await_that_is_cancelled_just_before_the_outcome_keeps_it_from_nobody
 
 
 def test_an_idle_sender_sleeps() -> None:
-    """F5: it is not woken by each record, nor by time, but where something is to be done."""
+    """It is not woken by each record, nor by time, but where something is to be done."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, linger_ms=1000, metadata_max_age_ms=3_600_000) as producer:
@@ -413,7 +412,7 @@ def test_a_login_that_is_refused_while_the_producer_id_is_asked_for_may_pass_lat
 
 
 def test_what_may_be_stored_twice_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """S8: an attempt ended without an answer, and then the broker has forgotten the producer."""
+    """An attempt ended without an answer, and then the broker has forgotten the producer."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster) as producer:
@@ -431,7 +430,7 @@ def test_what_may_be_stored_twice_is_logged_and_counted(caplog: pytest.LogCaptur
 
 
 def test_what_may_be_stored_is_not_sent_again_where_that_is_not_wanted() -> None:
-    """S8: the same story, with enable_renumbering=False."""
+    """The same story, with enable_renumbering=False."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, enable_renumbering=False) as producer:

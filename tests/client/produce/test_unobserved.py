@@ -85,7 +85,7 @@ def test_an_await_of_many_records_that_is_cancelled_in_that_step_has_not_seen_it
 
 
 def test_failures_that_nobody_sees_are_logged_once_for_each_cause(caplog: pytest.LogCaptureFixture) -> None:
-    """P9: in thirty seconds; then with the number of those that were held back."""
+    """In thirty seconds; then with the number of those that were held back."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster) as producer:

@@ -36,7 +36,7 @@ async def without_leader(cluster: Cluster, producer: Producer[Any, Any]) -> int:
 
 
 def test_a_key_goes_to_its_partition_though_that_has_no_leader() -> None:
-    """A12: all partitions count. Else the records of a key would be in another one for as long as a broker is away."""
+    """All partitions count. Else the records of a key would be in another one for as long as a broker is away."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster) as producer:
@@ -69,7 +69,7 @@ def test_records_without_a_key_go_to_partitions_with_a_leader() -> None:
 
 
 def test_the_leader_is_asked_for_until_there_is_one() -> None:
-    """D6, D16: no connection fails any more that would bring news, and metadata_max_age_ms is minutes away."""
+    """No connection fails any more that would bring news, and metadata_max_age_ms is minutes away."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster) as producer:

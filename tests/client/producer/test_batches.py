@@ -28,7 +28,6 @@ def values(cluster: Cluster, topic: str = "t") -> list[bytes | None]:
 @pytest.mark.parametrize("release", ["2.1", "2.8", "4.3"])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_each_codec_in_each_generation_of_produce(release: str, codec: Any) -> None:
-    """Scenario 24."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, compression_type=codec) as producer:
@@ -40,7 +39,7 @@ def test_each_codec_in_each_generation_of_produce(release: str, codec: Any) -> N
 
 
 def test_a_topic_that_stops_compressing_is_split_until_the_estimate_follows() -> None:
-    """Scenario 25: batches were filled for a ratio that the new records do not reach."""
+    """Batches were filled for a ratio that the new records do not reach."""
 
     async def story(cluster: Cluster) -> None:
         cluster.create_topic("small", config={"max.message.bytes": "2000"})
@@ -80,7 +79,7 @@ def test_no_batch_is_longer_than_a_request_may_be() -> None:
 
 
 def test_a_lone_record_that_is_too_large_fails_and_those_around_it_are_stored() -> None:
-    """Scenarios 22, 23: in one batch with others, which are sent in ever smaller parts."""
+    """In one batch with others, which are sent in ever smaller parts."""
 
     async def story(cluster: Cluster) -> None:
         cluster.create_topic("small", config={"max.message.bytes": "1000"})
@@ -104,7 +103,7 @@ async def outcome(delivery: Any) -> object:
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_link_that_breaks_within_frames_sends_no_byte_of_another_batch(compressed: bool) -> None:
-    """Scenario 28, A10: most frames are in the socket's buffer when their connection ends, and are written again."""
+    """Most frames are in the socket's buffer when their connection ends, and are written again."""
 
     async def story(cluster: Cluster) -> None:
         options: dict[str, Any] = {"compression_type": "gzip"} if compressed else {}
@@ -128,7 +127,7 @@ def test_a_link_that_breaks_within_frames_sends_no_byte_of_another_batch(compres
 
 
 def test_a_batch_that_a_thread_compresses_keeps_its_place() -> None:
-    """F3: more than 256 KiB is left to a thread; what is sent meanwhile goes to other partitions."""
+    """More than 256 KiB is left to a thread; what is sent meanwhile goes to other partitions."""
 
     async def story(cluster: Cluster) -> None:
         options: dict[str, Any] = {"compression_type": "gzip", "batch_size": 1 << 20, "max_request_size": 4 << 20}

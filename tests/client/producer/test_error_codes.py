@@ -1,4 +1,4 @@
-"""Every error code of Produce, once and for ever: what comes of the record, and of the next one (scenarios 35, 36)."""
+"""Every error code of Produce, once and for ever: what comes of the record, and of the next one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_code_once(code: ErrorCode) -> None:
 
 @pytest.mark.parametrize("code", [code for code in CODES if RULES[code].verdict in AGAIN], ids=lambda code: code.name)
 def test_a_code_for_ever(code: ErrorCode) -> None:
-    """delivery_timeout_ms ends it, and nothing else; then the next record is stored (A9)."""
+    """delivery_timeout_ms ends it, and nothing else; then the next record is stored."""
 
     async def story(cluster: Cluster) -> None:
         producer = producing(cluster, delivery_timeout_ms=5000, request_timeout_ms=1000)
@@ -157,7 +157,7 @@ def test_a_code_that_aiokc_does_not_know_is_refused() -> None:
 
 
 def test_one_bad_record_of_a_batch_is_named_to_its_owner() -> None:
-    """Scenario 47 (KIP-467): the others learn that they were refused because of another one."""
+    """KIP-467: the others learn that they were refused because of another one."""
 
     async def story(cluster: Cluster) -> None:
         cluster.create_topic("compacted", config={"cleanup.policy": "compact"})

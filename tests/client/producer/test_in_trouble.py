@@ -56,7 +56,7 @@ async def outcome(delivery: Delivery) -> object:
 
 
 def test_no_broker_answers_and_each_call_keeps_its_own_deadline() -> None:
-    """Scenario 9, P14: start by its timeout, send by max_block, a delivery by delivery_timeout, stop by its own."""
+    """Start by its timeout, send by max_block, a delivery by delivery_timeout, stop by its own."""
 
     async def story(cluster: Cluster) -> None:
         producer = producing(cluster, max_block_ms=2000, delivery_timeout_ms=8000, request_timeout_ms=1000)
@@ -99,7 +99,7 @@ def test_a_start_without_brokers_ends_in_time() -> None:
 
 
 def test_a_silent_broker_is_given_up_after_the_request_timeout() -> None:
-    """S3: the connection is closed, and the same bytes go over another one."""
+    """The connection is closed, and the same bytes go over another one."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, request_timeout_ms=1000) as producer:
@@ -116,7 +116,7 @@ def test_a_silent_broker_is_given_up_after_the_request_timeout() -> None:
 @pytest.mark.parametrize("fault", [lose_answer, disconnect, drop], ids=lambda fault: str(fault.__name__))
 @pytest.mark.parametrize("at", range(5))
 def test_five_in_flight_and_a_connection_that_breaks_at_any_of_them(fault: Any, at: int) -> None:
-    """Scenarios 37, 38: each record is stored once, in order, whatever the broker had handled."""
+    """Each record is stored once, in order, whatever the broker had handled."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, linger_ms=0, batch_size=0, request_timeout_ms=2000) as producer:
@@ -138,7 +138,7 @@ def test_five_in_flight_and_a_connection_that_breaks_at_any_of_them(fault: Any, 
 
 
 def test_a_throttled_producer_sends_nothing_meanwhile() -> None:
-    """Scenario 45, KIP-219."""
+    """KIP-219."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster) as producer:
@@ -156,7 +156,7 @@ def test_a_throttled_producer_sends_nothing_meanwhile() -> None:
 
 
 def test_the_new_leader_that_an_answer_names_is_used_at_once() -> None:
-    """Scenario 43, KIP-951: the metadata, which are held up, are not waited for."""
+    """KIP-951: the metadata, which are held up, are not waited for."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster) as producer:
@@ -173,7 +173,6 @@ def test_the_new_leader_that_an_answer_names_is_used_at_once() -> None:
 
 
 def test_a_leader_that_moves_with_five_in_flight_loses_and_doubles_nothing() -> None:
-    """Scenario 42."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, linger_ms=0, batch_size=0) as producer:
@@ -211,7 +210,7 @@ def test_a_topic_without_a_leader_is_waited_for() -> None:
 
 
 def test_a_topic_that_cannot_be_or_may_not_be_seen_is_refused_at_once_and_harms_no_other() -> None:
-    """D6: no time would cure it. Once the topic may be seen, the next send is as any other."""
+    """No time would cure it. Once the topic may be seen, the next send is as any other."""
 
     async def forbid(exchange: Exchange) -> Any:
         response: Any = await exchange.handle()
@@ -242,7 +241,6 @@ def test_a_topic_that_cannot_be_or_may_not_be_seen_is_refused_at_once_and_harms_
 
 
 def test_records_of_a_topic_that_was_recreated_do_not_land_in_its_successor() -> None:
-    """Scenario 44, A18."""
 
     async def story(cluster: Cluster) -> None:
         producer = producing(cluster, linger_ms=5000, metadata_max_age_ms=1000, delivery_timeout_ms=60_000)
@@ -265,7 +263,7 @@ def test_records_of_a_topic_that_was_recreated_do_not_land_in_its_successor() ->
 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_other_acks(acks: Any) -> None:
-    """Scenario 46: with 0 no broker answers, so no offset is known."""
+    """With 0 no broker answers, so no offset is known."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, acks=acks, enable_idempotence=False) as producer:
@@ -337,7 +335,7 @@ def test_with_acks_0_stop_waits_until_the_fullest_socket_is_empty() -> None:
 
 
 def test_an_answer_that_comes_after_the_delivery_has_expired_changes_nothing() -> None:
-    """Scenario 27: the record is "maybe", and is stored; the next one is stored behind it."""
+    """The record is "maybe", and is stored; the next one is stored behind it."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, delivery_timeout_ms=3000, request_timeout_ms=2000, linger_ms=0) as producer:
@@ -417,7 +415,7 @@ def test_a_send_and_wait_that_is_cancelled_is_sent_all_the_same() -> None:
 
 
 def test_no_cancelled_call_takes_records_of_others_with_it() -> None:
-    """P11: of sixty concurrent calls the one that is cancelled, whichever it is, harms no other."""
+    """Of sixty concurrent calls the one that is cancelled, whichever it is, harms no other."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, linger_ms=10, batch_size=200) as producer:
@@ -434,7 +432,7 @@ def test_no_cancelled_call_takes_records_of_others_with_it() -> None:
 
 
 def test_room_that_a_cancelled_call_was_given_goes_to_the_next() -> None:
-    """Scenario 5: the call is cancelled in the very step in which it was given its room."""
+    """The call is cancelled in the very step in which it was given its room."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, buffer_memory=16_384, batch_size=0) as producer:
@@ -473,7 +471,6 @@ class _Cancels(Signal):
 
 
 def test_stop_ends_calls_that_wait_for_memory_and_for_metadata() -> None:
-    """I3."""
 
     async def story(cluster: Cluster) -> None:
         producer = producing(cluster, buffer_memory=16_384, batch_size=0)
@@ -519,7 +516,7 @@ def test_a_second_stop_ends_the_wait_of_the_first() -> None:
 
 
 def test_if_the_background_dies_every_call_gets_its_error() -> None:
-    """I4: what waits for memory, metadata or an acknowledgement, and what is called later."""
+    """What waits for memory, metadata or an acknowledgement, and what is called later."""
 
     async def story(cluster: Cluster) -> None:
         producer = producing(cluster, buffer_memory=16_384, batch_size=0)
@@ -570,7 +567,7 @@ def test_a_full_buffer_names_the_trouble() -> None:
 
 @pytest.mark.parametrize("step", [0, -3_600], ids=["stands still", "goes back"])
 def test_a_wall_clock_that_is_wrong_changes_no_deadline(step: int) -> None:
-    """I5: only the timestamps of records come from it."""
+    """Only the timestamps of records come from it."""
     told = count(1_700_000_000, step)
 
     def wall() -> float:

@@ -130,7 +130,7 @@ async def test_a_lost_answer_makes_no_duplicate() -> None:
 
 
 async def test_a_refused_record_fails_alone() -> None:
-    """The broker refuses it for good; what is sent afterwards is stored, and the sequence goes on (S9)."""
+    """The broker refuses it for good; what is sent afterwards is stored, and the sequence goes on."""
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
         await producer.send_and_wait("t", b"0")
         cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_TIMESTAMP, times=1)
@@ -242,7 +242,7 @@ async def test_a_failure_that_nobody_has_seen_is_raised_at_the_end_of_the_block(
     ids=["value", "key", "headers", "all together"],
 )
 async def test_a_record_that_is_too_large_is_refused_at_once(too_large: dict[str, Any]) -> None:
-    """D5: header, key and value count."""
+    """Header, key and value count."""
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster, max_request_size=5000) as producer:
         with pytest.raises(MessageTooLarge, match="max_request_size"):
             await producer.send("t", **too_large)
@@ -321,7 +321,7 @@ async def test_partitions_of_a_topic() -> None:
 
 
 async def test_memory_is_bounded_and_waited_for_in_order() -> None:
-    """Scenario 19: the broker is silent; send() waits, send_soon() does not, and then all are stored in order."""
+    """The broker is silent; send() waits, send_soon() does not, and then all are stored in order."""
     hold = asyncio.Event()
 
     async def stalled(exchange: Any) -> None:

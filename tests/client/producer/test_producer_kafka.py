@@ -61,7 +61,7 @@ async def test_librdkafka_reads_what_is_sent(kafka: LocalKafka, topic_name: str,
 
 
 async def test_a_lone_record_that_is_too_large_does_not_harm_the_next(kafka: LocalKafka, topic_name: str) -> None:
-    """Scenario 23: its sequence is lost with it, so the partition goes on in the next epoch."""
+    """Its sequence is lost with it, so the partition goes on in the next epoch."""
     kafka.create_topic(topic_name, 1, config={"max.message.bytes": "1000"})
     async with Producer(bootstrap_servers=kafka.bootstrap, linger_ms=0) as producer:
         await producer.send_and_wait(topic_name, b"0")

@@ -236,7 +236,7 @@ async def test_who_awaits_is_told_of_every_failure(gives_up: bool, caplog: pytes
 
 
 async def test_it_lets_other_tasks_run() -> None:
-    """F6: no turn of the loop is much longer than 2 ms, however many records are given."""
+    """No turn of the loop is much longer than 2 ms, however many records are given."""
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
         await producer.partitions_for("t")
         sending = asyncio.ensure_future(producer.send_many("t", [b"value"] * 300_000))

@@ -129,7 +129,7 @@ def test_an_async_function_has_to_be_called_async() -> None:
 
 
 def test_an_async_serializer_bounds_nobody_and_its_own_call_only() -> None:
-    """Scenario 10: the order is that of the appends, so a slow one does not hold up another task."""
+    """The order is that of the appends, so a slow one does not hold up another task."""
 
     async def story(cluster: Cluster) -> None:
         async def serialize(seconds: float) -> bytes:
@@ -296,7 +296,6 @@ def test_a_partitioner_changes_nothing_of_the_producer_s_and_may_return_any_whol
 
 @pytest.mark.parametrize("result", [-1, True, "1", 1.0, ValueError()], ids=str)
 def test_a_partitioner_that_fails_fails_the_call(result: Any) -> None:
-    """Scenario 11."""
 
     def choose(*arguments: Any) -> Any:
         if isinstance(result, Exception):
@@ -312,7 +311,7 @@ def test_a_partitioner_that_fails_fails_the_call(result: Any) -> None:
 
 
 def test_records_without_a_key_use_all_partitions_batch_by_batch() -> None:
-    """Scenario 32: and new partitions, too (34)."""
+    """And new partitions, too."""
 
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, batch_size=2000, metadata_max_age_ms=1000) as producer:
@@ -333,7 +332,7 @@ def test_records_without_a_key_use_all_partitions_batch_by_batch() -> None:
 
 
 def test_a_slow_broker_gets_less() -> None:
-    """Scenario 33, KIP-794: while its queue is long, most records go elsewhere."""
+    """KIP-794: while its queue is long, most records go elsewhere."""
 
     async def story(cluster: Cluster) -> None:
         async def slow(exchange: Exchange) -> None:
@@ -383,7 +382,6 @@ class Broken(ProducerInterceptor):
 
 
 def test_interceptors_see_each_record_and_its_fate_before_the_application(caplog: pytest.LogCaptureFixture) -> None:
-    """I1."""
     log: list[Any] = []
 
     async def story(cluster: Cluster) -> None:
@@ -488,7 +486,6 @@ def test_a_record_of_an_interceptor_that_cannot_be_sent_is_not(change: Any, capl
 
 
 def test_callbacks_come_in_the_order_of_the_sends_never_within_one() -> None:
-    """Scenario 3, A11."""
     order: list[int] = []
 
     def note(number: int, metadata: RecordMetadata, error: Exception | None) -> None:
@@ -571,7 +568,7 @@ def test_a_callback_may_send_and_may_not_stop() -> None:
 
 
 async def test_callbacks_that_take_long_have_all_run_when_stop_returns() -> None:
-    """I3: also those whose turns, of a millisecond each, would come later."""
+    """Also those whose turns, of a millisecond each, would come later."""
     seen: list[Exception | None] = []
 
     def slow(metadata: RecordMetadata, error: Exception | None) -> None:

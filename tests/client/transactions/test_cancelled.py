@@ -1,4 +1,4 @@
-"""Cancelled calls of transactions (scenario 50): no request is withdrawn, and no outcome is lost."""
+"""Cancelled calls of transactions: no request is withdrawn, and no outcome is lost."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ async def test_offsets_that_take_too_long_end_the_transaction(stage: Stage) -> N
     assert await stage.committed() == {}
 
 
-# stop() with an open transaction (scenario 56)
+# stop() with an open transaction
 
 
 @scenario()

@@ -75,7 +75,7 @@ async def test_each_kind_of_transaction_has_its_own_requests(stage: Stage) -> No
 
 @scenario()
 async def test_each_coordinator_is_looked_up_by_its_kind(stage: Stage) -> None:
-    """D22: brokers spread groups and transactional ids in ways of their own."""
+    """Brokers spread groups and transactional ids in ways of their own."""
     async with stage.producer("one name") as producer, producer.transaction() as transaction:
         await producer.send("out", b"", partition=0)
         await transaction.send_offsets({IN0: 1}, GroupMetadata("one name"))
@@ -185,7 +185,7 @@ def test_a_producer_without_a_transactional_id_has_no_transactions() -> None:
     virtually(story)
 
 
-# What a commit refuses (scenario 49)
+# What a commit refuses
 
 
 @scenario()
@@ -346,7 +346,7 @@ async def test_records_that_wait_end_with_the_transaction(stage: Stage) -> None:
 
 @scenario()
 async def test_offsets_of_a_member_that_the_group_does_not_know_end_the_transaction(stage: Stage) -> None:
-    """Scenario 57: what a zombie has read is read by another member by now."""
+    """What a zombie has read is read by another member by now."""
     async with stage.consumer("in", group_id="g") as member, stage.producer() as producer:
         await member.wait_assigned()
         known = member.group_metadata()

@@ -1,4 +1,4 @@
-"""A send() that raises has appended nothing: its transaction lacks the record, and is not committed without it (P6)."""
+"""A send() that raises has appended nothing: its transaction lacks the record, and is not committed without it."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _read(kafka: LocalKafka, topic: str, isolation_level: str) -> list[bytes]:
 
 
 async def stories(kafka: LocalKafka, topic: str) -> None:
-    """Commit, abort, offsets, and a twin (scenarios 48, 51, 55, 57)."""
+    """Commit, abort, offsets, and a twin."""
     kafka.create_topic(topic)
     partition = TopicPartition(topic, 0)
     async with (

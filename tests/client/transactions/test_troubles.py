@@ -19,7 +19,7 @@ GROUP = GroupMetadata("g")
 CONTROLS = [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN]
 
 
-# Fencing (scenario 51)
+# Fencing
 
 
 @scenario()
@@ -78,7 +78,7 @@ async def test_a_twin_ends_the_elder_s_open_transaction_and_is_not_hurt_by_what_
     assert await stage.read(isolation_level="read_uncommitted") == [b"1", b"2", b"4"]
 
 
-# The coordinator ends what takes too long (scenario 52)
+# The coordinator ends what takes too long
 
 
 @scenario(2)
@@ -123,7 +123,7 @@ async def test_brokers_of_level_0_end_the_producer_for_it(stage: Stage) -> None:
     assert await stage.read() == [b"2"]
 
 
-# Lost and late requests (scenario 54)
+# Lost and late requests
 
 
 @pytest.mark.parametrize("fault", [lose_answer, disconnect, drop])
@@ -221,7 +221,7 @@ async def test_an_abort_while_nothing_answers_does_not_wait_for_retries(stage: S
     assert await stage.read() == [b"2"]
 
 
-# Coordinators and leaders that move (scenario 59)
+# Coordinators and leaders that move
 
 
 @pytest.mark.parametrize("api", [ApiKey.INIT_PRODUCER_ID, *CONTROLS], ids=lambda api: api.name)
@@ -284,7 +284,7 @@ async def test_a_broker_is_away_for_a_while(stage: Stage) -> None:
     assert await stage.read() == [b"%d" % number for number in numbers] + [b"%d!" % number for number in numbers]
 
 
-# An upgrade (scenario 53), and an id that was idle for too long (scenario 60)
+# An upgrade, and an id that was idle for too long
 
 
 @scenario(0)

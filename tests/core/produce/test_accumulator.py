@@ -29,7 +29,7 @@ QUICKLY = quickly_compressed(Codec.GZIP, None)
 
 
 def test_a_batch_waits_for_its_linger_from_its_first_record_on() -> None:
-    """Scenario 14: a record that comes later does not prolong it."""
+    """A record that comes later does not prolong it."""
     world = Produced(linger=5.0)
     world.append()
     assert world.ready() == {}
@@ -61,7 +61,7 @@ def test_nothing_lingers_where_memory_is_wanted_or_a_flush_waits() -> None:
 
 
 def test_what_is_appended_after_a_flush_does_not_prolong_it() -> None:
-    """P5: it goes into another batch, although there was room."""
+    """It goes into another batch, although there was room."""
     world = Produced(linger=5.0)
     first = world.append()
     mark = world.accumulator.flush()
@@ -73,7 +73,6 @@ def test_what_is_appended_after_a_flush_does_not_prolong_it() -> None:
 
 
 def test_without_batching_each_record_is_a_batch() -> None:
-    """Scenario 15."""
     world = Produced(batch_size=0, linger=5.0)
     assert len({world.append() for _ in range(3)}) == 3
     assert world.ready() == {1: [0]}
@@ -85,7 +84,7 @@ def test_a_request_has_one_batch_of_each_partition_up_to_its_size() -> None:
         world.fill(2, partition)
     first = world.send()
     assert [batch.tp.partition for batch in first] == [0, 1]
-    assert [batch.tp.partition for batch in world.send()] == [2, 0], "partitions take turns (scenario 29)"
+    assert [batch.tp.partition for batch in world.send()] == [2, 0], "partitions take turns"
 
 
 def test_a_batch_above_the_size_of_a_request_goes_alone() -> None:
@@ -176,7 +175,7 @@ def test_a_compressed_batch_gives_back_what_it_does_not_need() -> None:
 
 
 def test_compressed_batches_come_out_near_their_size() -> None:
-    """A7: each batch shows how well the topic compresses; the next takes more records, and one that does not, fewer."""
+    """Each batch shows how well the topic compresses; the next takes more records, and one that does not, fewer."""
     world = Produced(batch_size=1000, codec=Codec.GZIP)
     ratios = world.accumulator.ratios
     world.append(b"abcabc" * 100)
@@ -313,7 +312,7 @@ def test_an_append_that_raises_leaves_no_batch() -> None:
 
 
 def test_an_append_says_whether_it_is_news_to_the_sender() -> None:
-    """F5: a first record, which may set a timer, and a full batch; not each record."""
+    """A first record, which may set a timer, and a full batch; not each record."""
     world = Produced()
     found = []
     for size in (10, 10, 100, 10, 200):
@@ -370,7 +369,6 @@ def test_a_session_may_want_no_linger() -> None:
 
 
 def test_a_batch_that_was_never_sent_expires_and_is_certainly_not_stored() -> None:
-    """Scenario 26."""
     world = Produced(delivery_timeout=10.0)
     batch = world.append()
     world.leaders[0] = 9
@@ -392,7 +390,7 @@ def test_a_batch_that_was_never_sent_expires_and_is_certainly_not_stored() -> No
 
 
 def test_a_batch_that_expires_in_flight_may_be_stored_and_the_partition_waits_for_its_answer() -> None:
-    """Scenario 27, A9: nothing new is sent before; its late acknowledgement shows that no sequence was lost."""
+    """Nothing new is sent before; its late acknowledgement shows that no sequence was lost."""
     world = Produced(delivery_timeout=10.0)
     batch = world.append()
     world.send()
@@ -459,7 +457,7 @@ def test_every_batch_ends_when_the_producer_does() -> None:
 
 
 def test_records_of_a_topic_do_not_land_in_its_successor() -> None:
-    """A18, scenario 44: what waits fails at once, what is in flight unless the old topic stored it."""
+    """What waits fails at once, what is in flight unless the old topic stored it."""
     world = Produced(window=5)
     world.topic_id = UUID(int=1)
     stored, refused, waits = world.fill(3)

@@ -42,7 +42,7 @@ def test_sequences_count_records() -> None:
 
 
 def test_a_sequence_wraps_around() -> None:
-    """Scenario 41: after 2**31 - 1 comes 0."""
+    """After 2**31 - 1 comes 0."""
     world = Produced()
     first, second = world.fill(2)
     world.send()
@@ -74,7 +74,7 @@ def test_the_same_bytes_are_sent_again() -> None:
 
 
 def test_a_retry_waits_for_its_pause_unless_the_leader_has_moved() -> None:
-    """A4: a new leader need not be spared (KIP-951)."""
+    """A new leader need not be spared (KIP-951)."""
     world = Produced()
     batch = world.append()
     world.send()
@@ -90,7 +90,7 @@ def test_a_retry_waits_for_its_pause_unless_the_leader_has_moved() -> None:
 
 
 def test_five_in_flight_and_the_first_fails() -> None:
-    """Scenario 38: those behind it come too early for the broker, and all are sent again one by one, in order."""
+    """Those behind it come too early for the broker, and all are sent again one by one, in order."""
     world = Produced()
     batches = world.fill(5)
     sent = [world.send_one() for _ in range(5)]
@@ -127,7 +127,7 @@ def test_a_retry_waits_until_those_behind_it_are_answered() -> None:
 
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_retry_waits_for_those_behind_it_also_when_one_of_them_was_stored(idempotent: bool) -> None:
-    """A6: a broker may have taken the second one without the first (of a producer without idempotence it always does);
+    """A broker may have taken the second one without the first (of a producer without idempotence it always does);
     the third is in flight still."""
     world = Produced(idempotent=idempotent)
     first, second, third = world.fill(3)
@@ -142,7 +142,7 @@ def test_a_retry_waits_for_those_behind_it_also_when_one_of_them_was_stored(idem
 
 
 def test_a_new_leader_gets_one_batch_until_it_has_stored_one() -> None:
-    """S4: and none while the old one has any (franz-go #223)."""
+    """And none while the old one has any (franz-go #223)."""
     world = Produced()
     first, second, third = world.fill(3)
     world.send()
@@ -276,7 +276,7 @@ def test_those_behind_a_batch_that_was_passed_over_begin_another_epoch_where_the
 
 
 def test_a_gap_at_the_head_begins_another_epoch() -> None:
-    """S7, S8: the batch that has to be the next one is refused, so the broker counts otherwise (scenario 39)."""
+    """The batch that has to be the next one is refused, so the broker counts otherwise."""
     world = Produced()
     first, second, third = world.fill(3)
     for _ in range(3):
@@ -319,7 +319,7 @@ def test_an_unknown_producer_id_without_a_log_start_is_tried_again() -> None:
 
 
 def test_other_partitions_change_over_when_they_have_nothing_unfinished() -> None:
-    """S8: a bump under batches in flight would let a retry of them be stored twice (KAFKA-12152)."""
+    """A bump under batches in flight would let a retry of them be stored twice (KAFKA-12152)."""
     world = Produced(partitions=2)
     (broken,) = world.fill(1, 0)
     first, second, third = world.fill(3, 1)
@@ -336,7 +336,6 @@ def test_other_partitions_change_over_when_they_have_nothing_unfinished() -> Non
 
 
 def test_after_the_last_epoch_another_id_is_asked_for() -> None:
-    """Scenario 40."""
     world = Produced()
     world.session.initialized(ProducerIdentity(7, LAST_EPOCH))
     batch = world.append()
@@ -360,7 +359,7 @@ def test_nothing_is_sent_before_there_is_an_id() -> None:
 
 
 def test_a_definite_failure_gives_its_sequence_up() -> None:
-    """S9: in the next epoch the partition goes on from 0; a retry under the same epoch would meet a gap for ever."""
+    """In the next epoch the partition goes on from 0; a retry under the same epoch would meet a gap for ever."""
     world = Produced()
     first, second, third = world.fill(3)
     for _ in range(3):
@@ -376,7 +375,6 @@ def test_a_definite_failure_gives_its_sequence_up() -> None:
 
 
 def test_a_refusal_after_an_attempt_that_ended_unclear_is_maybe() -> None:
-    """S5."""
     world = Produced()
     batch = world.append()
     world.send()
@@ -472,7 +470,7 @@ def test_a_batch_that_gets_another_sequence_though_it_may_be_stored_is_counted()
 
 
 def test_where_what_may_be_stored_may_not_be_sent_again_it_fails_and_the_partition_goes_on() -> None:
-    """S8, the other way: the batch behind it had a definite answer, and begins the next epoch."""
+    """The batch behind it had a definite answer, and begins the next epoch."""
     world = Produced()
     world.session.renumbers_unclear = False
     first, second, third = world.fill(3)
@@ -517,7 +515,7 @@ def test_an_offset_that_the_broker_does_not_tell_is_unknown() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH])
 def test_where_no_other_epoch_may_begin_the_batch_fails(code: ErrorCode) -> None:
-    """S10: a transaction has to be aborted then."""
+    """A transaction has to be aborted then."""
 
     class Unbending(PlainSession):
         renumbers = False
@@ -557,7 +555,6 @@ def test_the_brokers_timestamp_is_told() -> None:
 
 
 def test_a_batch_that_is_too_large_is_split_in_order_under_the_same_sequences() -> None:
-    """A8."""
     world = Produced(batch_size=2000)
     batch = world.append_all([b"%02d" % number + bytes(100) for number in range(10)])
     world.accumulator.options = Produced(batch_size=300).accumulator.options
@@ -586,7 +583,7 @@ def test_a_batch_that_is_too_large_is_split_in_order_under_the_same_sequences() 
 
 
 def test_parts_are_split_again_down_to_single_records() -> None:
-    """Scenario 22: to half, never under the largest record; then it is the record that is too large."""
+    """To half, never under the largest record; then it is the record that is too large."""
     world = Produced(batch_size=10_000)
     batch = world.append_all([bytes(400)] * 8)
     world.send()
@@ -630,7 +627,6 @@ def test_parts_are_smaller_also_where_compression_makes_records_longer() -> None
 
 
 def test_a_flush_waits_for_the_parts_of_a_split() -> None:
-    """Scenario 21, P5."""
     world = Produced(batch_size=10_000)
     batch = world.append_all([bytes(400)] * 8)
     mark = world.accumulator.flush()

@@ -403,7 +403,7 @@ def test_v1_one_partition_without_permission_ends_the_transaction_and_not_the_pr
         producer.feed(Commit())
 
 
-# The coordinator's own timeout (T13), and an id that it has forgotten (T14)
+# The coordinator's own timeout, and an id that it has forgotten
 
 
 def test_v2_the_producer_goes_on_after_the_coordinator_has_aborted_its_transaction() -> None:
@@ -532,7 +532,7 @@ def test_a_producer_fenced_after_an_unclear_commit_says_that_nobody_knows(versio
 
 
 def test_v2_a_commit_that_never_arrived_and_is_refused_when_repeated_was_no_commit() -> None:
-    """T9, T13: to repeat a commit that was carried out succeeds. So the coordinator has aborted the transaction."""
+    """To repeat a commit that was carried out succeeds. So the coordinator has aborted the transaction."""
     producer = Producer(2).begun(T0).commits()
     producer.gets_no_answer()
     producer.waits()
