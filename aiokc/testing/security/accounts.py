@@ -6,7 +6,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final, TypeAlias
 
@@ -26,10 +26,10 @@ _SALT_BYTES: Final = 24
 class ScramCredential:
     """What a broker keeps of a password (RFC 5802)."""
 
-    salt: bytes
+    salt: bytes = field(repr=False)
     iterations: int
-    stored_key: bytes
-    server_key: bytes
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DelegationToken:
     """A delegation token (KIP-48): a client gives ``token_id`` as its user and ``hmac`` as its password, by SCRAM."""
 
     token_id: str
-    hmac: str
+    hmac: str = field(repr=False)
     owner: str
     expires_ms: int
 

@@ -6,7 +6,8 @@ import base64
 import hashlib
 import os
 import struct
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import broker_error
@@ -20,11 +21,12 @@ _SCRAM_CODES: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 _SECONDS: Final = 30.0
 
 
-class DelegationToken(NamedTuple):
+@dataclass(frozen=True)
+class DelegationToken:
     """What a client logs in with by SCRAM and ``sasl_tokenauth``: `id` is the user name, `hmac` the password."""
 
     id: str
-    hmac: str
+    hmac: str = field(repr=False)
 
 
 def set_scram_password(address: str, mechanism: str, user: str, password: str, iterations: int = 4096) -> None:
