@@ -18,6 +18,7 @@ from ...core.produce.session import ProducerSession
 from ...errors import AuthenticationFailed, ProducerClosed, RequestTimedOut, UsageError
 from ...observation import ProducerHealth, ProducerMetrics
 from ...records import Codec
+from ..aio.last_steps import to_its_end
 from ..aio.signal import Signal
 from ..aio.supervisor import Driver
 from ..cluster.cluster_client import ClusterClient, running_loop
@@ -185,10 +186,12 @@ class ProducerRuntime:
                     await self.sender.arrived(ends - loop.time())
         finally:
             self.sender.end(Failure(Cause.CLOSED))
-            with anyio.CancelScope(shield=True):
-                await self.cluster_client.stop()
-                self.callbacks.add([self._close_interceptors])
-                await self.callbacks.all_called(max(ends, loop.time() + _CALLBACKS_SECONDS))
+            await to_its_end(self._close(ends))
+
+    async def _close(self, ends: float) -> None:
+        await self.cluster_client.stop()
+        self.callbacks.add([self._close_interceptors])
+        await self.callbacks.all_called(max(ends, running_loop().time() + _CALLBACKS_SECONDS))
 
     def _close_interceptors(self) -> None:
         if self.appending.interceptors is not None:

@@ -370,6 +370,36 @@ class Noting(ProducerInterceptor):
         self.log.append((self.name, "closed"))
 
 
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 5])
+def test_stop_that_is_cancelled_again_and_again_calls_every_callback_and_closes_the_interceptors(steps: int) -> None:
+    """A second signal, and then the end of a task group: ``Task.cancel()`` ends the await that it finds."""
+    log: list[Any] = []
+
+    def note(number: int, metadata: RecordMetadata, error: Exception | None) -> None:
+        log.append(number)
+
+    async def story(cluster: Cluster) -> None:
+        producer = producing(cluster, interceptors=[Noting("a", log)])
+        await producer.start()
+        await producer.partitions_for("t")
+        cluster.take_down(1)
+        for number in range(3):
+            producer.send_soon("t", b"v", on_done=partial(note, number))
+        stopping = asyncio.create_task(producer.stop())
+        await asyncio.sleep(0.01)
+        for _ in range(4):
+            stopping.cancel()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert [one for one in log if isinstance(one, int)] == [0, 1, 2]
+        assert log[-1] == ("a", "closed")
+        assert [task for task in asyncio.all_tasks() if "aiokc" in task.get_name()] == []
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
 class Broken(ProducerInterceptor):
     def on_send(self, record: ProducerRecord[Any, Any]) -> Any:
         raise ValueError("on_send")
