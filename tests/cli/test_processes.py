@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ from aiokc.testing import Cluster
 
 COMMAND = (sys.executable, "-m", "aiokc")
 _SECONDS = 40
+
+
+@pytest.fixture(autouse=True)
+def hanging_up_is_not_ignored() -> Iterator[None]:
+    """Whoever runs the tests under nohup ignores it, and a child inherits that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 async def started(*words: str, bootstrap: str = "", stdin: int | None = None) -> Process:
@@ -111,11 +120,8 @@ async def test_a_signal_aborts_a_transaction(number: int, code: int) -> None:
 
 async def test_what_nohup_ignores_is_ignored() -> None:
     async with Cluster(topics={"events": 1}) as cluster:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child inherits that
-        try:
-            produce = await started("produce", "events", bootstrap=cluster.bootstrap, stdin=PIPE)
-        finally:
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        produce = await started("produce", "events", bootstrap=cluster.bootstrap, stdin=PIPE)
         assert produce.stdin is not None
         produce.stdin.write(b"first\n")
         await stored(cluster, 1)

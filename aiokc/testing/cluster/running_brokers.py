@@ -181,8 +181,9 @@ class RunningBrokers:
 
         The group goes on from its last stable generation. Requests that wait are answered NOT_COORDINATOR. For
         ``loading`` seconds the new coordinator answers COORDINATOR_LOAD_IN_PROGRESS. ``to`` may name the present one,
-        which then loads the group anew. A group and a transactional id of the same name move together. Raises
-        ValueError where the broker is down; without ``to``, where no other broker is up.
+        which then loads the group anew, or one that is down: FindCoordinator names that, as brokers do until they have
+        noticed. A group and a transactional id of the same name move together. Raises ValueError where there is no such
+        broker; without ``to``, where no other broker is up.
 
             cluster.move_coordinator("billing", loading=0.5)
             await consumer.commit()  # finds the new coordinator
@@ -192,8 +193,6 @@ class RunningBrokers:
             raise ValueError(f"no other broker is up that could coordinate {key!r}: give the cluster more brokers")
         target = others[0] if to is None else to
         self._check_broker(target)
-        if not self._state.nodes[target].alive:
-            raise ValueError(f"{key!r} cannot be coordinated by broker {target}, which is down")
         self._state.move_coordinator(key, target, loading)
         return target
 
