@@ -54,18 +54,6 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
         "if time() > time_slice.ends:",
         "when others get their turn, a moment earlier or later",
     ),
-    Explained(
-        "_cancelled",
-        "",
-        "more = f' and {len(partitions) - _SHOWN} more'",
-        "the wording of an error about very many partitions",
-    ),
-    Explained(
-        "_cancelled",
-        "drop a condition",
-        "names = ', '.join(map(str, sorted(partitions)[:_SHOWN])) or 'no partition'",
-        "the wording of an error about no partitions",
-    ),
     Explained("Subscription.__init__", "one more", "self._tokens = count(1)", "tokens only have to differ"),
     Explained(
         "Subscription.__init__",
