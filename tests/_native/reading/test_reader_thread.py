@@ -255,7 +255,7 @@ def test_one_that_is_forgotten_ends_with_its_reads() -> None:
         del thread
         buffer.append(0)
         until(lambda: not reader_threads())
-        until(lambda: len(descriptors()) == before)
+        until(lambda: len(descriptors()) <= before)  # what other tests have left may be collected meanwhile
 
 
 def test_signals_are_not_for_this_thread() -> None:
