@@ -203,6 +203,8 @@ class TransactionalLoop(Generic[K, V]):
             return not self._is_nowhere(error)
         if isinstance(error, RecordRefused):
             return error.code in _CURED_BY_ABORT
+        if isinstance(error, TransactionAborted) and isinstance(error.__cause__, Exception):
+            return self._passes(error.__cause__)  # a record that was not sent, because another one had failed
         return isinstance(error, _PASSES) or (isinstance(error, KafkaError) and error.retriable)
 
     def _is_nowhere(self, error: MetadataMissing) -> bool:

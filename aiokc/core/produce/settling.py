@@ -63,7 +63,7 @@ def settle(
         _give_up(accumulator, queue, batch, recreated(queue))
     elif rule.verdict in (Verdict.RETRY, Verdict.REFRESH):
         _again(accumulator, queue, batch, now)
-    elif rule.verdict is Verdict.SPLIT and batch.count > 1:
+    elif rule.verdict is Verdict.SPLIT and batch.count > 1 and not batch.unclear:
         _split(accumulator, queue, batch)
     elif rule.verdict in (Verdict.GAP, Verdict.NEW_EPOCH) and batch.is_numbered:
         _follow_sequences(accumulator, queue, batch, answer, refused, now)
@@ -150,11 +150,7 @@ def _follow_sequences(
 
 
 def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch) -> None:
-    """Send the records as several batches, under the same sequences: this attempt has definitely not stored them.
-
-    An earlier one may have: its answer was lost, and then the topic's limit was lowered. The broker refuses the first
-    part as out of order then, since it knows no batch of these bounds, and that is settled as for any unclear batch.
-    """
+    """Send the records as several batches, under the same sequences: the broker has definitely not stored them."""
     closed = batch.closed
     assert closed is not None
     # In halves at least, and by the size before compression: random bytes may be longer after it, and one part of the
@@ -165,7 +161,7 @@ def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: Produce
     for index, opened in enumerate(closed.split(wanted)):
         part = ProducerBatch(batch.tp, (*batch.number, index), batch.created, opened)
         part.seal()
-        part.urgent, part.unclear = batch.urgent, batch.unclear
+        part.urgent = batch.urgent
         part.identity, part.topic_id = batch.identity, batch.topic_id
         if batch.is_numbered:
             part.sequence, sequence = sequence, after(sequence, part.count)

@@ -669,36 +669,17 @@ def test_who_watches_records_of_a_split_batch_watches_its_parts() -> None:
     assert [part._seen()[at] for part, at in map(batch.find, range(4))] == [0, 1, 1, 0]
 
 
-@pytest.mark.parametrize("renumbers_unclear", [False, True])
-@pytest.mark.parametrize("was_stored", [False, True])
-def test_a_batch_that_may_be_stored_is_split_and_its_parts_may_be_stored(
-    renumbers_unclear: bool, was_stored: bool
-) -> None:
-    """No record is too large. If the broker has them after all, their sequences are out of order there."""
+def test_a_batch_that_may_be_stored_is_not_split() -> None:
+    """Its parts would be other contents under sequences that the broker may have taken."""
     world = Produced(batch_size=10_000)
-    world.session.renumbers_unclear = renumbers_unclear
     batch = world.append_all([bytes(400)] * 8)
     world.send()
     unanswered(world.accumulator, batch, "gone", world.now)
     world.now += 1
     world.send()
-    assert world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
-    assert [part.unclear for part in batch.parts] == [True] * len(batch.parts)
-    assert len(batch.parts) > 1
-    first = batch.parts[0]
-    world.send()
-    if not was_stored:
-        world.answer(first)
-        assert isinstance(first.outcome, Stored)
-        return
-    world.answer(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    world.now += 1
-    world.ready()
-    if renumbers_unclear:
-        assert first.outcome is None, "sent again in another epoch, maybe for the second time: enable_renumbering"
-    else:
-        assert isinstance(first.outcome, Failure)
-        assert (first.outcome.cause, first.outcome.persisted) == (Cause.UNCLEAR, "maybe")
+    world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    assert isinstance(batch.outcome, Failure)
+    assert batch.outcome.persisted == "maybe"
 
 
 def test_a_batch_that_is_too_large_was_not_stored_whatever_offset_the_broker_gives() -> None:
