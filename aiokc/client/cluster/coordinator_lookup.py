@@ -134,30 +134,30 @@ class CoordinatorLookup:
         return None if self._last_node_id is None else self._pool.route(self._last_node_id)
 
     def forget(self, node_id: int | None) -> None:
-        """Have the next request look the coordinator up anew, if it is ``node_id`` (None: whichever it is).
-
-        A JoinGroup that this broker parks fails with ConnectionFailed: it may never be answered.
-        """
+        """Have the next request look the coordinator up anew, if it is ``node_id`` (None: whichever it is)."""
         if self._node_id is not None and node_id in (None, self._node_id):
             self._logger.debug("%s: looking its coordinator up anew (it was broker %d)", self._name, self._node_id)
-            forgotten, self._node_id = self._node_id, None
-            self._pool.drop(forgotten, Purpose.JOIN)
+            self._node_id = None
 
     async def check(self, timeout: float) -> None:
-        """Ask the coordinator whether it is that still. Forget it unless it says so. Raises nothing.
+        """Ask the last coordinator whether it is that still. Forget it unless it says so. Raises nothing.
 
-        No other broker is asked: one that has frozen, or has restarted, may still be the one that they name.
+        A JoinGroup that it parks fails with ConnectionFailed then: it may never be answered. No other broker is asked:
+        one that has frozen, or has restarted, may still be the one that they name. A call with a short timeout may have
+        made this forget it: that says nothing about the JoinGroup.
         """
-        if (node_id := self._node_id) is None:
-            return  # it is being looked up, or is as soon as a request needs it
+        node_id = self._last_node_id if self._node_id is None else self._node_id
+        if node_id is None:
+            return
         try:
             named = (await self._named_by(node_id, timeout)).node_id
             why = f"it names broker {named}"
         except KafkaError as error:
             named, why = None, str(error)
-        if named != node_id == self._node_id:
+        if named != node_id and self._node_id in (None, node_id):
             self._logger.warning("%s: broker %d is not its coordinator any more: %s", self._name, node_id, why)
             self.forget(node_id)
+            self._pool.drop(node_id, Purpose.JOIN)
 
     async def ask(
         self,
@@ -224,6 +224,8 @@ class CoordinatorLookup:
 
     def _found(self, broker: Broker) -> int:
         if broker.node_id != self._last_node_id:
+            if self._last_node_id is not None:
+                self._pool.drop(self._last_node_id, Purpose.JOIN)  # it may never answer what it parks
             self._logger.info("%s: broker %d is its coordinator", self._name, broker.node_id)
         self._pool.introduce(broker)  # so that the member can join before the first metadata are there
         self._last_node_id = broker.node_id

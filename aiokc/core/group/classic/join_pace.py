@@ -45,8 +45,12 @@ class JoinPace:
         self.due, self.check_at = now + self._backoff.next(), math.inf
 
     def sent(self, now: float) -> None:
-        """A JoinGroup was sent, or the coordinator is being asked after it."""
+        """A JoinGroup was sent."""
         self.due, self.check_at = math.inf, now + self.patience
+
+    def checked(self, now: float) -> None:
+        """The coordinator is being asked after it. A member that goes waits no longer for that."""
+        self.check_at = now + self.patience
 
     def answered(self) -> None:
         """The JoinGroup was answered, or failed."""

@@ -103,7 +103,7 @@ class Membership(MemberState):
         if self.state is State.JOINING and self._join_pace.due <= now:
             return self._join(now) if self._intent.is_membership else self._proceed(now)
         if self.state is State.JOINING and self._join_pace.check_at <= now:
-            self._join_pace.sent(now)
+            self._join_pace.checked(now)
             return [CheckCoordinator(self._join_pace.patience)]
         return self._heartbeats.due(self.member, now) if self._beats else []
 
