@@ -155,7 +155,10 @@ class CoordinatorLookup:
         except KafkaError as error:
             named, why = None, str(error)
         if named != node_id and self._node_id in (None, node_id):
-            self._logger.warning("%s: broker %d is not its coordinator any more: %s", self._name, node_id, why)
+            # The next lookup may name a broker that is down or frozen again, and the next check says this again.
+            if (held_back := self._warnings.admit("check", asyncio.get_running_loop().time())) is not None:
+                text = "%s: broker %d is not its coordinator any more: %s%s"
+                self._logger.warning(text, self._name, node_id, why, and_more(held_back))
             self.forget(node_id)
             self._pool.drop(node_id, Purpose.JOIN)
 

@@ -48,7 +48,8 @@ from .watchdog import Watchdog
 logger = logging.getLogger("aiokc.group")
 
 #: How long a stopping consumer waits for the answer to its LeaveGroup, in seconds. Once the request is sent, it works
-#: whether the consumer waits or not. If the coordinator must be found and connected to first, a healthy one takes less.
+#: whether the consumer waits or not. If the coordinator must be found and connected to first, or must name the member
+#: id first (KIP-394), a healthy one takes less for all of that.
 GOODBYE_SECONDS: Final = 2.0
 
 
@@ -148,10 +149,13 @@ class MembershipDriver:
         """Return when the machine has left its group and its LeaveGroup was answered, has failed, or takes too long.
 
         A member that has failed, or that was not polled in time, has sent its LeaveGroup before; that may still be
-        under way. This waits for an answer for GOODBYE_SECONDS at most, since nothing depends on it.
+        under way. This waits for an answer for GOODBYE_SECONDS at most, since nothing depends on it. Where the member
+        first waits for its member id, with which it can leave, that is part of them.
         """
+        waits_for_id_since = asyncio.get_running_loop().time() if self.machine.is_rebalancing else math.inf
         while self._tasks is not None and (not self.machine.has_left or self._goodbyes):
-            patience = self._goodbye_at + GOODBYE_SECONDS - asyncio.get_running_loop().time()
+            began = min(self._goodbye_at, waits_for_id_since)
+            patience = began + GOODBYE_SECONDS - asyncio.get_running_loop().time()
             if self._goodbyes and patience <= 0:
                 return
             await self.moved.wait(patience if self._goodbyes else None)
@@ -194,7 +198,7 @@ class MembershipDriver:
         # stands, so the machine gets that first. Which is older, an answer of the thread's or one to the loop's own
         # heartbeat that was under way meanwhile, only the coordinator knows.
         now = asyncio.get_running_loop().time()
-        was_settling = self.machine.is_settling
+        was_settling, was_rebalancing = self.machine.is_settling, self.machine.is_rebalancing
         effects: list[Effect] = []
         for event in (*self._watchdog.retract(), *events):
             self.counters.heard(event, now)
@@ -209,6 +213,8 @@ class MembershipDriver:
             # After that nothing would feed a Polled until the application comes back from its wait for records.
             if isinstance(event, Unpolled) and self._polls.waiting and self.machine.needs_poll:
                 effects += self.machine.on(Polled(), now)
+        if was_rebalancing and not self.machine.is_rebalancing:
+            self._end_exchange()  # of a member that goes without a word: a JoinGroup that still waits to go out, say
         self._watchdog.watch(self.machine.plan, self._lookup.route())
         self.counters.stands(self.machine.is_settling, any(isinstance(effect, Assign) for effect in effects), now)
         for effect in effects:
@@ -286,7 +292,8 @@ class MembershipDriver:
             event: Event | None = None
             began = loop.time()
             with under_way.scope:
-                event = await self._protocol.perform(under_way.exchange)
+                if not under_way.scope.cancel_called:  # a request could go out before its first await
+                    event = await self._protocol.perform(under_way.exchange)
             if self._under_way is under_way:
                 self._under_way = None
             under_way = None

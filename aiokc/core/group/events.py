@@ -107,7 +107,8 @@ class Exchange:
     """A request, or a piece of work, of which only one is under way at a time.
 
     Each group protocol has its own kinds. A newer exchange ends the one under way, because the older one's answer would
-    be stale. So does every effect that gives up partitions or the membership. The answer names its ``step``.
+    be stale. So does every effect that gives up partitions or the membership, and the end of the rebalance that it
+    belongs to. The answer names its ``step``.
     """
 
     __slots__ = ()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from aiokc.errors import RequestTimedOut
 from aiokc.testing import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import Hold, drop
+from aiokc.testing.faults import Hold, delay, drop
 
 from ..stage import T0, T1, Stage, play, scenario
 
@@ -70,11 +71,13 @@ async def test_polls_return_in_their_time_while_the_join_is_parked(stage: Stage)
 
 
 @pytest.mark.parametrize("options", [{}, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("frozen", [True, False])
-def test_a_parked_join_does_not_outlive_its_coordinator(frozen: bool, options: dict[str, Any]) -> None:
+def test_a_parked_join_does_not_outlive_its_coordinator(frozen: bool, asked: bool, options: dict[str, Any]) -> None:
     """Given a JoinGroup that a coordinator parks, when the group moves and that broker never answers the JoinGroup
     (it is frozen, and answers nothing; or it only names the new coordinator), then the member joins there before its
-    session is over, as the member that it was: nothing is lost.
+    session is over, as the member that it was: nothing is lost. So it is if a call of the application has not had its
+    answer in time, and the coordinator is not known any more.
     """
 
     async def story(stage: Stage) -> None:
@@ -84,6 +87,11 @@ def test_a_parked_join_does_not_outlive_its_coordinator(frozen: bool, options: d
             parked = stage.cluster.intercept(ApiKey.JOIN_GROUP, drop(), where=lambda exchange: exchange.broker == old)
             c1.consumer.enforce_rebalance()
             await parked.caught()
+            if asked:
+                stage.cluster.intercept(ApiKey.OFFSET_FETCH, drop(), times=1)
+                with pytest.raises(RequestTimedOut):
+                    await c1.consumer.committed(T0, timeout_ms=50)
+                assert c1.consumer.health().coordinator is None
             moved_at = stage.loop.time()
             stage.cluster.move_coordinator("g")
             if frozen:
@@ -95,6 +103,47 @@ def test_a_parked_join_does_not_outlive_its_coordinator(frozen: bool, options: d
             assert "lost" not in c1.told
 
     play(story, brokers=3)
+
+
+@scenario()
+async def test_a_call_with_little_time_ends_no_join(stage: Stage) -> None:
+    """Given a JoinGroup that is parked, when calls of the application end before the coordinator has answered them,
+    because it needs longer than their timeouts, then the JoinGroup waits on: each one that is sent again in its place
+    would make the whole group rebalance once more.
+    """
+    stage.cluster.append("t", b"0")
+    async with stage.member("c1").reads(until=1) as c1, stage.member("c2") as c2:
+        await c1.has_read(1)
+        c2.reads()
+        await stage.until(lambda: len(stage.of("c2", "JoinGroup")) == 2)
+        stage.cluster.intercept(ApiKey.OFFSET_FETCH, delay(0.2))
+        for _ in range(5):
+            with pytest.raises(RequestTimedOut):
+                await c2.consumer.committed(T0, timeout_ms=50)
+            await asyncio.sleep(1)
+        assert len(stage.of("c2", "JoinGroup")) == 2
+        c1.reads()
+        await stage.until(lambda: len(c1.owned) == len(c2.owned) == 1)
+        assert c1.generation == 2
+        assert len(stage.of("c2", "JoinGroup")) == 2
+
+
+def test_a_member_without_brokers_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Given a member that joins again just when its broker goes down, then what the log says of its coordinator comes
+    every half minute, and not at each check of a short session.
+    """
+
+    async def story(stage: Stage) -> None:
+        async with stage.member("c1", session_timeout_ms=6_000).reads() as c1:
+            await c1.has(2)
+            parked = stage.cluster.intercept(ApiKey.JOIN_GROUP, drop())
+            c1.consumer.enforce_rebalance()
+            await parked.caught()
+            stage.cluster.take_down(1)
+            await asyncio.sleep(65)
+            assert 1 <= caplog.text.count("is not its coordinator any more") <= 3
+
+    play(story)
 
 
 @scenario(group_initial_rebalance_delay_ms=3_000)

@@ -63,6 +63,34 @@ def test_a_member_that_goes_at_once_does_not_hold_up_the_next_rebalance(goes: st
 
 
 @scenario()
+async def test_the_wait_for_the_member_id_is_part_of_the_time_for_leaving(stage: Stage) -> None:
+    """Given a coordinator that is slow to answer the first JoinGroup, and never answers a LeaveGroup, when the consumer
+    stops meanwhile, then it waits for both together as long as it would for the LeaveGroup alone.
+    """
+    joining = stage.cluster.intercept(ApiKey.JOIN_GROUP, delay(1.4))
+    stage.cluster.intercept(ApiKey.LEAVE_GROUP, drop())
+    consumer = stage.consumer("t", group_id="g", client_id="brief")
+    await consumer.start()
+    await joining.caught()
+    began = stage.loop.time()
+    await consumer.stop()
+    assert stage.loop.time() - began == pytest.approx(2, abs=0.1)
+    assert len(stage.of("brief", "LeaveGroup")) == 1
+
+
+@scenario()
+async def test_stopping_waits_for_no_answer_while_no_coordinator_is_found(stage: Stage) -> None:
+    """Given a cluster that has no coordinator for the group, when the consumer stops, then it takes no time."""
+    looking = stage.cluster.intercept(ApiKey.FIND_COORDINATOR, lambda _: ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    consumer = stage.consumer("t", group_id="g", client_id="brief")
+    await consumer.start()
+    await looking.caught(3)
+    began = stage.loop.time()
+    await consumer.stop()
+    assert stage.loop.time() - began < 0.5
+
+
+@scenario()
 async def test_a_second_consumer_with_the_same_instance_id_fences_the_first(stage: Stage) -> None:
     """Given two consumers with one group_instance_id, when the second joins, then the first one's next poll raises
     MemberFenced, and it sends no more heartbeats.

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from aiokc import TopicPartition
+from aiokc import ErrorCode, TopicPartition
 from aiokc.core.group.classic.transitions import State
 from aiokc.errors import CommitFailed
 from aiokc.testing import ApiKey
 from aiokc.testing.faults import Hold, lose_answer
 
-from ..stage import NEVER, T0, Member, Stage, scenario
+from ..stage import NEVER, T0, Member, Stage, play, scenario
 from .test_rebalancing import COOPERATIVE, EAGER, fill
 
 FOUR = {TopicPartition("t", number) for number in range(4)}
@@ -304,3 +304,38 @@ def test_a_static_member_whose_return_was_not_answered_gets_other_topics(
             await stage.until(lambda: c1.owned | c2.owned == {*FOUR, U0})
 
     story()
+
+
+@pytest.mark.parametrize("static", [{}, {"group_instance_id": "x"}], ids=["dynamic", "static"])
+def test_what_has_unsubscribed_joins_no_group_afterwards(static: dict[str, Any]) -> None:
+    """Given a consumer whose group has no coordinator yet, when the application unsubscribes and the coordinator is
+    found only then, then no JoinGroup is sent: the group would wait for that member until its session is over.
+    """
+
+    async def story(stage: Stage) -> None:
+        looking = stage.cluster.intercept(ApiKey.FIND_COORDINATOR, lambda _: ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        async with stage.consumer("t", group_id="g", client_id="x", **static) as consumer:
+            await looking.caught(3)
+            consumer.unsubscribe()
+            looking.cancel()
+            await asyncio.sleep(10)
+            assert stage.of("x", "JoinGroup") == []
+            assert stage.cluster.members("g") == []
+
+    play(story)
+
+
+@scenario()
+async def test_subscribing_and_unsubscribing_at_once_sends_nothing(stage: Stage) -> None:
+    """Given a consumer that has its connections, and has left its group, when the application subscribes and
+    unsubscribes before the event loop goes on, then no JoinGroup is sent, whose answer nobody would take.
+    """
+    async with stage.consumer("t", group_id="g", client_id="x") as consumer:
+        await consumer.wait_assigned()
+        consumer.unsubscribe()
+        await stage.until(lambda: bool(stage.of("x", "LeaveGroup")))
+        before = len(stage.events)
+        consumer.subscribe("t")
+        consumer.unsubscribe()
+        await asyncio.sleep(10)
+        assert stage.names("x", "JoinGroup", since=before) == []

@@ -61,7 +61,7 @@ class ClassicProtocol:
         self.keepalive = ClassicKeepalive(group)
         self.rest = least_rest(interval, session)
         self.is_cooperative = group.protocol is not RebalanceProtocol.EAGER
-        self._requests = ClassicRequests(group, parts.lookup, config.request_timeout_ms / 1e3)
+        self._requests = ClassicRequests(group, parts.lookup, config.request_timeout_ms / 1e3, self.machine.wrote)
         self._leader = GroupLeader(group, parts.metadata, config.retry_backoff_max_ms / 1e3)
         self._subscription = parts.subscription
         self._reason = f"group_protocol={config.group_protocol!r}"

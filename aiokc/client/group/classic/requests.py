@@ -33,12 +33,15 @@ class ClassicRequests:
         group: ClassicGroup,
         lookup: CoordinatorLookup,
         request_timeout: float,
+        wrote: Callable[[SendJoin], None],
     ) -> None:
+        """``wrote`` is called with each JoinGroup that goes out."""
         #: Called whenever a JoinGroup that the coordinator may park has gone out.
         self.joining: Callable[[], None] = lambda: None
         self._group = group
         self._lookup = lookup
         self._timeout = request_timeout
+        self._wrote = wrote
 
     async def join(self, effect: SendJoin) -> Event:
         """Send a JoinGroup. The coordinator parks it until all members have joined or the rebalance timeout is over."""
@@ -46,6 +49,7 @@ class ClassicRequests:
 
         def build(version: int) -> JoinGroupRequest:
             request = self._group.join_request(effect, version)
+            self._wrote(effect)
             if effect.member.member_id or effect.member.group_instance_id is not None or version < _MEMBER_ID_REQUIRED:
                 asyncio.get_running_loop().call_soon(self.joining)  # soon: the request is written in this tick
             return request

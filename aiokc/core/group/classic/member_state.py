@@ -6,7 +6,7 @@ import math
 
 from ....assignor import RebalanceProtocol
 from ...backoff import Backoff
-from ..events import MemberToken, PollClock
+from ..events import MemberToken, PollClock, SendJoin
 from ..intent import SubscriptionIntent
 from ..loop_watch import HeartbeatPlan
 from .heartbeats import Heartbeats
@@ -46,6 +46,11 @@ class MemberState:
         self._user_data: bytes | None = None
         self._leading = WatchedTopics()
         self._may_try_again = False
+        self._written = -1  # the step of the newest JoinGroup that went out
+
+    def wrote(self, join: SendJoin) -> None:
+        """To be called when ``join`` goes out. It may have waited for its coordinator, or for a connection, before."""
+        self._written = join.step
 
     # Read by the driver
 
@@ -59,7 +64,7 @@ class MemberState:
 
     @property
     def deadline(self) -> float:
-        join = min(self._join_pace.due, self._join_pace.check_at) if self.state is State.JOINING else math.inf
+        join = self._join_pace.deadline if self.state is State.JOINING else math.inf
         heartbeat = self._heartbeats.deadline if self._beats else math.inf
         return min(self._poll_limit, join, heartbeat)
 
@@ -108,21 +113,24 @@ class MemberState:
     def _poll_limit(self) -> float:
         """When the application must have polled; infinity where the member neither joins nor owns partitions for it.
 
-        Nor need it poll once it has unsubscribed: what is under way then is the revocation of everything.
+        Nor need it poll once it has unsubscribed: what is under way then is the revocation of everything, or a wait for
+        the member id.
         """
-        revoking = self.state is State.REVOKING and self._identity.in_generation and bool(self._intent.goal)
-        return self._intent.poll_limit if revoking or self.state in JOINING_OR_IN else math.inf
+        revoking = self.state is State.REVOKING and self._identity.in_generation
+        polls = bool(self._intent.goal) and (revoking or self.state in JOINING_OR_IN)
+        return self._intent.poll_limit if polls else math.inf
 
     @property
     def _goes_without_id(self) -> bool:
         """Whether the member is to go, and will have a member id to say goodbye with if its JoinGroup is answered.
 
         The coordinator has counted it in by then: it is pending (KIP-394). No rebalance of the group ends before such a
-        member has joined, has left, or session_timeout_ms is over.
+        member has joined, has left, or session_timeout_ms is over. A JoinGroup that has not gone out has no answer.
         """
         intent, identity = self._intent, self._identity
         goes = not intent.is_membership and not intent.has_stopped_polling
-        return goes and self.state is State.JOINING and identity.may_leave and not self.member.member_id
+        is_out = self.state is State.JOINING and self._written == self._step
+        return goes and is_out and identity.may_leave and not self.member.member_id
 
     def _enter(self, state: State) -> None:
         """Change the state. From here on, answers to earlier steps are stale."""

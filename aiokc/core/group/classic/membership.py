@@ -100,12 +100,19 @@ class Membership(MemberState):
         self._intent.time_passes(now)
         if self._poll_limit <= now:
             return self._stop_polling(now)
-        if self.state is State.JOINING and self._join_pace.due <= now:
-            return self._join(now) if self._intent.is_membership else self._proceed(now)
-        if self.state is State.JOINING and self._join_pace.check_at <= now:
+        if self.state is State.JOINING:
+            return self._on_tick_of_join(now)
+        return self._heartbeats.due(self.member, now) if self._beats else []
+
+    def _on_tick_of_join(self, now: float) -> list[Effect]:
+        if self._join_pace.goes_at <= now:
+            return self._go_on(now)
+        if self._join_pace.due <= now:
+            return self._join(now)
+        if self._join_pace.check_at <= now:
             self._join_pace.checked(now)
             return [CheckCoordinator(self._join_pace.patience)]
-        return self._heartbeats.due(self.member, now) if self._beats else []
+        return []
 
     def _on_wish(self, event: Wish, now: float) -> list[Effect]:
         match event:
@@ -170,6 +177,8 @@ class Membership(MemberState):
             self._join_reason = "the consumer subscribed"
             return self._proceed(now)
         self._join_reason = "the subscription changed"
+        if self._intent.is_membership:
+            self._join_pace.stays()
         is_news = self.state is State.STABLE and self._intent.is_news
         if is_news or (self.state in JOINING_OR_IN and not topics):
             return self._give_up(now)
@@ -265,8 +274,13 @@ class Membership(MemberState):
 
     def _proceed(self, now: float) -> list[Effect]:
         """The member has given up what it had to: go where the application wants to be."""
-        if self._goes_without_id and self._join_pace.waits_for_id(now):
+        if self._goes_without_id:
+            self._join_pace.waits_for_id(now)
             return []
+        return self._go_on(now)
+
+    def _go_on(self, now: float) -> list[Effect]:
+        """Go there, with a member id or without one."""
         had_left, self._intent.had_left = self._intent.had_left, False
         if self._intent.leaves:
             self._enter(State.LEAVING if self._identity.says_goodbye else State.LEFT)
@@ -287,10 +301,10 @@ class Membership(MemberState):
 
     def _on_last_answer(self, event: Outcome | Alive | Refusal, now: float) -> list[Effect]:
         """The member only waited for this answer to its JoinGroup: it leaves by the id that the answer names."""
-        self._join_pace.answered()
         if isinstance(event, Joined | MemberIdRequired):
             self._identity.become(-1, event.member_id)
-        return self._proceed(now)
+        lost = [ForgetCoordinator(event.node_id)] if isinstance(event, CoordinatorLost) else []
+        return [*lost, *self._go_on(now)]
 
     def _goodbye(self, reason: str) -> list[Effect]:
         leave = [SendLeave(self._step, self.member, reason)] if self._identity.says_goodbye else []

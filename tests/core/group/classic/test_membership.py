@@ -88,9 +88,11 @@ class Member:
         self.polls.last = until
         return effects
 
-    def join(self) -> SendJoin:
+    def join(self, *, goes_out: bool = True) -> SendJoin:
         [effect] = self.feed(Subscribed(TOPICS))
         assert isinstance(effect, SendJoin)
+        if goes_out:
+            self.machine.wrote(effect)
         return effect
 
     def sync(self, generation: int = 1, member_id: str = "m-1") -> SendSync:
@@ -730,9 +732,50 @@ def test_the_id_of_a_member_that_goes_is_not_waited_for_without_end() -> None:
     assert member.feed(Leave()) == []
     assert member.wait(1.0) == []
     assert member.feed(Leave()) == []
-    assert member.wait(1.5) == []
+    assert member.machine.deadline == member.now + 0.5
+    assert member.wait(0.5) == []
     assert member.machine.has_left
     assert member.feed(MemberIdRequired(join.step, "m-1")) == []
+
+
+def test_a_check_of_the_coordinator_does_not_prolong_the_wait_for_the_id() -> None:
+    member = Member()
+    member.join()
+    assert member.wait(SESSION / 3 - 1.0) == []
+    assert member.feed(Leave()) == []
+    assert member.wait(1.5) == [CheckCoordinator(SESSION / 3)]
+    assert member.machine.has_left
+
+
+@pytest.mark.parametrize("goes", [Leave(), Subscribed(frozenset())], ids=["leave", "unsubscribe"])
+def test_a_member_whose_join_has_not_gone_out_waits_for_no_id(goes: Event) -> None:
+    """Its coordinator is being looked up, say, or connected to: no member is pending there."""
+    member = Member()
+    member.join(goes_out=False)
+    assert member.feed(goes) == []
+    assert not member.machine.is_rebalancing
+    assert member.machine.deadline == math.inf
+
+
+def test_a_member_that_has_unsubscribed_and_waits_for_its_id_need_not_poll() -> None:
+    member = Member()
+    join = member.join()
+    member.now += MAX_POLL - 1.0
+    assert member.feed(Subscribed(frozenset())) == []
+    assert member.feed(Tick()) == [CheckCoordinator(SESSION / 3)]
+    member.now += 1.0
+    assert member.feed(Tick()) == []
+    assert not member.machine.needs_poll
+    [leave] = member.feed(MemberIdRequired(join.step, "m-1"))
+    assert isinstance(leave, SendLeave)
+
+
+def test_a_member_that_goes_and_is_told_of_another_coordinator_looks_it_up_next_time() -> None:
+    member = Member()
+    join = member.join()
+    assert member.feed(Subscribed(frozenset())) == []
+    assert member.feed(CoordinatorLost(join, 7)) == [ForgetCoordinator(7)]
+    assert not member.machine.is_rebalancing
 
 
 def test_a_member_that_goes_while_its_join_fails_has_gone() -> None:
@@ -748,7 +791,9 @@ def test_a_member_that_comes_back_before_it_has_its_id_goes_on_joining() -> None
     member = Member()
     join = member.join()
     assert member.feed(Subscribed(frozenset())) == []
+    assert member.wait(1.0) == []
     assert member.feed(Subscribed(frozenset({"u"}))) == []
+    assert member.wait(10.0) == [], "a second JoinGroup without an id leaves a pending member behind"
     [again] = member.feed(MemberIdRequired(join.step, "m-1"))
     assert isinstance(again, SendJoin)
     assert again.member.member_id == "m-1"

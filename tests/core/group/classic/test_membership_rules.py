@@ -106,6 +106,7 @@ class MemberRules(RuleBasedStateMachine):
         self.last_generation_id = 0
         self.failed = False
         self.leaves = False
+        self.joins_go_out = True
         self.may_leave = self.instance_id is None
 
     def feed(self, event: Event) -> list[Effect]:
@@ -152,6 +153,8 @@ class MemberRules(RuleBasedStateMachine):
                 assert self.release is None
                 assert not self.held or effect.member.generation_id >= 0, "a claim without a generation"
                 assert effect.member.member_id == self.machine.member.member_id
+                if self.joins_go_out:
+                    self.machine.wrote(effect)
             case SendHeartbeat() | SendSync():
                 assert effect.member == self.machine.member == self.generation, "an old generation"
                 assert effect.member.generation_id >= 0
@@ -167,9 +170,10 @@ class MemberRules(RuleBasedStateMachine):
             case ComputeAssignment() | ForgetCoordinator() | Complain():
                 pass
 
-    @initialize(has_joined=st.booleans())
-    def begin(self, has_joined: bool) -> None:
+    @initialize(has_joined=st.booleans(), joins_go_out=st.booleans())
+    def begin(self, has_joined: bool, joins_go_out: bool) -> None:
         """Half of the runs begin with a STABLE member: few would ever get there by themselves."""
+        self.joins_go_out = joins_go_out
         if not has_joined:
             return
         self.topics = frozenset({"a", "b"})
