@@ -15,7 +15,6 @@ from ...core.subscription.mode import Mode
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Subscription
 from ...errors import UsageError
-from ...observation import Health, Metrics
 from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..aio.last_steps import in_time, to_its_end
 from ..aio.loop_lag import LoopLag
@@ -36,7 +35,7 @@ from ..group.user_commits import UserCommits
 from ..group.without_group import AllPartitions
 from ..positions.finder import PositionFinder
 from .call_errors import CallErrors
-from .health import PollRecord, Uncounted, health, metrics, standing_still
+from .health import PollRecord
 from .observing import Observers
 from .subscribing import Subscribing
 
@@ -59,12 +58,12 @@ class ConsumerRuntime:
     ) -> None:
         """``key`` and ``value`` are the application's deserializers; None: there is none."""
         self._config = config
-        self._read_committed = config.isolation_level == "read_committed"
+        self.read_committed = config.isolation_level == "read_committed"
         self._stopping = False
         self.polls = PollRecord()
         self.observers = Observers(config.observer)
-        self._loop_lag = LoopLag()
-        self._stalls = StallWatch()
+        self.loop_lag = LoopLag()
+        self.stalls = StallWatch()
         self.changed = Signal()
         self._moved = Signal()  # the assignment or a position changed
         self.listener = ListenerCalls(self.changed.notify)
@@ -178,7 +177,7 @@ class ConsumerRuntime:
         return membership
 
     async def start(self, *, timeout: float) -> None:
-        drivers = [self.fetcher.run, self.finder.run, self._pattern.run, self._loop_lag.run, *self.source.drivers]
+        drivers = [self.fetcher.run, self.finder.run, self._pattern.run, self.loop_lag.run, *self.source.drivers]
         try:
             await self.cluster_client.start(drivers, timeout=timeout, asked_to_join=self.source.asked_to_join)
         except BaseException:
@@ -248,39 +247,6 @@ class ConsumerRuntime:
     @property
     def stopped(self) -> bool:
         return self._stopping or self.cluster_client.stopped
-
-    def health(self) -> Health:
-        now = self.cluster_client.now()
-        still = standing_still(self.subscription, self.fetcher, now, read_committed=self._read_committed)
-        return health(
-            self.cluster_client,
-            self.subscription,
-            self.polls,
-            self.source.report(),
-            has_assignment=self.has_assigned,
-            stalled=self._stalls.look(still, now),
-        )
-
-    def metrics(self, uncounted: Uncounted, *, per_partition: bool) -> Metrics:
-        return metrics(
-            self.cluster_client,
-            self.subscription,
-            self.polls,
-            self.fetcher,
-            self.source.report(),
-            self.listener.counters,
-            self._loop_lag.late.snapshot(),
-            uncounted,
-            read_committed=self._read_committed,
-            per_partition=per_partition,
-        )
-
-    def current_lag(self, tp: TopicPartition) -> int | None:
-        return self.subscription[tp].lag(self._read_committed)
-
-    def last_poll_timestamp(self, tp: TopicPartition) -> int | None:
-        heard_at = self.fetcher.heard_at(tp)
-        return None if heard_at is None else int(heard_at * 1e3)
 
     @property
     def has_assigned(self) -> bool:
