@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from random import Random
-from typing import Any
 
 from ...config import ConsumerConfig
 from ...core.fetch.stall_watch import StallWatch
@@ -15,7 +14,7 @@ from ...core.subscription.mode import Mode
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Subscription
 from ...errors import UsageError
-from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..aio.last_steps import in_time, to_its_end
 from ..aio.loop_lag import LoopLag
 from ..aio.signal import Signal
@@ -277,27 +276,6 @@ class ConsumerRuntime:
         assert self.deserializing is not None
         await self.deserializing.run(count, only, deadline, time_slice)
         self.errors.after_waiting(only)  # the application's deserializers may have taken seconds
-
-    def intercept(
-        self, batch: ConsumerRecords[Any, Any], before: ConsumerRecords[Any, Any] | None
-    ) -> ConsumerRecords[Any, Any]:
-        """Return what the interceptors leave of a batch. The result ends where ``batch`` ends, so commits include it.
-
-        ``before`` is what the same call took before, and of which the interceptors left nothing. The result ends where
-        that ends, too, except for partitions that have been given up since.
-        """
-        assert self.interceptors is not None
-        ends = batch.ends
-        if before is not None:
-            gone = self.subscription.given_up(before.assignment_tokens)
-            ends = {tp: end for tp, end in before.ends.items() if tp not in gone} | ends
-        left = self.interceptors.on_consume(batch)
-        left.end_at(ends, unseen=ends.keys() - left.keys())
-        if not left:
-            # The application holds no records while its call waits: a rebalance need not wait for the next call.
-            self.subscription.mark_processed()
-            self.source.polled()
-        return left
 
     # Offsets
 
