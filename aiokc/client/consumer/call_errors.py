@@ -69,7 +69,7 @@ class CallErrors:
         """
         self._cluster_client.raise_refusal()
         self._raise_group_error()
-        if (error := self._finder.take_error(of, of_blocked=self._listener.is_inside())) is not None:
+        if (error := self._finder.errors.take(of, of_blocked=self._listener.is_inside())) is not None:
             raise fresh(error)
         self._raise_topic_error(None if of is None else {tp.topic for tp in of})
 
@@ -83,7 +83,7 @@ class CallErrors:
         """Raise the errors that an earlier call held back, since it had records to return."""
         self._cluster_client.raise_refusal()
         self._collector.raise_held_back(only)
-        if (error := self._finder.take_error(of_blocked=False)) is not None:
+        if (error := self._finder.errors.take(of_blocked=False)) is not None:
             raise fresh(error)
         cluster = self._cluster_client.metadata.cluster
         if cluster.errors and cluster.version != self._complained_of:

@@ -198,17 +198,17 @@ class Consumer(Introspection, Generic[K, V]):
             raise ConfigError(f"listener must be a RebalanceListener, not {type(listener).__name__}")
         if isinstance(topics, re.Pattern | SubscriptionPattern):
             check_pattern(topics)
-            self._runtime.subscribe(topics, listener)
+            self._runtime.subscribing.subscribe(topics, listener)
             self._in_use.listener = listener
             return
         wanted = [topics] if isinstance(topics, str) else list(topics)
         if not all(map(is_topic_name, wanted)):
             raise no_topics(wanted)
         if wanted:
-            self._runtime.subscribe(wanted, listener)
+            self._runtime.subscribing.subscribe(wanted, listener)
             self._in_use.listener = listener
         else:
-            self._runtime.unsubscribe()
+            self._runtime.subscribing.unsubscribe()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions; no group assigns them. An empty list of partitions means unsubscribe().
@@ -217,9 +217,9 @@ class Consumer(Introspection, Generic[K, V]):
         """
         wanted = checked_partitions(partitions)
         if wanted:
-            self._runtime.assign(wanted)
+            self._runtime.subscribing.assign(wanted)
         else:
-            self._runtime.unsubscribe()
+            self._runtime.subscribing.unsubscribe()
 
     def unsubscribe(self) -> None:
         """Read nothing, and leave the group: assignment() is empty at once; the rest is done in the background.
@@ -229,7 +229,7 @@ class Consumer(Introspection, Generic[K, V]):
         the same topics within ``session_timeout_ms``, it gets the same partitions again without a rebalance; after that
         time the other members get them.
         """
-        self._runtime.unsubscribe()
+        self._runtime.subscribing.unsubscribe()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Have the group rebalance: for an assignor whose user data has changed, so that the group leader gets it.
@@ -348,11 +348,11 @@ class Consumer(Introspection, Generic[K, V]):
 
         The application still has to poll within max_poll_interval_ms. Raises UsageError where one is not assigned.
         """
-        self._runtime.pause(checked_partitions(partitions), True)
+        self._runtime.subscribing.pause(checked_partitions(partitions), True)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return records of these partitions again. Raises UsageError where one is not assigned."""
-        self._runtime.pause(checked_partitions(partitions), False)
+        self._runtime.subscribing.pause(checked_partitions(partitions), False)
 
     def paused(self) -> frozenset[TopicPartition]:
         """The paused partitions."""
@@ -372,7 +372,7 @@ class Consumer(Introspection, Generic[K, V]):
         """
         tp = checked_partition(partition)
         where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        self._runtime.seek(tp, checked_offset(f"cannot seek {tp} to", where))
+        self._runtime.subscribing.seek(tp, checked_offset(f"cannot seek {tp} to", where))
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
         """Go on at the beginning of these partitions (none given: of all assigned); return when positions are known.
@@ -388,7 +388,8 @@ class Consumer(Introspection, Generic[K, V]):
 
     async def _reset(self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: int | None) -> None:
         wanted, timeout = checked_partitions(partitions), self._seconds(timeout_ms)
-        await wait_positions(self._runtime, self._runtime.reset(wanted, timestamp), timeout, but_gone=not wanted)
+        moved = self._runtime.subscribing.reset(wanted, timestamp)
+        await wait_positions(self._runtime, moved, timeout, but_gone=not wanted)
 
     async def seek_to_committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None

@@ -9,6 +9,7 @@ from ...observation import Health, Metrics
 from ...observer import Observer
 from ...types import TopicPartition
 from ..arguments import checked_partition
+from .health import health, metrics, standing_still
 from .poll import Poll
 from .runtime import ConsumerRuntime
 
@@ -26,7 +27,7 @@ class Introspection:
         request. None before the first fetch, or without a position. Raises UsageError where ``partition`` is not
         assigned.
         """
-        return self._runtime.current_lag(checked_partition(partition))
+        return self._runtime.subscription[checked_partition(partition)].lag(self._runtime.read_committed)
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark: the offset behind the last record that all in-sync replicas have.
@@ -51,14 +52,25 @@ class Introspection:
         An answer without news counts, too. While the consumer does not fetch the partition (it is paused, or enough is
         buffered), the time stands still. ``health().last_poll_age_ms`` says when the application last polled.
         """
-        return self._runtime.last_poll_timestamp(checked_partition(partition))
+        heard_at = self._runtime.fetcher.heard_at(checked_partition(partition))
+        return None if heard_at is None else int(heard_at * 1e3)
 
     def health(self) -> Health:
         """Return the consumer's state at this moment: for a liveness probe, or a log line. Never raises, no request.
 
         Any thread may call it.
         """
-        return self._runtime.health()
+        runtime = self._runtime
+        now = runtime.cluster_client.now()
+        still = standing_still(runtime.subscription, runtime.fetcher, now, read_committed=runtime.read_committed)
+        return health(
+            runtime.cluster_client,
+            runtime.subscription,
+            runtime.polls,
+            runtime.source.report(),
+            has_assignment=runtime.has_assigned,
+            stalled=runtime.stalls.look(still, now),
+        )
 
     def metrics(self, *, per_partition: bool = True) -> Metrics:
         """Return what the consumer has done since it was made, and the lag of each partition. Sends no request.
@@ -66,7 +78,19 @@ class Introspection:
         With ``per_partition=False`` the figures by partition are summed up by topic (see Metrics). Any thread may call
         it.
         """
-        return self._runtime.metrics(self._poll.stream.uncounted, per_partition=per_partition)
+        runtime = self._runtime
+        return metrics(
+            runtime.cluster_client,
+            runtime.subscription,
+            runtime.polls,
+            runtime.fetcher,
+            runtime.source.report(),
+            runtime.listener.counters,
+            runtime.loop_lag.late.snapshot(),
+            self._poll.stream.uncounted,
+            read_committed=runtime.read_committed,
+            per_partition=per_partition,
+        )
 
     def observe(self, observer: Observer) -> None:
         """Tell ``observer`` of each batch, commit and rebalance from now on, beside the option ``observer``.

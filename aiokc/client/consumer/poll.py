@@ -14,6 +14,7 @@ from ..aio.single_user import SingleUser
 from ..aio.steps import Steps
 from ..arguments import checked_partition
 from ..fetch.column_collector import ColumnPoll
+from ..fetch.intercepting import ConsumerInterceptors
 from ..in_use import InUse
 from .poll_lease import PollLease
 from .record_stream import RecordStream
@@ -129,6 +130,22 @@ class Poll(Generic[K, V]):
         self._user.time_slice.begins()
         return True
 
+    def _intercept(
+        self,
+        interceptors: ConsumerInterceptors,
+        batch: ConsumerRecords[K | None, V | None],
+        before: ConsumerRecords[K | None, V | None] | None,
+    ) -> ConsumerRecords[K | None, V | None]:
+        """Return what the interceptors leave of a batch; ``before`` is the last one that they left nothing of."""
+        subscription = self._runtime.subscription
+        gone = frozenset() if before is None else subscription.given_up(before.assignment_tokens)
+        left = interceptors.left_of(batch, before, gone)
+        if not left:
+            # The application holds no records while its call waits: a rebalance need not wait for the next call.
+            subscription.mark_processed()
+            self._runtime.source.polled()
+        return left
+
     async def _hand_out(
         self,
         partitions: tuple[TopicPartition, ...],
@@ -167,7 +184,7 @@ class Poll(Generic[K, V]):
                     self._has_returned = True
                     if runtime.interceptors is None:
                         break
-                    passed = batch = runtime.intercept(batch, passed)
+                    passed = batch = self._intercept(runtime.interceptors, batch, passed)
                     if batch or (deadline is not None and time() >= deadline):
                         break
                 # No await between this look and the wait: what arrives in between would not wake this task.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from random import Random
-from typing import Any
 
 from ...config import ConsumerConfig
-from ...core.cluster.topic_pattern import TopicPattern
 from ...core.fetch.stall_watch import StallWatch
 from ...core.offsets.messages import Committed
 from ...core.subscription.change_count import ChangeCount
@@ -17,8 +14,7 @@ from ...core.subscription.mode import Mode
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Subscription
 from ...errors import UsageError
-from ...observation import Health, Metrics
-from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern, TopicPartition
+from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..aio.last_steps import in_time, to_its_end
 from ..aio.loop_lag import LoopLag
 from ..aio.signal import Signal
@@ -30,7 +26,7 @@ from ..fetch.deserializing import Deserializing
 from ..fetch.fetcher import Fetcher
 from ..fetch.intercepting import ConsumerInterceptors
 from ..group.assignment_source import AssignmentSource
-from ..group.choice import PROTOCOLS, check_coordinator_matches
+from ..group.choice import PROTOCOLS
 from ..group.membership import GroupMembership
 from ..group.protocol import NewProtocol
 from ..group.rebalance_listener import ListenerCalls, RebalanceListener
@@ -38,8 +34,9 @@ from ..group.user_commits import UserCommits
 from ..group.without_group import AllPartitions
 from ..positions.finder import PositionFinder
 from .call_errors import CallErrors
-from .health import PollRecord, Uncounted, health, metrics, standing_still
+from .health import PollRecord
 from .observing import Observers
+from .subscribing import Subscribing
 
 
 class ConsumerRuntime:
@@ -60,12 +57,12 @@ class ConsumerRuntime:
     ) -> None:
         """``key`` and ``value`` are the application's deserializers; None: there is none."""
         self._config = config
-        self._read_committed = config.isolation_level == "read_committed"
+        self.read_committed = config.isolation_level == "read_committed"
         self._stopping = False
         self.polls = PollRecord()
         self.observers = Observers(config.observer)
-        self._loop_lag = LoopLag()
-        self._stalls = StallWatch()
+        self.loop_lag = LoopLag()
+        self.stalls = StallWatch()
         self.changed = Signal()
         self._moved = Signal()  # the assignment or a position changed
         self.listener = ListenerCalls(self.changed.notify)
@@ -117,8 +114,7 @@ class ConsumerRuntime:
     def _set_up_assignment(self, random: Random, new_protocol: NewProtocol | None) -> None:
         """Make what says which partitions are read: a member of the group, or without one all of them."""
         config, metadata = self._config, self.cluster_client.metadata
-        self._interest = metadata.interest(may_create=True)
-        self._pattern = PatternTopics(config, metadata, self.subscription, self._topics_changed)
+        self._pattern = PatternTopics(config, metadata, self.subscription, lambda: self.subscribing.topics_changed())
         metadata.changed.followed_by(self._pattern.wake)
         self.membership: GroupMembership | None = None  # None without a group
         self._commits: UserCommits | None = None
@@ -134,6 +130,9 @@ class ConsumerRuntime:
             )
         else:
             self.source = AllPartitions(config, metadata, self.subscription, self.listener, self._moved)
+        self.subscribing = Subscribing(
+            config, metadata, self.subscription, self.source, self.listener, self._pattern, self._moved
+        )
 
     def _connect_parts(self) -> None:
         """Have each part look when something has happened that another one knows of, and a waiting getmany(), too."""
@@ -177,7 +176,7 @@ class ConsumerRuntime:
         return membership
 
     async def start(self, *, timeout: float) -> None:
-        drivers = [self.fetcher.run, self.finder.run, self._pattern.run, self._loop_lag.run, *self.source.drivers]
+        drivers = [self.fetcher.run, self.finder.run, self._pattern.run, self.loop_lag.run, *self.source.drivers]
         try:
             await self.cluster_client.start(drivers, timeout=timeout, asked_to_join=self.source.asked_to_join)
         except BaseException:
@@ -248,92 +247,12 @@ class ConsumerRuntime:
     def stopped(self) -> bool:
         return self._stopping or self.cluster_client.stopped
 
-    def health(self) -> Health:
-        now = self.cluster_client.now()
-        still = standing_still(self.subscription, self.fetcher, now, read_committed=self._read_committed)
-        return health(
-            self.cluster_client,
-            self.subscription,
-            self.polls,
-            self.source.report(),
-            has_assignment=self.has_assigned,
-            stalled=self._stalls.look(still, now),
-        )
-
-    def metrics(self, uncounted: Uncounted, *, per_partition: bool) -> Metrics:
-        return metrics(
-            self.cluster_client,
-            self.subscription,
-            self.polls,
-            self.fetcher,
-            self.source.report(),
-            self.listener.counters,
-            self._loop_lag.late.snapshot(),
-            uncounted,
-            read_committed=self._read_committed,
-            per_partition=per_partition,
-        )
-
-    def current_lag(self, tp: TopicPartition) -> int | None:
-        return self.subscription[tp].lag(self._read_committed)
-
-    def last_poll_timestamp(self, tp: TopicPartition) -> int | None:
-        heard_at = self.fetcher.heard_at(tp)
-        return None if heard_at is None else int(heard_at * 1e3)
-
     @property
     def has_assigned(self) -> bool:
         """Whether the consumer has all that the group, the metadata or assign() gave it, and the listener is done."""
         if not self.subscription.by_topics:
             return self.subscription.mode is Mode.PARTITIONS
         return self.source.has_assigned
-
-    # What is read
-
-    def subscribe(
-        self, wanted: Iterable[str] | re.Pattern[str] | SubscriptionPattern, listener: RebalanceListener | None
-    ) -> None:
-        if isinstance(wanted, SubscriptionPattern):
-            check_coordinator_matches(wanted, None if self.membership is None else self.membership.protocol)
-            is_change = self.subscription.subscribe_server_pattern(wanted)
-        elif isinstance(wanted, re.Pattern):
-            pattern = TopicPattern(wanted, exclude_internal=self._config.exclude_internal_topics)
-            is_change = self.subscription.subscribe_pattern(pattern)
-        else:
-            is_change = self.subscription.subscribe(wanted)
-        self.listener.listener = listener
-        if is_change:
-            self._want_changed()
-
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        if self.subscription.assign(partitions):
-            self._want_changed()
-
-    def unsubscribe(self) -> None:
-        self.subscription.unsubscribe()
-        self._want_changed()
-
-    def _want_changed(self) -> None:
-        self._pattern.subscription_changed()
-        subscription = self.subscription
-        if subscription.pattern is None and subscription.server_pattern is None:
-            self._interest.set(subscription.topics or {tp.topic for tp in subscription.assigned})
-        else:  # PatternTopics is interested in all topics, or the group protocol in those that it has been assigned
-            self._interest.set(())
-        self._topics_changed()
-
-    def _topics_changed(self) -> None:
-        self.source.subscription_changed()
-        self._pattern.wake.notify()
-        self._moved.notify()
-
-    def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
-        wanted = list(partitions)
-        for tp in wanted:
-            self.subscription[tp]  # raises for one that is not assigned, before any of them has changed
-        for tp in wanted:
-            self.subscription.pause(tp, paused)
-        self._moved.notify()
 
     # Polling
 
@@ -358,43 +277,7 @@ class ConsumerRuntime:
         await self.deserializing.run(count, only, deadline, time_slice)
         self.errors.after_waiting(only)  # the application's deserializers may have taken seconds
 
-    def intercept(
-        self, batch: ConsumerRecords[Any, Any], before: ConsumerRecords[Any, Any] | None
-    ) -> ConsumerRecords[Any, Any]:
-        """Return what the interceptors leave of a batch. The result ends where ``batch`` ends, so commits include it.
-
-        ``before`` is what the same call took before, and of which the interceptors left nothing. The result ends where
-        that ends, too, except for partitions that have been given up since.
-        """
-        assert self.interceptors is not None
-        ends = batch.ends
-        if before is not None:
-            gone = self.subscription.given_up(before.assignment_tokens)
-            ends = {tp: end for tp, end in before.ends.items() if tp not in gone} | ends
-        left = self.interceptors.on_consume(batch)
-        left.end_at(ends, unseen=ends.keys() - left.keys())
-        if not left:
-            # The application holds no records while its call waits: a rebalance need not wait for the next call.
-            self.subscription.mark_processed()
-            self.source.polled()
-        return left
-
-    # Positions and offsets
-
-    def seek(self, tp: TopicPartition, where: OffsetAndMetadata) -> None:
-        topic_id = where.topic_id or self.cluster_client.metadata.cluster.topic_id(tp.topic)
-        self.subscription.seek(tp, where.offset, where.leader_epoch, topic_id=topic_id)
-        self._moved.notify()
-
-    def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> list[TopicPartition]:
-        """Have the positions of these partitions (none: of all assigned) looked up; return which those are."""
-        wanted = list(partitions) or list(self.subscription.assigned)
-        for tp in wanted:
-            self.subscription[tp]  # raises for one that is not assigned, before any of them has moved
-        for tp in wanted:
-            self.subscription.await_reset(tp, timestamp)
-        self._moved.notify()
-        return wanted
+    # Offsets
 
     async def edges(
         self, partitions: Iterable[TopicPartition], timestamp: int, *, timeout: float

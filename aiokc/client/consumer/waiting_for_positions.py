@@ -66,5 +66,5 @@ async def seek_to_committed(
     found = {tp: offset for tp, offset in committed.items() if tp not in gone}
     for tp, offset in found.items():
         if offset is not None:
-            runtime.seek(tp, offset)
+            runtime.subscribing.seek(tp, offset)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ...core.fetch.record_sequence import RecordSequence
@@ -20,6 +20,24 @@ class ConsumerInterceptors(Interceptors[ConsumerInterceptor]):
 
     def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
         super().__init__(interceptors, "consumer")
+
+    def left_of(
+        self,
+        batch: ConsumerRecords[Any, Any],
+        before: ConsumerRecords[Any, Any] | None,
+        gone: Collection[TopicPartition],
+    ) -> ConsumerRecords[Any, Any]:
+        """Return what the interceptors leave of a batch. The result ends where ``batch`` ends, so commits include it.
+
+        ``before`` is what the same call took before, and of which the interceptors left nothing. The result ends where
+        that ends, too, except for the partitions ``gone``, which have been given up since.
+        """
+        ends = batch.ends
+        if before is not None:
+            ends = {tp: end for tp, end in before.ends.items() if tp not in gone} | ends
+        left = self.on_consume(batch)
+        left.end_at(ends, unseen=ends.keys() - left.keys())
+        return left
 
     def on_consume(self, batch: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:
         """Return what the interceptors leave of ``batch``, without partitions of which they leave nothing."""

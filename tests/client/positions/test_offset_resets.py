@@ -249,7 +249,7 @@ async def test_a_seek_answers_the_question_for_a_missing_offset() -> None:
         cluster.append("t", b"0")
         async with reading(cluster, auto_offset_reset="none") as consumer:
             async with asyncio.timeout(10):
-                while not consumer._runtime.finder._errors:
+                while not consumer._runtime.finder.errors._kept:
                     await consumer._runtime.finder.found.wait()
             consumer.seek(T0, 0)
             assert await values(consumer, 1) == [b"0"]

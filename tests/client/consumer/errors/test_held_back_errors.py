@@ -99,7 +99,7 @@ async def test_a_missing_offset_is_raised_between_records() -> None:
             consumer.assign([T0, T1])
             finder = consumer._runtime.finder
             async with asyncio.timeout(20):
-                while not finder._errors:
+                while not finder.errors._kept:
                     await finder.found.wait()
             with pytest.raises(NoOffsetForPartition, match="t-1"):
                 await some(consumer)
