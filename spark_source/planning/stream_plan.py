@@ -19,10 +19,11 @@ from aiokc.errors import ConfigError, fresh
 from .. import offsets
 from ..cluster.driver import Cluster
 from ..cluster.topics_view import TopicsView
-from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, named_beyond, report, within
+from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, named_beyond, report
 from ..offsets import OffsetJson, Offsets
 from ..options.bounds import Bound, is_fixed, is_given, named_by
 from ..options.source_options import SourceOptions
+from .readable import readable
 from .resolve import resolve
 
 _logger = logging.getLogger(__name__)
@@ -316,39 +317,3 @@ class StreamPlan:
                 report(loss, fail=self._options.fail_on_data_loss)
                 are_whole = False
         return starts, are_whole
-
-
-def readable(
-    wanted: Mapping[TopicPartition, tuple[int, int]],
-    view: TopicsView,
-    *,
-    fail: bool,
-    known: Mapping[TopicPartition, int] | None = None,
-    from_earliest: Set[TopicPartition] = frozenset(),
-    starting: Bound | None = None,
-    ending: Bound | None = None,
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the parts of these ranges that the logs hold, without empty ones. Raises DataLoss if that is not all.
-
-    ``known`` are the ends of the logs as they were a moment ago: if they cover all ranges, the ends are not listed
-    again. A range that is ``from_earliest`` starts where its log starts now. ``starting`` and ``ending`` are what the
-    options say, if it is they that say where the ranges start and end.
-    """
-    if known and all(known.get(tp, -1) >= until for tp, (_, until) in wanted.items()):
-        available = view.log_ranges(wanted, known)
-    else:
-        logs = view.log_ranges(wanted)
-        latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
-        available = {tp: (log[0], latest[tp]) for tp, log in logs.items() if tp in latest}
-    kept = {
-        tp: within(
-            tp,
-            wanted[tp],
-            available.get(tp),
-            fail=fail,
-            from_earliest=tp in from_earliest,
-            named=(named_by(starting, tp), named_by(ending, tp)),
-        )
-        for tp in wanted
-    }
-    return {tp: (start, until) for tp, (start, until) in kept.items() if start < until}
