@@ -23,18 +23,12 @@ from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, named_beyond, r
 from ..offsets import OffsetJson, Offsets
 from ..options.bounds import Bound, is_fixed, is_given, named_by
 from ..options.source_options import SourceOptions
+from .pace import Pace
 from .readable import readable
 from .resolve import resolve
 
 _logger = logging.getLogger(__name__)
 
-# Spark asks an idle query every 10 ms. The plan answers once in this time, multiplied by the number of leaders, but not
-# less than once in a second: the pause is within the query, and holds up its trigger and its other sources. So up to
-# four leaders get 4 ListOffsets requests a second in all, and each of more leaders gets one. Besides there is half a
-# Metadata request a second.
-_IDLE_SECONDS: Final = 0.25
-_LONGEST_IDLE_SECONDS: Final = 1.0
-_BUSY_SECONDS: Final = 0.05
 # How many partitions that are gone are remembered, those that went last: a pattern may find new topics every day.
 _MOST_GONE: Final = 10_000
 
@@ -50,12 +44,12 @@ class StreamPlan:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._options, self._clock, self._sleep = options, clock, sleep
+        self._options, self._clock = options, clock
         self._view = TopicsView(options, cluster, clock=clock, sleep=sleep)
         self._initial: Offsets | None = None
         self._unresolved: KafkaError | None = None
         self._targets: Offsets | None = None
-        self._asked = self._not_before = clock()
+        self._pace = Pace(clock=clock, sleep=sleep)
         self._ends: Offsets | None = None
         self._gone: dict[TopicPartition, tuple[int, UUID]] = {}  # where it was read up to, and of which topic
         self._last_batch = -math.inf  # the first batch after a start never waits for minOffsetsPerTrigger
@@ -86,7 +80,8 @@ class StreamPlan:
         that follow each other closely sleep first. Raises DataLoss if the logs no longer reach ``start``, and the error
         because of which initial() found no start.
         """
-        self._keep_pace()
+        if self._targets is None:
+            self._pace.keep()
         if not start and self._unresolved is not None:
             raise fresh(self._unresolved)
         self._unresolved = None  # not needed any more: ``start`` says where to go on
@@ -108,7 +103,7 @@ class StreamPlan:
         is_whole = are_whole and begins == reached and all(ends[tp] >= position for tp, position in reached.items())
         if is_whole and not is_idle and not is_first and min_offsets is not None:
             is_idle = self._are_too_few(begins | new, ends, min_offsets)
-        self._keep_pace_from_here(is_idle=is_idle)
+        self._pace.asked(leaders=self._view.leaders(), is_idle=is_idle)
         if not is_idle:
             self._last_batch = self._clock()
         if max_offsets is not None:
@@ -144,8 +139,8 @@ class StreamPlan:
         return end
 
     def batch_begins(self) -> None:
-        """Note that the query has a new batch, perhaps only of another source: it must not wait as an idle one does."""
-        self._not_before = min(self._not_before, self._asked + _BUSY_SECONDS)
+        """Note that the query has a new batch, perhaps only of another source."""
+        self._pace.batch_begins()
 
     def known_ends(self) -> OffsetJson | None:
         """Return the ends of the logs that were last listed, or frozen; None before that."""
@@ -216,16 +211,6 @@ class StreamPlan:
         if self._targets is not None or waited * 1e3 >= self._options.max_trigger_delay_ms:
             return False
         return sum(end - begins[tp] for tp, end in ends.items()) < min_offsets
-
-    def _keep_pace(self) -> None:
-        wait = self._not_before - self._clock()
-        if wait > 0 and self._targets is None:
-            self._sleep(wait)
-
-    def _keep_pace_from_here(self, *, is_idle: bool) -> None:
-        idle = min(_IDLE_SECONDS * max(1, self._view.leaders()), _LONGEST_IDLE_SECONDS)
-        self._asked = self._clock()
-        self._not_before = self._asked + (idle if is_idle else _BUSY_SECONDS)
 
     def _ends_behind(self, due: Offsets) -> Offsets:
         """Return where the logs end now; if the ends are frozen, the frozen ones, or the end of a log that is shorter.
