@@ -6,7 +6,6 @@ of the checkpoint, to repeat a batch that was not finished.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -21,13 +20,12 @@ from ..cluster.driver import Cluster
 from ..cluster.topics_view import TopicsView
 from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, named_beyond, report
 from ..offsets import OffsetJson, Offsets
-from ..options.bounds import Bound, is_fixed, is_given, named_by
+from ..options.bounds import named_by
 from ..options.source_options import SourceOptions
 from .pace import Pace
 from .readable import readable
 from .resolve import resolve
-
-_logger = logging.getLogger(__name__)
+from .unanchored import check_start_is_known
 
 # How many partitions that are gone are remembered, those that went last: a pattern may find new topics every day.
 _MOST_GONE: Final = 10_000
@@ -153,7 +151,9 @@ class StreamPlan:
         Raises DataLoss if the logs do not hold them, ConfigError if it is not known where the batch began.
         """
         begins, ends = offsets.positions(start) | offsets.anchor(end), offsets.positions(end)
-        self._check_start_is_known(start, end)
+        if self._is_batch_0(start) and offsets.ANCHOR not in end:
+            initial, unresolved = self._initial or {}, self._unresolved
+            check_start_is_known(ends, initial, unresolved, options=self._options, view=self._view)
         if not start and self._unresolved is not None and not ends.keys() <= begins.keys():
             raise fresh(self._unresolved)
         begins |= self._starts_without_anchor(ends.keys() - begins.keys(), start, ends)
@@ -172,39 +172,10 @@ class StreamPlan:
             raise ConfigError("startingOffsets was not decided; options.for_stream() does it")
         return resolve(bound, self._view, self._view.ends() if self._targets is None else self._targets)
 
-    def _check_start_is_known(self, start: OffsetJson, end: OffsetJson) -> None:
-        """Raise ConfigError for a batch 0 that Spark's own source has planned, if it may have had another start."""
-        bound, ends = self._options.starting, offsets.positions(end)
-        if bound is None or not ends or not self._is_batch_0(start) or offsets.ANCHOR in end:
-            return
-        unknown = (
-            "batch 0 of this checkpoint was planned by format('kafka') and is not finished. Where it began is in a "
-            f"file that only that source can look for, and {bound.option} may say something else now: let "
-            "format('kafka') finish that batch, or give the offsets in the checkpoint's file sources/0/0 as "
-            "startingOffsets"
-        )
-        if not is_fixed(bound) or isinstance(self._unresolved, ConfigError):
-            raise ConfigError(unknown) from self._unresolved
-        if trimmed := self._may_have_been_trimmed(bound, ends):
-            if self._options.fail_on_data_loss:
-                raise ConfigError(unknown)
-            where = ", ".join(f"{tp} offset {earliest}" for tp, earliest in sorted(trimmed.items()))
-            _logger.warning("failOnDataLoss=false: going on from %s, although %s", where, unknown)
-
     def _is_batch_0(self, start: OffsetJson) -> bool:
         """Whether the batch from ``start`` is the first one: for it, Spark has asked where the query starts."""
         is_asked = self._initial is not None or self._unresolved is not None
         return is_asked and offsets.ANCHOR not in start and offsets.positions(start) == (self._initial or {})
-
-    def _may_have_been_trimmed(self, bound: Bound, ends: Offsets) -> Offsets:
-        """Return the earliest offsets of the logs that may have lost records since Spark's own source planned batch 0.
-
-        In these the query would start at the earliest record, or before it, and this is not offset 0.
-        """
-        doubtful = {tp: at for tp, at in (self._initial or {}).items() if at > 0 and tp in ends}
-        # One that is gone is told as a part of the batch.
-        earliest = self._view.earliest((tp for tp in doubtful if not is_given(bound, tp)), {})
-        return {tp: first for tp, first in earliest.items() if doubtful[tp] <= first}
 
     def _are_too_few(self, begins: Offsets, ends: Offsets, min_offsets: int) -> bool:
         waited = self._clock() - self._last_batch
