@@ -1,14 +1,11 @@
 """Reading the ranges of one Spark task, in an executor's Python worker, into Arrow record batches.
 
-Spark reuses a worker process for many tasks, so the connections stay: the process keeps one loop thread and one client
-for each of the configurations that it used last. Positions do not stay: the next batch of a partition may run in
-another worker. A task that fails or is abandoned half-way closes its client, so that a retry starts with a fresh one.
+A task that fails or is abandoned half-way closes its client (``runtimes.py``), so that a retry starts with a fresh one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,17 +16,15 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from aiokc import Client, ClientConfig, KafkaError, RecordColumns, TopicPartition
+from aiokc import Client, KafkaError, RecordColumns, TopicPartition
 from aiokc.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
 
 from .cluster.driver import log_ranges, topics
 from .data_loss import GO_ON, RECREATED, DataLoss, OtherTopic, report, within
 from .handoff import Handoff
-from .loop_thread import LoopThread
-from .options.security_options import SecurityTexts
 from .options.source_options import SourceOptions
 from .planning.task_plan import Task
-from .secured import connected
+from .runtimes import Runtime, drop, runtime_of
 
 _logger = logging.getLogger(__name__)
 _package_logger = logging.getLogger(__package__)
@@ -43,78 +38,12 @@ _BATCH_BYTES: Final = 4 << 20
 # is being filled and the one that is being written, these are as many as the decoder keeps the memory of: more of them
 # would cost new memory, and a page fault for every 4 KiB.
 _QUEUE_BYTES: Final = 8 << 20
-_STOP_TIMEOUT: Final = 5.0
 # How long a task that is about to fail checks whether its topics still exist.
 _LOOK_MS: Final = 10_000
-_UNSETTLED_READS: Final = 2
-_MOST_RUNTIMES: Final = 4
 
 
 class ReadCancelled(KafkaError):
     """A task ended before it had read all of its ranges, without an error that says why."""
-
-
-class Runtime:
-    """One loop thread with one client, which connects when it is first needed."""
-
-    def __init__(self, config: ClientConfig, security: SecurityTexts) -> None:
-        self.thread = LoopThread("aiokc in a Spark worker")
-        self._config, self._security = config, security
-        self._client: Client | None = None
-        self._connecting = asyncio.Lock()
-        self._unsettled_reads = _UNSETTLED_READS
-
-    async def client(self, *, timeout_ms: int) -> Client:
-        """Return the client, connected: all tasks share it, and one token. Raises as Client.start() does."""
-        async with self._connecting:
-            if self._client is None:
-                self._client = await connected(self._config, self._security, timeout_ms=timeout_ms)
-            return self._client
-
-    def settle(self) -> None:
-        """Exempt the modules that were imported so far from garbage collection (gc.freeze).
-
-        PySpark's worker calls gc.collect() after every task. With pyarrow and pandas loaded this takes some 40 ms, more
-        than all the rest of a small task. They import some modules only during the first read, so this runs after the
-        first two reads.
-        """
-        if self._unsettled_reads:
-            self._unsettled_reads -= 1
-            gc.collect()
-            gc.freeze()
-
-    def close(self) -> None:
-        """Close the connections and end the thread, within some seconds."""
-        client, self._client = self._client, None
-        try:
-            if client is not None:
-                self.thread.call(client.stop(), what="closing the connections", timeout=_STOP_TIMEOUT)
-        except KafkaError as error:
-            _logger.warning("the connections of a Spark task were not closed cleanly: %s", error)
-        finally:
-            self.thread.close(timeout=_STOP_TIMEOUT)
-
-
-#: By configuration, the one that was used last at the end.
-_runtimes: dict[tuple[ClientConfig, SecurityTexts], Runtime] = {}
-# Threads do not survive a fork: a child process must not wait for the threads of its parent. Nor may it write to its
-# parent's TLS connections.
-os.register_at_fork(after_in_child=_runtimes.clear)
-
-
-def _runtime(config: ClientConfig, security: SecurityTexts) -> Runtime:
-    """Return the runtime for this configuration, a new one if there is none.
-
-    A process lives as long as there are tasks, and queries may differ in each run, by credentials for instance. So a
-    new runtime takes the place of the one that was unused for longest. No task uses that: a process has one at a time.
-    """
-    runtime = _runtimes.pop((config, security), None)
-    if runtime is None:
-        while len(_runtimes) >= _MOST_RUNTIMES:
-            _runtimes.pop(next(iter(_runtimes))).close()
-        runtime = Runtime(config, security)
-    _runtimes[config, security] = runtime
-    return runtime
 
 
 def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Iterator[pa.RecordBatch]:
@@ -125,8 +54,7 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
     """
     if _SPARK_LOGS in os.environ and _package_logger.level == logging.NOTSET:
         _package_logger.setLevel(logging.INFO)
-    key = options.client, options.security
-    runtime = _runtime(*key)
+    runtime = runtime_of(options.client, options.security)
     handoff: Handoff[pa.RecordBatch] = Handoff(runtime.thread, max_bytes=_QUEUE_BYTES)
     reading = runtime.thread.submit(_TaskRead(options, columns, runtime, handoff).run(task))
     reading.add_done_callback(lambda done: handoff.finish(_outcome(done)))
@@ -139,8 +67,7 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
             runtime.settle()
         else:
             reading.cancel()
-            _runtimes.pop(key, None)
-            runtime.close()
+            drop(runtime)
 
 
 def _outcome(done: Future[None]) -> BaseException | None:

@@ -1,7 +1,7 @@
 """The options of all clients: Kafka's names in snake_case, Java's defaults, checked when a config is made."""
 
 from .addresses import parse_addresses
-from .client import ClientConfig, ClientOptions, IsolationLevel
+from .client import ClientConfig, ClientOptions, IsolationLevel, isolation_code
 from .cluster import ClusterConfig, ClusterOptions, Resolve
 from .consumer import ConsumerConfig, ConsumerOptions
 from .hidden import is_content
@@ -31,6 +31,7 @@ __all__ = [
     "configured",
     "duration_ms",
     "is_content",
+    "isolation_code",
     "named",
     "named_producer",
     "parse_addresses",

@@ -13,6 +13,11 @@ from .hidden import hides_secrets
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 
+def isolation_code(level: IsolationLevel) -> int:
+    """Return what requests say for this level."""
+    return 1 if level == "read_committed" else 0
+
+
 class ClientOptions(ClusterOptions, total=False):
     """Options of a client that reads from a cluster: see ClientConfig."""
 

@@ -32,7 +32,6 @@ _NO_UUID_BYTES = bytes(16)
 Bool: TypeAlias = Annotated[bool, Primitive("bool", "?", False)]
 Int8: TypeAlias = Annotated[int, Primitive("int8", "b", 0)]
 Int16: TypeAlias = Annotated[int, Primitive("int16", "h", 0)]
-Uint16: TypeAlias = Annotated[int, Primitive("uint16", "H", 0)]
 Int32: TypeAlias = Annotated[int, Primitive("int32", "i", 0)]
 Int64: TypeAlias = Annotated[int, Primitive("int64", "q", 0)]
 Float64: TypeAlias = Annotated[float, Primitive("float64", "d", 0.0)]

@@ -12,8 +12,8 @@ from ..cluster.driver import Cluster
 from ..cluster.topics_view import TopicsView
 from ..options.bounds import AtOffset
 from ..options.source_options import SourceOptions
+from .readable import readable
 from .resolve import as_offsets, looked_up, resolve
-from .stream_plan import readable
 
 
 def batch_ranges(

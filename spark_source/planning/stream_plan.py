@@ -6,7 +6,6 @@ of the checkpoint, to repeat a batch that was not finished.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -19,21 +18,15 @@ from aiokc.errors import ConfigError, fresh
 from .. import offsets
 from ..cluster.driver import Cluster
 from ..cluster.topics_view import TopicsView
-from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, named_beyond, report, within
+from ..data_loss import CUT, DELETED, GONE, RECREATED, DataLoss, named_beyond, report
 from ..offsets import OffsetJson, Offsets
-from ..options.bounds import Bound, is_fixed, is_given, named_by
+from ..options.bounds import named_by
 from ..options.source_options import SourceOptions
+from .pace import Pace
+from .readable import readable
 from .resolve import resolve
+from .unanchored import check_start_is_known
 
-_logger = logging.getLogger(__name__)
-
-# Spark asks an idle query every 10 ms. The plan answers once in this time, multiplied by the number of leaders, but not
-# less than once in a second: the pause is within the query, and holds up its trigger and its other sources. So up to
-# four leaders get 4 ListOffsets requests a second in all, and each of more leaders gets one. Besides there is half a
-# Metadata request a second.
-_IDLE_SECONDS: Final = 0.25
-_LONGEST_IDLE_SECONDS: Final = 1.0
-_BUSY_SECONDS: Final = 0.05
 # How many partitions that are gone are remembered, those that went last: a pattern may find new topics every day.
 _MOST_GONE: Final = 10_000
 
@@ -49,12 +42,12 @@ class StreamPlan:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._options, self._clock, self._sleep = options, clock, sleep
+        self._options, self._clock = options, clock
         self._view = TopicsView(options, cluster, clock=clock, sleep=sleep)
         self._initial: Offsets | None = None
         self._unresolved: KafkaError | None = None
         self._targets: Offsets | None = None
-        self._asked = self._not_before = clock()
+        self._pace = Pace(clock=clock, sleep=sleep)
         self._ends: Offsets | None = None
         self._gone: dict[TopicPartition, tuple[int, UUID]] = {}  # where it was read up to, and of which topic
         self._last_batch = -math.inf  # the first batch after a start never waits for minOffsetsPerTrigger
@@ -85,7 +78,8 @@ class StreamPlan:
         that follow each other closely sleep first. Raises DataLoss if the logs no longer reach ``start``, and the error
         because of which initial() found no start.
         """
-        self._keep_pace()
+        if self._targets is None:
+            self._pace.keep()
         if not start and self._unresolved is not None:
             raise fresh(self._unresolved)
         self._unresolved = None  # not needed any more: ``start`` says where to go on
@@ -107,7 +101,7 @@ class StreamPlan:
         is_whole = are_whole and begins == reached and all(ends[tp] >= position for tp, position in reached.items())
         if is_whole and not is_idle and not is_first and min_offsets is not None:
             is_idle = self._are_too_few(begins | new, ends, min_offsets)
-        self._keep_pace_from_here(is_idle=is_idle)
+        self._pace.asked(leaders=self._view.leaders(), is_idle=is_idle)
         if not is_idle:
             self._last_batch = self._clock()
         if max_offsets is not None:
@@ -143,8 +137,8 @@ class StreamPlan:
         return end
 
     def batch_begins(self) -> None:
-        """Note that the query has a new batch, perhaps only of another source: it must not wait as an idle one does."""
-        self._not_before = min(self._not_before, self._asked + _BUSY_SECONDS)
+        """Note that the query has a new batch, perhaps only of another source."""
+        self._pace.batch_begins()
 
     def known_ends(self) -> OffsetJson | None:
         """Return the ends of the logs that were last listed, or frozen; None before that."""
@@ -157,7 +151,9 @@ class StreamPlan:
         Raises DataLoss if the logs do not hold them, ConfigError if it is not known where the batch began.
         """
         begins, ends = offsets.positions(start) | offsets.anchor(end), offsets.positions(end)
-        self._check_start_is_known(start, end)
+        if self._is_batch_0(start) and offsets.ANCHOR not in end:
+            initial, unresolved = self._initial or {}, self._unresolved
+            check_start_is_known(ends, initial, unresolved, options=self._options, view=self._view)
         if not start and self._unresolved is not None and not ends.keys() <= begins.keys():
             raise fresh(self._unresolved)
         begins |= self._starts_without_anchor(ends.keys() - begins.keys(), start, ends)
@@ -176,55 +172,16 @@ class StreamPlan:
             raise ConfigError("startingOffsets was not decided; options.for_stream() does it")
         return resolve(bound, self._view, self._view.ends() if self._targets is None else self._targets)
 
-    def _check_start_is_known(self, start: OffsetJson, end: OffsetJson) -> None:
-        """Raise ConfigError for a batch 0 that Spark's own source has planned, if it may have had another start."""
-        bound, ends = self._options.starting, offsets.positions(end)
-        if bound is None or not ends or not self._is_batch_0(start) or offsets.ANCHOR in end:
-            return
-        unknown = (
-            "batch 0 of this checkpoint was planned by format('kafka') and is not finished. Where it began is in a "
-            f"file that only that source can look for, and {bound.option} may say something else now: let "
-            "format('kafka') finish that batch, or give the offsets in the checkpoint's file sources/0/0 as "
-            "startingOffsets"
-        )
-        if not is_fixed(bound) or isinstance(self._unresolved, ConfigError):
-            raise ConfigError(unknown) from self._unresolved
-        if trimmed := self._may_have_been_trimmed(bound, ends):
-            if self._options.fail_on_data_loss:
-                raise ConfigError(unknown)
-            where = ", ".join(f"{tp} offset {earliest}" for tp, earliest in sorted(trimmed.items()))
-            _logger.warning("failOnDataLoss=false: going on from %s, although %s", where, unknown)
-
     def _is_batch_0(self, start: OffsetJson) -> bool:
         """Whether the batch from ``start`` is the first one: for it, Spark has asked where the query starts."""
         is_asked = self._initial is not None or self._unresolved is not None
         return is_asked and offsets.ANCHOR not in start and offsets.positions(start) == (self._initial or {})
-
-    def _may_have_been_trimmed(self, bound: Bound, ends: Offsets) -> Offsets:
-        """Return the earliest offsets of the logs that may have lost records since Spark's own source planned batch 0.
-
-        In these the query would start at the earliest record, or before it, and this is not offset 0.
-        """
-        doubtful = {tp: at for tp, at in (self._initial or {}).items() if at > 0 and tp in ends}
-        # One that is gone is told as a part of the batch.
-        earliest = self._view.earliest((tp for tp in doubtful if not is_given(bound, tp)), {})
-        return {tp: first for tp, first in earliest.items() if doubtful[tp] <= first}
 
     def _are_too_few(self, begins: Offsets, ends: Offsets, min_offsets: int) -> bool:
         waited = self._clock() - self._last_batch
         if self._targets is not None or waited * 1e3 >= self._options.max_trigger_delay_ms:
             return False
         return sum(end - begins[tp] for tp, end in ends.items()) < min_offsets
-
-    def _keep_pace(self) -> None:
-        wait = self._not_before - self._clock()
-        if wait > 0 and self._targets is None:
-            self._sleep(wait)
-
-    def _keep_pace_from_here(self, *, is_idle: bool) -> None:
-        idle = min(_IDLE_SECONDS * max(1, self._view.leaders()), _LONGEST_IDLE_SECONDS)
-        self._asked = self._clock()
-        self._not_before = self._asked + (idle if is_idle else _BUSY_SECONDS)
 
     def _ends_behind(self, due: Offsets) -> Offsets:
         """Return where the logs end now; if the ends are frozen, the frozen ones, or the end of a log that is shorter.
@@ -316,39 +273,3 @@ class StreamPlan:
                 report(loss, fail=self._options.fail_on_data_loss)
                 are_whole = False
         return starts, are_whole
-
-
-def readable(
-    wanted: Mapping[TopicPartition, tuple[int, int]],
-    view: TopicsView,
-    *,
-    fail: bool,
-    known: Mapping[TopicPartition, int] | None = None,
-    from_earliest: Set[TopicPartition] = frozenset(),
-    starting: Bound | None = None,
-    ending: Bound | None = None,
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the parts of these ranges that the logs hold, without empty ones. Raises DataLoss if that is not all.
-
-    ``known`` are the ends of the logs as they were a moment ago: if they cover all ranges, the ends are not listed
-    again. A range that is ``from_earliest`` starts where its log starts now. ``starting`` and ``ending`` are what the
-    options say, if it is they that say where the ranges start and end.
-    """
-    if known and all(known.get(tp, -1) >= until for tp, (_, until) in wanted.items()):
-        available = view.log_ranges(wanted, known)
-    else:
-        logs = view.log_ranges(wanted)
-        latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
-        available = {tp: (log[0], latest[tp]) for tp, log in logs.items() if tp in latest}
-    kept = {
-        tp: within(
-            tp,
-            wanted[tp],
-            available.get(tp),
-            fail=fail,
-            from_earliest=tp in from_earliest,
-            named=(named_by(starting, tp), named_by(ending, tp)),
-        )
-        for tp in wanted
-    }
-    return {tp: (start, until) for tp, (start, until) in kept.items() if start < until}

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from aiokc import ErrorCode, TopicPartition
+from aiokc import TopicPartition
 from aiokc.cli.commands.local import config_show
 from aiokc.cli.context import Context
 from aiokc.cli.main import main
 from aiokc.cli.problems import Refused
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.api_keys import ApiKey
-from aiokc.testing.brokers.exchange import Exchange
 
 from .commands.groups.running_groups import commit, filled
+from .refused_commits import refuse_partition_1
 from .running import Result, Stream, aiokc, system_of
 
 pytestmark = pytest.mark.timeout(30)
@@ -194,15 +194,7 @@ def run(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> Run
 
 
 async def test_a_reset_that_is_refused_in_part_tells_of_it_and_of_the_way_back(run: Run, cluster: Cluster) -> None:
-    async def refuse_one(exchange: Exchange) -> None:
-        response = await exchange.handle()
-        for topic in response.topics:  # type: ignore[union-attr]
-            for partition in topic.partitions:
-                if partition.partition_index == 1:
-                    partition.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-        await exchange.answer(response)
-
-    cluster.intercept(ApiKey.OFFSET_COMMIT, refuse_one)
+    cluster.intercept(ApiKey.OFFSET_COMMIT, refuse_partition_1)
     result = await run("reset-offsets", "billing", "--all-topics", "--to", "0", "--execute")
     assert cluster.committed("billing")[TopicPartition("orders", 0)] == 0
     assert result.code == 1

@@ -18,9 +18,10 @@ from spark_source import AiokcDataSource
 from spark_source.options.security_options import SecurityTexts
 from spark_source.options.source_options import parse_options
 from spark_source.planning.task_plan import OffsetRange
+from spark_source.runtimes import _runtimes
 from spark_source.schema import kafka_schema
 from spark_source.secured import connected, local_file, secured
-from spark_source.worker import _runtimes, read_task
+from spark_source.worker import read_task
 from tests.producing import produce
 
 from .queries.listeners import with_password

@@ -44,7 +44,6 @@ def _primitive(kind: Primitive) -> st.SearchStrategy[Any]:
         return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
     return {
         "bool": st.booleans(),
-        "uint16": st.integers(0, 0xFFFF),
         "float64": st.floats(allow_nan=False),
         "uuid": st.uuids(),
         "string": st.text(max_size=20),

@@ -111,5 +111,6 @@ def deserializer_of(name: str) -> Callable[[bytes], str] | None:
     return deserialize
 
 
-#: The names that --key and --value take.
+#: The names that --key and --value take. A test compares those with them that the parser offers, which does not import
+#: this module: that would be slow for a command that reads nothing.
 ENCODINGS = (*DECODERS, "avro")

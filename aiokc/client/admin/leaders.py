@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
-from ...config import ClientConfig, IsolationLevel
+from ...config import ClientConfig, IsolationLevel, isolation_code
 from ...core.admin.first_record import Look, first_record
 from ...core.cluster.snapshot import Cluster, topic_error
 from ...error_codes import ErrorCode
@@ -159,7 +159,7 @@ async def record_times(
             max_wait_ms=0,
             min_bytes=1,
             max_bytes=_FETCH_BYTES,
-            isolation_level=1 if isolation_level == "read_committed" else 0,
+            isolation_level=isolation_code(isolation_level),
             topics=_fetch_topics(asked, positions, sizes),
         )
         response = await asking.broker(node_id, FetchRequest, always(wanted), _BY_NAME)

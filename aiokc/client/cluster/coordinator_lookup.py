@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 
 from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
-from ...core.rate_limit import RateLimit, and_more
 from ...error_codes import ErrorCode
 from ...errors import (
     BrokerError,
@@ -31,11 +30,11 @@ from ...types import Broker
 from ...wire import Request, Response, prepare
 from ...wire.messages.discovery import Coordinator as Found
 from ...wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
+from ..aio.complaints import Complaints
 
 R = TypeVar("R", bound=Response)
 
 _ONE_KEY: Final = 3  # the last version of FindCoordinator that asks for one key; later ones take a list
-_WARNING_INTERVAL: Final = 30.0
 
 prepare(FindCoordinatorRequest, version=_ONE_KEY)
 
@@ -85,7 +84,7 @@ class CoordinatorLookup:
         self._last_error: KafkaError | None = None
         #: The error code of the last broker that answered. The caller's deadline may cut a later attempt short.
         self._last_answer: BrokerError | None = None
-        self._warnings = RateLimit(_WARNING_INTERVAL)
+        self._complaints = Complaints(self._logger)
 
     @property
     def error(self) -> KafkaError | None:
@@ -216,12 +215,10 @@ class CoordinatorLookup:
                 self._last_error = error
                 if isinstance(error, BrokerError):
                     self._last_answer = error
-                if (held_back := self._warnings.admit("lookup", loop.time())) is not None:
-                    # A cluster that never had a group, or a transaction, answers so until it has created the topic
-                    # __consumer_offsets, or __transaction_state.
-                    level = logging.INFO if not held_back and _is_first_of_all(error) else logging.WARNING
-                    more = and_more(held_back)
-                    self._logger.log(level, "%s: no coordinator yet: %s%s", self._name, error, more)
+                # A cluster that never had a group, or a transaction, answers so until it has created the topic
+                # __consumer_offsets, or __transaction_state.
+                level = logging.INFO if _is_first_of_all(error) else logging.WARNING
+                self._complaints.warn("lookup", "%s: no coordinator yet: %s", self._name, error, at_first=level)
                 await asyncio.sleep(self._backoff.next())
         return self._node_id
 
@@ -234,7 +231,7 @@ class CoordinatorLookup:
         self._last_node_id = broker.node_id
         self._found_at = asyncio.get_running_loop().time()
         self._last_error = self._last_answer = None
-        self._warnings.forget("lookup")
+        self._complaints.forget("lookup")
         return broker.node_id
 
     async def _named_by(self, node_id: int | None, timeout: float) -> Broker:

@@ -12,7 +12,7 @@ from typing import Final
 
 import anyio
 
-from ...config import ClientConfig, IsolationLevel
+from ...config import ClientConfig, IsolationLevel, isolation_code
 from ...core.backoff import retry_backoff
 from ...core.cluster.leader_hints import DENIALS
 from ...core.cluster.snapshot import Cluster, known_error
@@ -227,7 +227,7 @@ class OffsetLister:
             untrack(partitions)
         return ListOffsetsRequest(
             replica_id=-1,
-            isolation_level=1 if isolation_level == "read_committed" else 0,
+            isolation_level=isolation_code(isolation_level),
             topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
             timeout_ms=self._config.request_timeout_ms,
         )

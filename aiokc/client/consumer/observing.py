@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from ...core.rate_limit import RateLimit, and_more
-from ...errors import shown
-from ...net.user_errors import leaves_the_loop
 from ...observer import Observer, RebalanceKind
 from ...types import ConsumerRecord, OffsetAndMetadata, TopicPartition
-
-logger = logging.getLogger("aiokc.observer")
-
-_COMPLAINT_SECONDS: Final = 30.0
+from ..aio.observers import ClientObservers
 
 
-class Observers:
-    """The observers of one consumer. ``all`` is empty for most consumers: then nothing is measured for them."""
+class Observers(ClientObservers[Observer]):
+    """The observers of one consumer."""
 
     def __init__(self, first: Observer | None) -> None:
-        self.all: tuple[Observer, ...] = ()
-        #: With the least time of a call that each is told of. What the last batch has left in the processor's caches is
-        #: not this code: a call of Python costs several times here what it costs in a loop of its own.
+        #: Each with the least time of a call that it is told of. What the last batch has left in the processor's caches
+        #: is not this code: a call of Python costs several times here what it costs in a loop of its own.
         self._hearing: tuple[tuple[Observer, float], ...] = ()
         self._least = 0.0  # of them all
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
-        if first is not None:
-            self.add(first)
-
-    def add(self, observer: Observer) -> None:
-        self._set(self.all if observer in self.all else (*self.all, observer))
-
-    def remove(self, observer: Observer) -> None:
-        self._set(tuple(one for one in self.all if one is not observer))
+        super().__init__(first, "consumer")
 
     def _set(self, observers: tuple[Observer, ...]) -> None:
-        self.all = observers
+        super()._set(observers)
         self._hearing = tuple((one, getattr(one, "least_seconds", 0.0)) for one in observers)
         self._least = min((least for _, least in self._hearing), default=0.0)
 
@@ -78,21 +61,3 @@ class Observers:
                 one.rebalance(kind, partitions, seconds)
             except BaseException as failure:
                 self._complain(one, "rebalance", failure)
-
-    def _complain(self, one: Observer, method: str, error: BaseException) -> None:
-        """Log the error, at most every 30 s for each method. A CancelledError is one, too: nothing is awaited here.
-
-        What ends the loop's run, does so: soon, and the client goes on until then.
-        """
-        if leaves_the_loop(error):
-            return
-        name = f"{type(one).__name__}.{method}()"
-        held_back = self._complaints.admit(name, asyncio.get_running_loop().time())
-        if held_back is not None:
-            logger.error(
-                "observer %s failed, and the consumer goes on: %s%s",
-                name,
-                shown(error),
-                and_more(held_back),
-                exc_info=error,
-            )

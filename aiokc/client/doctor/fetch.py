@@ -93,19 +93,18 @@ async def _target(
     kit: Kit, leader: Connection, topic: TopicSeen, partitions: Sequence[int]
 ) -> tuple[Target | None, dict[int, int]]:
     """Return the partition to fetch from, and the codes of those whose offsets the leader refuses to name."""
-    read_committed = kit.config.isolation_level == "read_committed"
+    level = kit.config.isolation_level
     started = kit.now()
-    request = offsets_request(topic.name, partitions, EARLIEST, read_committed=read_committed)
+    request = offsets_request(topic.name, partitions, EARLIEST, level)
     first, errors = offsets_in(await leader.request(request, timeout=kit.patience()))
     seconds = kit.now() - started
-    request = offsets_request(topic.name, partitions, LATEST, read_committed=read_committed)
+    request = offsets_request(topic.name, partitions, LATEST, level)
     last, more = offsets_in(await leader.request(request, timeout=kit.patience()))
     return target(first, last, seconds), {**errors, **more}
 
 
 async def _fetch(kit: Kit, broker: Connection, topic: TopicSeen, wanted: Target, rack: str) -> Fetched:
-    read_committed = kit.config.isolation_level == "read_committed"
-    request = fetch_request(topic, wanted, rack=rack, read_committed=read_committed)
+    request = fetch_request(topic, wanted, rack=rack, isolation_level=kit.config.isolation_level)
     highest = None if can_name(topic.topic_id) else IDS_FROM - 1
     version = broker.usable_version(FetchRequest, highest)
     started = kit.now()

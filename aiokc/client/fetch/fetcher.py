@@ -26,7 +26,6 @@ from ...core.fetch.fetched_partition import Limits
 from ...core.fetch.planner import FetchPlanner, Plans
 from ...core.fetch.response import SESSION_ERRORS
 from ...core.fetch.session import FetchPlan, FetchSession
-from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
@@ -46,6 +45,7 @@ from ...types import TopicPartition
 from ...wire import prepare
 from ...wire.lone_fetch import prepare_lone_fetch
 from ...wire.messages.fetch import FetchRequest, FetchResponse
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from ..aio.time_slice import let_others_run
 from ..cluster.metadata import Metadata
@@ -72,7 +72,6 @@ _CLOSE_SECONDS = 0.5
 # A broker that is well answers a Fetch within fetch_max_wait_ms, and this.
 _ANSWERED_LATELY = 5.0
 
-_COMPLAINT_SECONDS = 30.0
 _GARBLED_IN_A_ROW = 3
 
 
@@ -142,7 +141,7 @@ class Fetcher:
         self._news = False  # something has come for the application, and `arrived` was not notified yet
         self._look_again_at = inf
         self._backoffs: dict[int, Backoff] = {}
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._complaints = Complaints(logger)
         self._garbled: Counter[int] = Counter()
 
     def heard_at(self, tp: TopicPartition) -> float | None:
@@ -439,9 +438,7 @@ class Fetcher:
 
     def _complain(self, about: str, error: KafkaError) -> None:
         """Log an error that will be retried, at most every 30 s for each broker and partition."""
-        held_back = self._complaints.admit(about, asyncio.get_running_loop().time())
-        if held_back is not None:
-            logger.warning("%s; trying again%s", error, and_more(held_back))
+        self._complaints.warn(about, "%s; trying again", error)
 
     def _back_off(self, plan: FetchPlan) -> None:
         backoff = self._backoffs.get(plan.node_id)

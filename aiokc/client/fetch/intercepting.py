@@ -47,7 +47,7 @@ class ConsumerInterceptors(Interceptors[ConsumerInterceptor]):
             try:
                 batch = _checked(one.on_consume(given), batch)
             except BaseException as error:  # raised, it would take records along that count as handed out
-                self._complain(one, "on_consume", "what it was given goes on", error)
+                self._errors.log(one, "on_consume", "what it was given goes on", error)
         return batch
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -56,7 +56,7 @@ class ConsumerInterceptors(Interceptors[ConsumerInterceptor]):
                 try:
                     one.on_commit(dict(offsets))
                 except BaseException as error:
-                    self._complain(one, "on_commit", "the offsets are committed", error)
+                    self._errors.log(one, "on_commit", "the offsets are committed", error)
 
 
 def _checked(answer: object, given: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
 from ...core.group.events import Complain, SendHeartbeat
-from ...core.rate_limit import RateLimit, and_more
 from ...error_codes import ErrorCode
 from ...errors import AuthenticationFailed, BrokerError, KafkaError
+from ..aio.complaints import Complaints
 
 logger = logging.getLogger("aiokc.group")
 
-_WARNING_INTERVAL: Final = 30.0
 # Errors that brokers answer for a moment whenever a group moves to another coordinator.
 _OF_A_MOVE: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
@@ -27,7 +25,7 @@ class RetryReport:
         self.error: KafkaError | None = None
         self._group_id = group_id
         self._newest: Complain | None = None
-        self._warnings = RateLimit(_WARNING_INTERVAL)
+        self._complaints = Complaints(logger)
 
     def tell(self, complain: Complain) -> None:
         """Keep the error, and log it, unless an error of the same kind of request was logged in the last 30 s.
@@ -40,14 +38,11 @@ class RetryReport:
         if isinstance(error, AuthenticationFailed) and not error.retriable:
             return  # start() raises it, or the pool has logged it, with the time of the next attempt
         moves = isinstance(error, BrokerError) and error.code in _OF_A_MOVE
-        held_back = self._warnings.admit("move" if moves else type(sent), asyncio.get_running_loop().time())
-        if held_back is None:
-            return
-        level = logging.INFO if moves and not held_back else logging.WARNING
         what = ""
         if sent is not None and not complain.is_answered:
             what = f"{type(sent).__name__.removeprefix('Send')} of {sent.member} failed, trying again: "
-        logger.log(level, "group %r: %s%s%s", self._group_id, what, error, and_more(held_back))
+        kind, level = ("move", logging.INFO) if moves else (type(sent), logging.WARNING)
+        self._complaints.warn(kind, "group %r: %s%s", self._group_id, what, error, at_first=level)
 
     def is_alive(self) -> None:
         """A heartbeat was answered: heartbeats do not fail any more. It says nothing about a JoinGroup or SyncGroup."""
@@ -58,4 +53,4 @@ class RetryReport:
         """The member has its assignment, or wants nothing of the group any more: nothing is retried."""
         if self._newest is not None:
             self._newest = self.error = None
-            self._warnings.forget("move")
+            self._complaints.forget("move")

@@ -7,14 +7,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from ...core.group.events import MemberToken
-from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.position import PartitionPosition
 from ...errors import KafkaError, RequestTimedOut, fresh
 from ...net.user_errors import USER_ERRORS, as_error
 from ...types import OffsetAndMetadata, TopicPartition
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from .commit_gate import HeldPositions
 from .commit_order import CommitOrder, CommitSlot
@@ -22,7 +22,6 @@ from .group_offsets import Offsets
 
 logger = logging.getLogger("aiokc.group")
 
-_WARNING_INTERVAL: Final = 30.0
 
 #: ``on_done(offsets, error)``: ``offsets`` are stored if ``error`` is None.
 OnCommitted: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
@@ -83,7 +82,7 @@ class AsyncCommits:
         self._number = 0
         self._due: deque[_Call] = deque()
         self._calling = False
-        self._warnings = RateLimit(_WARNING_INTERVAL)
+        self._complaints = Complaints(logger)
 
     def add(
         self,
@@ -154,15 +153,10 @@ class AsyncCommits:
             call.error = None if error is None else fresh(error)  # one error for each callback, which may raise it
         self._due += pending.calls
         if error is not None and not pending.calls:
-            self._warn(error)
+            self._complaints.warn(type(error).__name__, "group %r: commit_soon failed: %s", self._group_id, error)
         self._moved.notify()
         if pending.calls:
             self.reported.notify()
-
-    def _warn(self, error: KafkaError) -> None:
-        now = asyncio.get_running_loop().time()
-        if (held_back := self._warnings.admit(type(error).__name__, now)) is not None:
-            logger.warning("group %r: commit_soon failed: %s%s", self._group_id, error, and_more(held_back))
 
     async def settled(self, deadline: float) -> bool:
         """Wait until all that was added before this call is reported, or until ``deadline``; return whether it is."""

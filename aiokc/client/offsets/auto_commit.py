@@ -14,12 +14,12 @@ from uuid import UUID
 
 from ...core.backoff import Backoff
 from ...core.named import named
-from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.mode import Mode
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CommitFailed, KafkaError, RebalanceInProgress
 from ...types import OffsetAndMetadata, TopicPartition
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from .group_offsets import AsOfItsSlot, Offsets
 from .offset_requests import TOPIC_NOT_KNOWN
@@ -28,7 +28,6 @@ from .unknown_topics import UnknownTopics
 logger = logging.getLogger("aiokc.group")
 
 _SHORTEST_INTERVAL: Final = 0.01
-_WARNING_INTERVAL: Final = 30.0
 # How long, in seconds, a member that leaves while its group is being assigned waits for the assignment: the coordinator
 # accepts no commit meanwhile. If this member leads the group, there will be no assignment.
 _ASSIGNING: Final = 2.0
@@ -78,7 +77,7 @@ class AutoCommit:
         self._is_of_former_topic = is_of_former_topic
         self.error: KafkaError | None = None
         self._stored: dict[TopicPartition, tuple[int, UUID | None]] = {}
-        self._warnings = RateLimit(_WARNING_INTERVAL)
+        self._complaints = Complaints(logger)
         self._hurried = False
         self._renewed_at = 0.0
         self._wake = Signal()
@@ -171,14 +170,7 @@ class AutoCommit:
             # have stored by then what the application holds now.
             await self._commit(AsOfItsSlot(partial(self._not_stored, but_not)), timeout=timeout, retry=False)
         except KafkaError as error:
-            now = asyncio.get_running_loop().time()
-            if (held_back := self._warnings.admit(type(error).__name__, now)) is not None:
-                logger.warning(
-                    "group %r: auto-commit failed: %s%s",
-                    self._group_id,
-                    error,
-                    and_more(held_back),
-                )
+            self._complaints.warn(type(error).__name__, "group %r: auto-commit failed: %s", self._group_id, error)
             self.error = error
             if isinstance(error, CommitFailed):
                 self._subscription.refused()

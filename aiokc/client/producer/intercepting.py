@@ -31,7 +31,7 @@ class ProducerInterceptors(Interceptors[ProducerInterceptor]):
                     raise TypeError(f"on_send() returned {type(changed).__name__}: it must return the record to send")
                 record = changed if changed is record else self._checked(changed)
             except BaseException as error:
-                self._complain(one, "on_send", "the record that it was given goes on", error)
+                self._errors.log(one, "on_send", "the record that it was given goes on", error)
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: HeadersToSend) -> None:
@@ -39,4 +39,4 @@ class ProducerInterceptors(Interceptors[ProducerInterceptor]):
             try:
                 one.on_acknowledgement(metadata, error, headers)
             except BaseException as raised:
-                self._complain(one, "on_acknowledgement", "the record's outcome stays what it is", raised)
+                self._errors.log(one, "on_acknowledgement", "the record's outcome stays what it is", raised)

@@ -17,7 +17,6 @@ from ...config import ProducerConfig
 from ...core.backoff import retry_backoff
 from ...core.produce.batch import FlushMark
 from ...core.produce.failure import Cause, Failure, Harm
-from ...core.rate_limit import RateLimit, and_more
 from ...core.transactions.events import (
     Abort,
     AddOffsetsToTxn,
@@ -59,12 +58,12 @@ from ...errors import (
 )
 from ...net.pool import Pool
 from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from .control_requests import ControlRequests
 
 logger = logging.getLogger("aiokc.transactions")
 
-_COMPLAINT_SECONDS: Final = 30.0
 #: How often the level of transaction.version is asked for, and how long that may hold up a begin.
 _VERSION_SECONDS: Final = 1.0
 
@@ -137,7 +136,7 @@ class TransactionDriver:
         self.stopped_in = 0  # the transaction that was open when the producer was stopped, and was aborted
         self.last_error: KafkaError | None = None  # why the last control request has failed; None if it has not
         self._look_at_version_at = 0.0
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._complaints = Complaints(logger)
         self._name = transactional_id
         self._batches = batches
         self.check = check
@@ -183,10 +182,8 @@ class TransactionDriver:
             self.requests.connect_anew()
         what = type(event.sent).__name__
         is_normal = isinstance(event, Answered) and event.code == ErrorCode.CONCURRENT_TRANSACTIONS
-        held_back = self._complaints.admit((what, is_normal), asyncio.get_running_loop().time())
-        if held_back is not None:
-            level = logging.INFO if is_normal and not held_back else logging.WARNING
-            logger.log(level, "transactional id %r: %s: %s%s", self._name, what, self.last_error, and_more(held_back))
+        text, level = "transactional id %r: %s: %s", logging.INFO if is_normal else logging.WARNING
+        self._complaints.warn((what, is_normal), text, self._name, what, self.last_error, at_first=level)
 
     def feed(self, event: Event) -> None:
         """Feed ``event`` to the machine, and perform the effects that it returns."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from ...config import IsolationLevel, isolation_code
 from ...error_codes import ErrorCode, error_name
 from ...errors import KafkaError, RequestTimedOut
 from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -22,7 +23,6 @@ IDS_FROM: Final = 13
 
 _CLIENT: Final = -1  # the replica id of clients
 _MAX_WAIT_MS: Final = 100
-_READ_COMMITTED: Final = 1
 _TELLS_A_PACE: Final = 64 << 10  # bytes; below it the time is that of the round trip
 
 
@@ -51,13 +51,13 @@ class Fetched:
 
 
 def offsets_request(
-    topic: str, partitions: Sequence[int], timestamp: int, *, read_committed: bool
+    topic: str, partitions: Sequence[int], timestamp: int, isolation_level: IsolationLevel
 ) -> ListOffsetsRequest:
     """Return the request for the first or the last offsets of partitions."""
     asked = [ListOffsetsPartition(partition_index=one, timestamp=timestamp) for one in partitions]
     return ListOffsetsRequest(
         replica_id=_CLIENT,
-        isolation_level=_READ_COMMITTED if read_committed else 0,
+        isolation_level=isolation_code(isolation_level),
         topics=[ListOffsetsTopic(name=topic, partitions=asked)],
     )
 
@@ -84,14 +84,14 @@ def target(first: Mapping[int, int], last: Mapping[int, int], seconds: float) ->
     return Target(partition=best, start=first[best], records=max(counts[best], 0), seconds=seconds)
 
 
-def fetch_request(topic: TopicSeen, wanted: Target, *, rack: str, read_committed: bool) -> FetchRequest:
+def fetch_request(topic: TopicSeen, wanted: Target, *, rack: str, isolation_level: IsolationLevel) -> FetchRequest:
     """Return the Fetch of 1 MiB from the beginning of the partition, without a session."""
     partition = FetchPartition(partition=wanted.partition, fetch_offset=wanted.start, partition_max_bytes=FETCH_BYTES)
     return FetchRequest(
         max_wait_ms=_MAX_WAIT_MS if wanted.records else 0,
         min_bytes=1,
         max_bytes=FETCH_BYTES,
-        isolation_level=_READ_COMMITTED if read_committed else 0,
+        isolation_level=isolation_code(isolation_level),
         topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[partition])],
         rack_id=rack,
     )

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from ...config import ClientConfig
+from ...config import ClientConfig, isolation_code
 from ...error_codes import ErrorCode
 from ...native import untrack
 from ...types import TopicPartition
@@ -143,7 +143,7 @@ class FetchPlan:
             max_wait_ms=self.max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=self.max_bytes,
-            isolation_level=1 if config.isolation_level == "read_committed" else 0,
+            isolation_level=isolation_code(config.isolation_level),
             session_id=session.session_id,
             session_epoch=session.epoch,
             topics=session.topics(version, config.max_partition_fetch_bytes),

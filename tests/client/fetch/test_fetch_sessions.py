@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, TopicPartition
-from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
@@ -17,6 +16,8 @@ from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.fetch import FetchRequest
 from tests.producing import Message, produce
 from tests.testing.wire_client import connected
+
+from ..reading import reading, values
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.every_kafka]
 
@@ -37,19 +38,6 @@ class Fetches:
         asked = [partition.partition for topic in request.topics for partition in topic.partitions]
         forgotten = [number for topic in request.forgotten_topics_data for number in topic.partitions]
         self.seen.append((request.session_id, request.session_epoch, asked, forgotten))
-
-
-def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> ConsumerType:
-    consumer = Consumer(
-        **{"bootstrap_servers": cluster.bootstrap, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, **options}
-    )
-    consumer.assign(partitions)
-    return consumer
-
-
-async def values(consumer: ConsumerType, count: int) -> list[bytes]:
-    async with asyncio.timeout(20):
-        return [(await consumer.getone()).value or b"" for _ in range(count)]
 
 
 async def test_an_idle_consumer_sends_the_broker_no_partitions() -> None:

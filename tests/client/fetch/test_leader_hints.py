@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, PartitionInfo, TopicPartition
-from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.errors import AuthorizationFailed
 from aiokc.net.connection import Connection
 from aiokc.testing import Cluster
@@ -23,24 +22,12 @@ from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
 from tests.producing import produce
 from tests.testing.brokers.quotas import set_quota
 
+from ..reading import reading, values
 from .refused_fetches import refuse_the_second
 
 pytestmark = pytest.mark.timeout(60)
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
-
-
-def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> ConsumerType:
-    consumer = Consumer(
-        **{"bootstrap_servers": cluster.bootstrap, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, **options}
-    )
-    consumer.assign(partitions)
-    return consumer
-
-
-async def values(consumer: ConsumerType, count: int) -> list[bytes]:
-    async with asyncio.timeout(20):
-        return [(await consumer.getone()).value or b"" for _ in range(count)]
 
 
 async def test_the_new_leader_is_read_before_any_metadata_name_it() -> None:

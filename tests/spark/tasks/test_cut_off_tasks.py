@@ -18,7 +18,7 @@ from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
 
 from aiokc import TopicPartition
 from aiokc.testing import Cluster
-from spark_source import worker
+from spark_source import runtimes
 from spark_source.planning.task_plan import OffsetRange
 from spark_source.source import AiokcDataSource
 
@@ -74,7 +74,7 @@ def test_the_broken_pipe_is_met_by_pyspark_and_ends_the_thread_and_the_connectio
             outfile.close()
     limit.join(SECONDS)
     assert readers() == []
-    assert worker._runtimes == {}
+    assert runtimes._runtimes == {}
     until(lambda: connections(cluster) == 0)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from aiokc import ClientConfig, TopicPartition
 from aiokc.testing import Cluster
-from spark_source import worker
+from spark_source import runtimes, worker
 from spark_source.options.source_options import SourceOptions
 from spark_source.options.topic_choice import subscribe
 from spark_source.planning.task_plan import OffsetRange
@@ -22,8 +22,8 @@ def cluster() -> Iterator[Cluster]:
     with Cluster(topics={"events": 1}).in_thread() as running:
         running.append("events", b"x")
         yield running
-    for config in list(worker._runtimes):
-        worker._runtimes.pop(config).close()
+    for config in list(runtimes._runtimes):
+        runtimes._runtimes.pop(config).close()
 
 
 def readers() -> set[threading.Thread]:
@@ -42,15 +42,15 @@ def test_only_the_clients_that_were_used_last_are_kept(cluster: Cluster) -> None
     for client_id in ("a", "b", "c", "d", "a", "e", "f"):
         read_as(cluster, client_id)
 
-    assert [config.client_id for config, _ in worker._runtimes] == ["d", "a", "e", "f"]
-    assert {runtime.thread._thread for runtime in worker._runtimes.values()} == readers() - before
+    assert [config.client_id for config, _ in runtimes._runtimes] == ["d", "a", "e", "f"]
+    assert {runtime.thread._thread for runtime in runtimes._runtimes.values()} == readers() - before
 
 
 def test_a_client_that_is_kept_is_used_again(cluster: Cluster) -> None:
     read_as(cluster, "a")
-    (kept,) = worker._runtimes.values()
+    (kept,) = runtimes._runtimes.values()
     read_as(cluster, "b")
 
     read_as(cluster, "a")
 
-    assert list(worker._runtimes.values())[-1] is kept
+    assert list(runtimes._runtimes.values())[-1] is kept

@@ -19,7 +19,7 @@ from aiokc import ClientConfig, TopicPartition
 from aiokc.records import ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from spark_source import worker
+from spark_source import runtimes, worker
 from spark_source.data_loss import DataLoss
 from spark_source.options.source_options import SourceOptions, for_batch, for_stream, parse_options
 from spark_source.options.topic_choice import subscribe
@@ -52,8 +52,8 @@ def cluster() -> Iterator[Cluster]:
 
 def end_worker() -> None:
     """Do what Spark's end of a worker process does: the next task has a new client."""
-    for config in list(worker._runtimes):
-        worker._runtimes.pop(config).close()
+    for config in list(runtimes._runtimes):
+        runtimes._runtimes.pop(config).close()
 
 
 def recreate(cluster: Cluster, *values: bytes) -> None:
@@ -106,7 +106,7 @@ def test_the_next_attempt_of_a_task_fails_too(cluster: Cluster) -> None:
     for _ in range(3):
         with pytest.raises(DataLoss, match=SAID):
             rows(options_for(cluster, fail=True), task)
-        assert not worker._runtimes
+        assert not runtimes._runtimes
 
 
 def test_with_fail_on_data_loss_false_a_new_worker_reads_the_others(

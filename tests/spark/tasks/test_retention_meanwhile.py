@@ -12,7 +12,7 @@ from aiokc import ClientConfig, TopicPartition
 from aiokc.records import ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from spark_source import worker
+from spark_source import runtimes, worker
 from spark_source.data_loss import DataLoss
 from spark_source.options.source_options import SourceOptions
 from spark_source.options.topic_choice import subscribe
@@ -28,8 +28,8 @@ def cluster() -> Iterator[Cluster]:
         for _ in range(RECORDS):  # each a batch of its own
             running.append("events", b"x" * 1000)
         yield running
-    for config in list(worker._runtimes):
-        worker._runtimes.pop(config).close()
+    for config in list(runtimes._runtimes):
+        runtimes._runtimes.pop(config).close()
 
 
 def trim_at(cluster: Cluster, starts: dict[int, int]) -> None:

@@ -10,7 +10,7 @@ from aiokc import ClientConfig, TopicPartition
 from aiokc.errors import NoBrokersAvailable, RequestTimedOut
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from spark_source import worker
+from spark_source import runtimes, worker
 from spark_source.options.security_options import NO_SECURITY
 from spark_source.options.source_options import SourceOptions
 from spark_source.options.topic_choice import subscribe
@@ -41,7 +41,7 @@ def test_a_leader_that_dies_costs_the_task_no_row(dies_at_fetch: int) -> None:
         try:
             batches = list(worker.read_task(options, ("partition", "offset"), task))
         finally:
-            if (runtime := worker._runtimes.pop((config, NO_SECURITY), None)) is not None:
+            if (runtime := runtimes._runtimes.pop((config, NO_SECURITY), None)) is not None:
                 runtime.close()
 
     rows = [row for batch in batches for row in zip(*(batch.column(n).to_pylist() for n in (0, 1)), strict=True)]
@@ -65,6 +65,6 @@ def test_a_task_whose_brokers_are_all_gone_fails_within_its_poll_timeout(monkeyp
 
         with pytest.raises(RequestTimedOut, match=r"no progress for 0\.4 s"):
             list(worker.read_task(options, ("offset",), task))
-        assert not worker._runtimes
+        assert not runtimes._runtimes
         with pytest.raises(NoBrokersAvailable):
             list(worker.read_task(options, ("offset",), task))

@@ -15,7 +15,7 @@ from aiokc import ClientConfig, TopicPartition
 from aiokc.errors import RequestTimedOut
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from spark_source import worker
+from spark_source import runtimes, worker
 from spark_source.data_loss import DataLoss
 from spark_source.options.source_options import SourceOptions, for_batch, for_stream, parse_options
 from spark_source.options.topic_choice import subscribe
@@ -37,8 +37,8 @@ def cluster() -> Iterator[Cluster]:
         for topic in ("events", "other"):
             running.append(topic, *[b"x"] * 3)
         yield running
-    for config in list(worker._runtimes):
-        worker._runtimes.pop(config).close()
+    for config in list(runtimes._runtimes):
+        runtimes._runtimes.pop(config).close()
 
 
 def delete(cluster: Cluster) -> None:
@@ -221,4 +221,4 @@ def test_a_partition_that_no_broker_leads_is_named() -> None:
         with pytest.raises(RequestTimedOut, match=said):
             list(worker.read_task(options, ("offset",), task))
 
-        assert not worker._runtimes, "a task that is tried again has a client of its own"
+        assert not runtimes._runtimes, "a task that is tried again has a client of its own"

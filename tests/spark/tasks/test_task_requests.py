@@ -19,7 +19,7 @@ from aiokc.errors import AuthenticationFailed
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire import Response
-from spark_source import AiokcDataSource, worker
+from spark_source import AiokcDataSource, runtimes, worker
 from spark_source.options.source_options import SourceOptions
 from spark_source.options.topic_choice import subscribe
 from spark_source.planning.task_plan import OffsetRange, Task
@@ -31,8 +31,8 @@ KB = 1000
 @pytest.fixture(autouse=True)
 def no_runtime_is_left() -> Iterator[None]:
     yield
-    for config in list(worker._runtimes):
-        worker._runtimes.pop(config).close()
+    for config in list(runtimes._runtimes):
+        runtimes._runtimes.pop(config).close()
 
 
 def options_for(cluster: Cluster, **settings: Any) -> SourceOptions:

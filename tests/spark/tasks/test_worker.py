@@ -12,7 +12,7 @@ import pytest
 from aiokc import ClientConfig, TopicPartition
 from aiokc.errors import RequestTimedOut
 from aiokc.testing.kafka import LocalKafka
-from spark_source import worker
+from spark_source import runtimes
 from spark_source.data_loss import DataLoss
 from spark_source.options.security_options import NO_SECURITY
 from spark_source.options.source_options import SourceOptions
@@ -36,7 +36,7 @@ def tp(kafka: LocalKafka, topic_name: str) -> TopicPartition:
 def options(kafka: LocalKafka, topic_name: str) -> Iterator[SourceOptions]:
     config = ClientConfig(bootstrap_servers=kafka.bootstrap, client_id=topic_name)
     yield SourceOptions(config, subscribe(topic_name), poll_timeout_ms=20_000)
-    runtime = worker._runtimes.pop((config, NO_SECURITY), None)
+    runtime = runtimes._runtimes.pop((config, NO_SECURITY), None)
     if runtime is not None:
         runtime.close()
 
@@ -74,10 +74,10 @@ def test_a_range_that_ends_with_control_records(kafka: LocalKafka, tp: TopicPart
 def test_connections_are_kept_from_task_to_task(kafka: LocalKafka, tp: TopicPartition, options: SourceOptions) -> None:
     produce(kafka.bootstrap, tp.topic, [b"x"] * 10)
     offsets_read(options, OffsetRange(tp, 0, 5))
-    runtime = worker._runtimes[options.client, NO_SECURITY]
+    runtime = runtimes._runtimes[options.client, NO_SECURITY]
 
     assert offsets_read(options, OffsetRange(tp, 5, 10)) == [5, 6, 7, 8, 9]
-    assert worker._runtimes[options.client, NO_SECURITY] is runtime
+    assert runtimes._runtimes[options.client, NO_SECURITY] is runtime
 
 
 def test_a_read_that_is_abandoned_takes_its_client_along(
@@ -89,7 +89,7 @@ def test_a_read_that_is_abandoned_takes_its_client_along(
 
     batches.close()  # type: ignore[attr-defined]
 
-    assert not worker._runtimes
+    assert not runtimes._runtimes
     assert len(offsets_read(options, OffsetRange(tp, 0, 10))) == 10
 
 
@@ -99,7 +99,7 @@ def test_records_that_were_deleted(kafka: LocalKafka, tp: TopicPartition, option
 
     with pytest.raises(DataLoss, match=r"oldest records were deleted.*offsets 2 to 8 .*; available: 4 to 10"):
         offsets_read(options, OffsetRange(tp, 2, 8))
-    assert not worker._runtimes
+    assert not runtimes._runtimes
     lenient = SourceOptions(options.client, options.choice, fail_on_data_loss=False)
     assert offsets_read(lenient, OffsetRange(tp, 2, 8)) == [4, 5, 6, 7]
     assert offsets_read(lenient, OffsetRange(tp, 0, 3)) == []
@@ -119,7 +119,7 @@ def test_a_process_ends_although_its_threads_still_wait(kafka: LocalKafka, tp: T
     produce(kafka.bootstrap, tp.topic, [Message(b"x")])
     script = f"""
 from aiokc import ClientConfig, TopicPartition
-from spark_source import worker
+from spark_source import runtimes, worker
 from spark_source.options.security_options import NO_SECURITY
 from spark_source.options.source_options import SourceOptions
 from spark_source.planning.task_plan import OffsetRange
@@ -130,7 +130,7 @@ wanted = OffsetRange(TopicPartition({tp.topic!r}, 0), 0, 1)
 assert len(list(worker.read_task(options, ("value",), (wanted,)))) == 1
 child = os.fork()
 if child == 0:
-    assert not worker._runtimes
+    assert not runtimes._runtimes
     assert len(list(worker.read_task(options, ("value",), (wanted,)))) == 1
     os._exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -28,6 +28,7 @@ _GLOB = frozenset("*?[")
 #: A share group and a streams group keep no offsets that a lag could be computed from, or not of this kind.
 _WITH_OFFSETS = ("", "classic", "consumer")
 _OF_CONSUMERS = ("", "consumer")
+_MOST_NAMED = 20  # members of one group
 
 
 def add_execute(parser: ArgumentParser) -> None:
@@ -128,10 +129,11 @@ def active_groups(groups: Mapping[str, GroupDescription]) -> list[str]:
     return [active_sentence(group) for group in groups.values() if group.is_active]
 
 
-def active_sentence(group: GroupDescription, most: int = 20) -> str:
+def active_sentence(group: GroupDescription) -> str:
     """Say that a group is active, and name the members that are to be stopped, with their hosts."""
     count = len(group.members)
     if not count:
         return f"group {group.group_id!r} is {group.state}: it is changing its members right now"
-    members = "; ".join(map(str, group.members[:most])) + (f"; and {count - most} more" if count > most else "")
+    more = f"; and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
+    members = "; ".join(map(str, group.members[:_MOST_NAMED])) + more
     return f"group {group.group_id!r} is {group.state}, with {count} {'member' if count == 1 else 'members'}: {members}"

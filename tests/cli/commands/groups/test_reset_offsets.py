@@ -11,6 +11,7 @@ from aiokc import ErrorCode, TopicPartition
 from aiokc.testing import faults
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
+from tests.cli.refused_commits import refuse_partition_1
 from tests.cli.running import aiokc
 from tests.suite.unused_faults import may_be_unused
 
@@ -174,15 +175,7 @@ async def test_a_member_that_joins_in_between(shell: Shell, api: ApiKey, which: 
 async def test_a_partition_that_is_refused_fails_and_the_others_are_written(shell: Shell) -> None:
     await commit(shell.cluster, "billing", "orders", 4, 20)
 
-    async def refuse_one(exchange: Exchange) -> None:
-        response = await exchange.handle()
-        for topic in response.topics:  # type: ignore[union-attr]
-            for partition in topic.partitions:
-                if partition.partition_index == 1:
-                    partition.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-        await exchange.answer(response)
-
-    shell.cluster.intercept(ApiKey.OFFSET_COMMIT, refuse_one)
+    shell.cluster.intercept(ApiKey.OFFSET_COMMIT, refuse_partition_1)
     result = await shell.run("reset-offsets", "billing", "orders:0-1", "--to", "0", "--execute", "--csv")
     assert result.code == 1
     written, refused = csv_rows(result.out)

@@ -11,17 +11,16 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
-from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, NoOffsetForPartition
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
-from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 
 from ...cluster.test_pattern import refreshed
 from ...fetch.refused_fetches import refuse_the_second
 from ...listening import Noting
+from .forbidden_topic import forbid_u
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -109,16 +108,9 @@ async def test_a_missing_offset_is_raised_between_records() -> None:
 
 
 async def test_a_topic_that_may_not_be_read_is_raised_once_for_each_snapshot_of_the_cluster() -> None:
-    async def forbid(exchange: Exchange) -> Any:
-        response: Any = await exchange.handle()
-        for topic in response.topics:
-            if topic.name == "u":
-                topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return response
-
     async with Cluster(topics={"t": 1, "u": 1}) as cluster:
         cluster.append("t", *(b"%d" % number for number in range(MANY)))
-        cluster.intercept(MetadataRequest, forbid)
+        cluster.intercept(MetadataRequest, forbid_u)
         async with reading(cluster, T0) as consumer:
             metadata = consumer._runtime.cluster_client.metadata
             offsets = await some(consumer)

@@ -15,13 +15,13 @@ from aiokc.core.connection.in_flight import InFlightRequests
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError, KafkaError, MalformedResponse, MemberFenced, UsageError
 from aiokc.testing import Cluster
-from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.group import JoinGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 from tests.equal_errors import assert_equal_errors, depth
 
 from ...virtually import virtually
+from .forbidden_topic import forbid_u
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -196,17 +196,10 @@ def _frames(error: Exception) -> list[object]:
 def test_a_full_buffer_keeps_no_partition_from_being_fetched_while_each_call_raises() -> None:
     """The buffer is full of a paused partition; no call waits for the others, since all raise before."""
 
-    async def forbid(exchange: Exchange) -> Any:
-        response: Any = await exchange.handle()
-        for topic in response.topics:
-            if topic.name == "u":
-                topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return response
-
     async def story(cluster: Cluster) -> None:
         for _ in range(100):
             cluster.append("t", bytes(4000))
-        cluster.intercept(MetadataRequest, forbid)
+        cluster.intercept(MetadataRequest, forbid_u)
         options: dict[str, Any] = {"fetch_buffer_bytes": 128 << 10, "auto_offset_reset": "earliest"}
         async with Consumer(bootstrap_servers=cluster.bootstrap, **options) as consumer:
             consumer.assign([T0, T1, TopicPartition("u", 0)])

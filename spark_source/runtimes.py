@@ -1,0 +1,94 @@
+"""What a Spark worker keeps between tasks: a loop thread and a client for each of the configurations used last.
+
+Spark reuses a worker process for many tasks, so the connections stay. Positions do not stay: the next batch of a
+partition may run in another worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+from typing import Final
+
+from aiokc import Client, ClientConfig, KafkaError
+
+from .loop_thread import LoopThread
+from .options.security_options import SecurityTexts
+from .secured import connected
+
+_logger = logging.getLogger(__name__)
+
+_STOP_TIMEOUT: Final = 5.0
+_UNSETTLED_READS: Final = 2
+_MOST_RUNTIMES: Final = 4
+
+
+class Runtime:
+    """One loop thread with one client, which connects when it is first needed."""
+
+    def __init__(self, config: ClientConfig, security: SecurityTexts) -> None:
+        self.thread = LoopThread("aiokc in a Spark worker")
+        self.key = config, security
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._unsettled_reads = _UNSETTLED_READS
+
+    async def client(self, *, timeout_ms: int) -> Client:
+        """Return the client, connected: all tasks share it, and one token. Raises as Client.start() does."""
+        async with self._connecting:
+            if self._client is None:
+                self._client = await connected(*self.key, timeout_ms=timeout_ms)
+            return self._client
+
+    def settle(self) -> None:
+        """Exempt the modules that were imported so far from garbage collection (gc.freeze).
+
+        PySpark's worker calls gc.collect() after every task. With pyarrow and pandas loaded this takes some 40 ms, more
+        than all the rest of a small task. They import some modules only during the first read, so this runs after the
+        first two reads.
+        """
+        if self._unsettled_reads:
+            self._unsettled_reads -= 1
+            gc.collect()
+            gc.freeze()
+
+    def close(self) -> None:
+        """Close the connections and end the thread, within some seconds."""
+        client, self._client = self._client, None
+        try:
+            if client is not None:
+                self.thread.call(client.stop(), what="closing the connections", timeout=_STOP_TIMEOUT)
+        except KafkaError as error:
+            _logger.warning("the connections of a Spark task were not closed cleanly: %s", error)
+        finally:
+            self.thread.close(timeout=_STOP_TIMEOUT)
+
+
+#: By configuration, the one that was used last at the end.
+_runtimes: dict[tuple[ClientConfig, SecurityTexts], Runtime] = {}
+# Threads do not survive a fork: a child process must not wait for the threads of its parent. Nor may it write to its
+# parent's TLS connections.
+os.register_at_fork(after_in_child=_runtimes.clear)
+
+
+def runtime_of(config: ClientConfig, security: SecurityTexts) -> Runtime:
+    """Return the runtime for this configuration, a new one if there is none.
+
+    A process lives as long as there are tasks, and queries may differ in each run, by credentials for instance. So a
+    new runtime takes the place of the one that was unused for longest. No task uses that: a process has one at a time.
+    """
+    runtime = _runtimes.pop((config, security), None)
+    if runtime is None:
+        while len(_runtimes) >= _MOST_RUNTIMES:
+            _runtimes.pop(next(iter(_runtimes))).close()
+        runtime = Runtime(config, security)
+    _runtimes[config, security] = runtime
+    return runtime
+
+
+def drop(runtime: Runtime) -> None:
+    """Close this runtime: the next task of its configuration has a new one."""
+    _runtimes.pop(runtime.key, None)
+    runtime.close()
