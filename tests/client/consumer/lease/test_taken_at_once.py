@@ -167,3 +167,38 @@ def test_what_was_handed_out_is_settled_where_that_makes_room() -> None:
         assert [len(records) for batch in held if not isinstance(batch, str) for records in batch.values()] == [10] * 4
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(("codec", "frames", "at_once"), [(Codec.NONE, 40, 16), (Codec.LZ4, 10, 4)])
+def test_one_step_takes_of_so_many_runs(codec: Codec, frames: int, at_once: int) -> None:
+    """Each may have one record only: 2,000 of them, or as many to be unpacked, would hold the loop."""
+
+    async def story() -> None:
+        taking = Taking([[], [], []], 10_000)
+        tp, position = PARTITIONS[1], taking.subscription[PARTITIONS[1]]
+        for offset in range(frames):
+            data = encode_batch([NewRecord(b"x" * 90)], base_offset=offset, codec=codec)
+            taking.buffer.add(FetchedPartition(tp, position.token, offset, memoryview(data)), position)
+        found: list[list[int]] = []
+        while sum(map(len, found)) < frames:
+            batch = taking.call(1000)
+            assert isinstance(batch, ConsumerRecords)
+            found.append([record.offset for record in batch[tp]])
+        assert [offset for offsets in found for offset in offsets] == list(range(frames))
+        assert max(map(len, found)) == at_once
+
+    asyncio.run(story())
+
+
+def test_the_last_records_of_a_run_make_room_that_is_wanted_at_once() -> None:
+    """The application may be at work on them for long, and its partitions that were left out have to be fetched."""
+
+    async def story() -> None:
+        taking = Taking([[(10, Codec.NONE)], [], []], 10_000)
+        taking.collector.resume_at = 0
+        batch = taking.call(10)
+        assert isinstance(batch, ConsumerRecords)
+        assert taking.buffer.bytes == 0
+        assert [record.value for record in batch[PARTITIONS[0]]] == [b"%d" % number * 9 for number in range(10)]
+
+    asyncio.run(story())
