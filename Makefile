@@ -46,8 +46,8 @@ SECONDS ?= 60
 INPUTS ?= 10000000
 
 # The tests of records once more, without the extension. Skipped if ARGS selects some tests.
-OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
-	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/_native tests/test_record_contract.py)
+OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q $(1) \
+	-k "not sanitized" --ignore tests/_native/reading tests/records tests/_native tests/test_record_contract.py)
 
 # `make test` without ARGS runs three parts beside each other, since most tests wait more than they work: those that
 # start programs (Spark, Kafka, other processes); those of clients, behind them the decoder in Python and the C decoder
@@ -60,7 +60,7 @@ PROGRAMS := tests/security tests/docs tests/benchmarks tests/comparison tests/mu
 	tests/suite/test_conftest.py tests/test_wheel.py tests/spark
 OF_PROGRAMS = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -q -m "not long" $(PROGRAMS); }
 OF_CLIENTS = { echo "== tests of clients" && $(VENV_PYTHON) -m pytest -q -m "not long" $(CLIENTS); first=$$?; \
-	$(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \
+	$(call OTHER_DECODER,-m "not long") && echo "== the C decoder under sanitizers" && \
 	$(VENV_PYTHON) -m pytest -q -m "not long" $(SANITIZED) && test $$first -eq 0; }
 OF_ALL_ELSE = { echo "== tests" && \
 	$(VENV_PYTHON) -m pytest -m "not long" --deselect $(SANITIZED) $(PROGRAMS:%=--ignore=%) $(CLIENTS:%=--ignore=%); }
@@ -124,7 +124,7 @@ test-long: lint jars
 	@echo "== tests, the long ones too" && $(VENV_PYTHON) -m pytest --hypothesis-profile thorough $(ARGS)
 	@$(OLD_KAFKAS)
 	@$(OLDER_SPARKS)
-	@$(OTHER_DECODER)
+	@$(call OTHER_DECODER)
 	@$(OTHER_PYTHONS)
 
 test-pythons: jars

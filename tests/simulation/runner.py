@@ -26,11 +26,13 @@ from .worlds.securing import secured
 from .worlds.world import run
 from .worlds.wrong_leaders import with_wrong_leaders
 
-_CHUNK: Final = 4
 _SHOWN: Final = 5
 #: A world takes half a second, and some of producers ten, of a core of their own. One that takes this long is taken to
 #: hang, and its process is ended.
 _WORLD_SECONDS: Final = 600.0
+
+#: Pools of so many processes that no call uses.
+_idle: dict[int, ProcessPoolExecutor] = {}
 
 #: The guard of a process that only runs worlds; in a test process the tests' own guard watches.
 _guard: HangGuard | None = None
@@ -169,7 +171,7 @@ def judged(
     """Yield the verdict of each seed, in order, from ``jobs`` processes (None: one for each core)."""
     with _workers(jobs) as pool:
         work = partial(judge, twist=twist, whole_history=whole_history)
-        yield from pool.map(work, seeds, chunksize=_CHUNK)
+        yield from pool.map(work, seeds)
 
 
 def cancelling(at_least: int, *, block: int, twist: Twist, first: int = 0) -> Iterator[str]:
@@ -214,20 +216,20 @@ def _hunt(bug: str) -> tuple[frozenset[str], int, Twist]:
 
 @contextmanager
 def _workers(jobs: int | None) -> Iterator[ProcessPoolExecutor]:
+    """Processes that run worlds. They stay for the next call: each works for two seconds before its first world."""
     with replaced_item(os.environ, "PYTHONHASHSEED", "0"):
-        pool = ProcessPoolExecutor(
-            jobs or os.cpu_count(), mp_context=multiprocessing.get_context("spawn"), initializer=_begin_to_work
+        count = jobs or os.cpu_count() or 1
+        pool = _idle.pop(count, None) or ProcessPoolExecutor(
+            count, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_to_work
         )
-        others = multiprocessing.active_children()
         try:
             yield pool
         except BaseException:  # shutdown() would wait for the worlds under way
-            for worker in multiprocessing.active_children():
-                if worker not in others:
-                    worker.kill()
-            raise
-        finally:
+            for worker in list(pool._processes.values()):
+                worker.kill()
             pool.shutdown(cancel_futures=True)
+            raise
+        _idle[count] = pool
 
 
 def _begin_to_work() -> None:

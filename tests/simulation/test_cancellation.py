@@ -16,8 +16,8 @@ CONSUMER = Twist(impatient=True, consumer=True)
 @pytest.mark.parametrize(
     ("twist", "cancellations", "block"),
     [
-        (IMPATIENT, 1_000, 10),
-        (CONSUMER, 400, 12),
+        (IMPATIENT, 400, 6),
+        (CONSUMER, 150, 6),
         pytest.param(IMPATIENT, 100_000, 100, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
         # Some seven hundred worlds: minutes on two idle cores, and half an hour beside other work.
         pytest.param(CONSUMER, 100_000, 100, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
@@ -39,6 +39,8 @@ def test_all_ways_to_read_are_among_them() -> None:
 
 
 @pytest.mark.parametrize("consumer", [False, True])
-@pytest.mark.parametrize("bug", ["skip a batch on cancel", "commit early"])
-def test_they_would_show_a_bug(bug: str, consumer: bool) -> None:
-    assert any(judge(seed, twist=Twist(bug, impatient=True, consumer=consumer)).kinds for seed in range(10))
+@pytest.mark.parametrize(("bug", "first"), [("skip a batch on cancel", 2), ("commit early", 3)])
+def test_they_would_show_a_bug(bug: str, first: int, consumer: bool) -> None:
+    """The first seed shows it as a rule; the others are for a client that asks in another order than today's."""
+    twist = Twist(bug, impatient=True, consumer=consumer)
+    assert any(judge(seed, twist=twist).kinds for seed in range(first, first + 10))

@@ -23,8 +23,8 @@ class PollLease:
     stands still meanwhile, is wrong by no more than that.
 
     There is no lease where records are more than taken: with deserializers or interceptors. Observers hear of its
-    batches as of a poll's. And it serves only a call that can be filled with what is buffered, from the partition in
-    turn on; any other call is a poll.
+    batches as of a poll's. And it serves only a call that finds records of the partition in turn; any other call is a
+    poll.
     """
 
     def __init__(self, runtime: ConsumerRuntime, user: SingleUser) -> None:
@@ -45,8 +45,9 @@ class PollLease:
             self._time = asyncio.get_running_loop().time
 
     def take(self, most: int) -> ConsumerRecords[Any, Any] | None:
-        """Hand out the next ``most`` records as a poll would. None: nothing was handed out, and the call has to poll.
+        """Hand out up to ``most`` records as a poll would. None: nothing was handed out, and the call has to poll.
 
+        These may be fewer than a poll would find, where the next ones take longer (``FetchCollector.take_in_turn``).
         Counts what earlier calls returned as processed. Awaits nothing.
         """
         if self._changes.count != self._as_of or asyncio.current_task() is not self._task:
@@ -60,5 +61,5 @@ class PollLease:
             now = self._time()
             self._polls.took(began, now)
             if self._observers.all:
-                self._observers.batch(batch, now - began, count=most)
+                self._observers.batch(batch, now - began)
         return batch

@@ -243,19 +243,20 @@ class FetchCollector:
         return batch
 
     def take_in_turn(self, count: int, until: float) -> ConsumerRecords[Any, Any] | None:
-        """Do as ``decode_at_once`` and ``take`` do, if the partitions in turn have ``count`` records.
+        """Do as ``decode_at_once`` and ``take`` do with up to ``count`` records of the partitions in turn.
 
-        None: the first in the order of service may not be handed out, there are fewer records, or they take longer than
-        until the loop's time ``until``. Nothing was handed out then; what was decoded stays for the next call.
+        It returns fewer only where the next ones can't be had at once: an error comes first, a batch is to be opened,
+        the next partition may not be handed out, nothing more is buffered, or the loop's time ``until`` is over.
+        None: nothing was handed out, since that is so from the beginning; what was decoded stays for the next call.
         """
         serving = self.buffer.in_turn(self.subscription)
         if serving is None:
             return None
-        buffer, position = serving
         if count <= _SLICE_RECORDS:
-            batch = self._take_of_run(buffer, position, count)
+            batch = self._take_of_runs(serving, count, until)
             if batch is not None:
                 return batch
+        buffer, _ = serving
         time = asyncio.get_running_loop().time
         if not self._decode(buffer, count, count, until, time):
             return None
@@ -268,28 +269,45 @@ class FetchCollector:
                 return None
         return self.take(count, None, served)
 
-    def _take_of_run(
-        self, buffer: PartitionBuffer, position: PartitionPosition, count: int
-    ) -> ConsumerRecords[Any, Any] | None:
-        """Do as ``take`` does, if ``count`` records are in the partition's run, and are not its last.
+    def _take_of_runs(self, serving: Serving, count: int, until: float) -> ConsumerRecords[Any, Any] | None:
+        """Do as ``take_in_turn`` does, as long as the partitions in turn have runs.
 
-        Nearly every call ends here, so it is short: no error is due, no buffer is done with. What the last call handed
-        out is settled here where that may make room which is wanted, else by the next poll, a millisecond later at
-        most: to copy records that the application still holds frees nothing as long as their frame has others.
+        Nearly every call ends here, so it is short: no error is due. What the last call handed out is settled here
+        where that may make room which is wanted, else by the next poll, a millisecond later at most: to copy records
+        that the application still holds frees nothing as long as their frame has others.
         """
         if self.resume_at is not None and self.buffer.settling_frees and self.buffer.settle():
             self._tell_of_room()
-        records = buffer.take_of_run(count)
-        if records is None:
-            return None
-        tp, after, epoch = buffer.tp, buffer.taken, buffer.taken_epoch
-        self.counters.records += count
-        self.subscription.hand_out(tp, after, epoch)
-        self.buffer.served_of_run(buffer)
-        self._has_taken, self.waits = True, False
         batch: ConsumerRecords[Any, Any] = ConsumerRecords()
-        batch[tp] = records
-        batch.end_at({tp: _end((after, epoch, position.assignment_token, position.topic_id))})
+        ends: dict[TopicPartition, BatchEnd] = {}
+        left = count
+        while True:
+            buffer, position = serving
+            taken = buffer.take_of_runs(left)
+            if taken is None:
+                break
+            records, goes_on = taken
+            left -= len(records)
+            tp, after, epoch = buffer.tp, buffer.taken, buffer.taken_epoch
+            self.subscription.hand_out(tp, after, epoch)
+            batch[tp] = records
+            ends[tp] = _end((after, epoch, position.assignment_token, position.topic_id))
+            if goes_on:
+                self.buffer.served_of_run(buffer)
+                break
+            self.buffer.served(buffer, position)
+            following = self.buffer.in_turn(self.subscription) if left else None
+            if following is None or following[0].tp in ends or asyncio.get_running_loop().time() > until:
+                break
+            serving = following
+        if not ends:
+            return None
+        self.counters.records += count - left
+        self._has_taken, self.waits = True, False
+        if self.resume_at is not None and self.buffer.settling_frees:
+            self.buffer.settle()  # as in ``handed_out``
+            self._tell_of_room()
+        batch.end_at(ends)
         return batch
 
     def hand_out(

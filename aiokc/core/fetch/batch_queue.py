@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TypeAlias
 
-from ...records import NOT_BEGUN, UNPACKED_AT_ONCE, BatchHeader, RecordReader, room_to_unpack, unpack_run
+from ...records import NOT_BEGUN, UNPACKED_AT_ONCE, BatchHeader, RecordReader, RecordSpan, room_to_unpack, unpack_run
+from ...types import RawRecord
 from .arrived_batches import first_of, take_apart
 from .fetched_partition import Limits
 from .frame_memory import FrameMemory, Held, PackedRun, Run, Unread
@@ -75,6 +76,13 @@ class BatchQueue:
             self._passed.append(self.unread.popleft())
             if self.unread:
                 self._find_reader()
+
+    def take_last(self, run: Run, records: RecordSpan | list[RawRecord]) -> None:
+        """Go on behind the first run: its last records, the only ones that were decoded, were taken."""
+        if not isinstance(records, list):
+            run.spans = (records,)
+        self.pass_first()
+        self.forget_passed()
 
     def pass_first(self) -> None:
         """Go on behind the first batch or run. The next batch has a reader already if it was open before a rewind."""

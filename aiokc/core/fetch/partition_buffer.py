@@ -37,6 +37,10 @@ _STEP_BYTES: Final = 1 << 20
 # Appending so many single batches takes less than a millisecond. Each of them may hold only one record.
 _ADDED_AT_ONCE: Final = 64
 
+# One step takes the records of so many runs, since each of them may hold only one, and unpacks so many of them.
+_RUNS_AT_ONCE: Final = 16
+_UNPACKED_RUNS_AT_ONCE: Final = 4
+
 
 class PartitionBuffer:
     """What was fetched of one partition under one token, in order: each batch begins where the one before it ended.
@@ -419,27 +423,42 @@ class PartitionBuffer:
         self.taken, self.taken_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         return taken, self.taken
 
-    def take_of_run(self, count: int) -> RecordSequence[bytes | None, bytes | None] | None:
-        """Decode and take exactly ``count`` records, as ``decode`` and ``take`` do, where the run has more than these.
+    def take_of_runs(self, count: int) -> tuple[RecordSequence[bytes | None, bytes | None], bool] | None:
+        """Decode and take up to ``count`` records of the runs that come first, as ``decode`` and ``take`` do.
 
-        None: nothing was taken, and what was decoded is ready.
+        Return them, and whether the run that came first goes on behind them, as it nearly always does: what is open,
+        unpacked and unread has not changed then. None: nothing was taken. What was decoded and not taken is ready.
         """
-        unread = self._kept.unread
-        run = unread[0] if unread else None
-        if type(run) is not Run or self.ready:
+        if self.ready:
             return None
-        found = self._look_into(run, count)
-        span, at, inside, after, epoch = found
-        if len(span) != count or at == len(run.view):
-            self._found(run, found)
-            return None
-        run.inside = inside
-        self._memory.lend_of(run, span, at)
-        self.next = self.taken = after
-        self.next_epoch = self.taken_epoch = epoch if epoch >= 0 else None
         taken: RecordSequence[bytes | None, bytes | None] = RecordSequence()
-        taken.add(span)
-        return taken
+        goes_on, unpacked = True, 0
+        for _ in range(_RUNS_AT_ONCE):
+            unread = self._kept.unread
+            run = unread[0] if unread else None
+            if type(run) is PackedRun and unpacked < _UNPACKED_RUNS_AT_ONCE:
+                run, goes_on, unpacked = self._unpacked_first(), False, unpacked + 1
+            if type(run) is not Run:
+                break
+            found = self._look_into(run, count)
+            span, at, inside, after, epoch = found
+            is_last = at == len(run.view)
+            if is_last and span and self.error is None:
+                self._kept.take_last(run, span)
+                goes_on = False
+            elif len(span) == count and not is_last:
+                run.inside = inside
+                self._memory.lend_of(run, span, at)
+            else:
+                self._found(run, found)
+                break
+            taken.add(span)
+            self.next = self.taken = after
+            self.next_epoch = self.taken_epoch = epoch if epoch >= 0 else None
+            count -= len(span)
+            if not count:
+                return taken, goes_on
+        return (taken, False) if taken else None
 
     def take_typed(self, count: int) -> tuple[RecordSequence[Any, Any], int]:
         """Do as ``take`` does, with deserialized records; the position stays before those that are only decoded."""

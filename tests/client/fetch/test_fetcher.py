@@ -357,7 +357,7 @@ class Clock:
         with self._patch.context() as patch:
             self._now = self._loop.time()
             patch.setattr(self._loop, "time", lambda: self._now)
-            for name in ("decode", "append", "take_of_run"):
+            for name in ("decode", "append", "take_of_runs"):
                 patch.setattr(PartitionBuffer, name, self._timed(getattr(PartitionBuffer, name)))
             yield
 

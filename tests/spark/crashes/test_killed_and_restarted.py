@@ -115,7 +115,7 @@ def writing(bootstrap: str, topic: str) -> Iterator[None]:
     done = Event()
 
     def write() -> None:
-        while not done.wait(0.05):
+        while not done.wait(0.5):
             produce(bootstrap, topic, [b"at any time"] * 5)
 
     with ThreadPoolExecutor(1) as thread:

@@ -52,7 +52,7 @@ class RunningProducer:
 
     def _run(self) -> None:
         try:
-            while not self._ending.wait(0.1):
+            while not self._ending.wait(0.5):
                 produce(self._bootstrap, self._topic, [b"while it runs and dies"] * 5)
         except Exception as error:
             self._failed = error

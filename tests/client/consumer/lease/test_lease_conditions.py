@@ -187,7 +187,7 @@ def decode_for(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
         return timed
 
-    for name in ("decode", "take_of_run"):
+    for name in ("decode", "take_of_runs"):
         monkeypatch.setattr(PartitionBuffer, name, slow(getattr(PartitionBuffer, name)))
 
 
@@ -261,7 +261,7 @@ def test_a_slice_that_ends_while_the_call_decodes_the_last_of_a_run(monkeypatch:
 
     async def story(cluster: Cluster) -> None:
         monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.001)
-        monkeypatch.setattr(PartitionBuffer, "take_of_run", lambda *_: None)
+        monkeypatch.setattr(PartitionBuffer, "take_of_runs", lambda *_: None)
         async with reading(cluster, partitions=(0,)) as consumer:
             found = await offsets(consumer)
             found += [record.offset for records in (await under_a_lease(consumer)).values() for record in records]

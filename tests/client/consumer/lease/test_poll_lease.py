@@ -82,8 +82,9 @@ def test_several_partitions_fill_one_call() -> None:
                 batch = await consumer.getmany(max_records=8)
                 if consumer._runtime.changes.count == before:
                     leases += 1
-                    assert len(batch) > 1
-                    assert sum(map(len, batch.values())) == 8
+                    left = 35 - sum(map(len, found.values()))
+                    assert len(batch) > 1 or left < 8
+                    assert sum(map(len, batch.values())) == min(left, 8)
                 for tp, records in batch.items():
                     found.setdefault(tp, []).extend(record.offset for record in records)
                     assert await consumer.position(tp) == records[-1].offset + 1

@@ -85,7 +85,7 @@ class Taking:
 @contextmanager
 def the_longer_way() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PartitionBuffer, "take_of_run", lambda *_: None)
+        patch.setattr(PartitionBuffer, "take_of_runs", lambda *_: None)
         yield
 
 
@@ -108,8 +108,9 @@ def test_it_is_as_the_longer_way_has_it(
         held: list[tuple[Any, list[Any]]] = []
         for most, ahead, is_held, is_settled in calls:
             mine = short.call(most, ahead)
+            count = sum(map(len, mine.values())) if isinstance(mine, ConsumerRecords) else 0
             with the_longer_way():
-                other = long.call(most, ahead)
+                other = long.call(count or most, ahead)
             assert mine == other
             assert short.state == long.state
             assert not is_settled or short.memory == long.memory
@@ -128,14 +129,14 @@ def test_it_is_as_the_longer_way_has_it(
 def test_it_is_what_most_calls_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the comparison above would compare nothing."""
     taken: list[int] = []
-    take = PartitionBuffer.take_of_run
+    take = PartitionBuffer.take_of_runs
 
     def noted(self: PartitionBuffer, count: int) -> Any:
-        records = take(self, count)
-        taken.append(0 if records is None else len(records))
-        return records
+        found = take(self, count)
+        taken.append(0 if found is None else len(found[0]))
+        return found
 
-    monkeypatch.setattr(PartitionBuffer, "take_of_run", noted)
+    monkeypatch.setattr(PartitionBuffer, "take_of_runs", noted)
 
     async def story() -> None:
         taking = Taking([[(100, Codec.NONE)], [(100, Codec.LZ4)], [(20, Codec.NONE)]], 10_000)
@@ -164,5 +165,40 @@ def test_what_was_handed_out_is_settled_where_that_makes_room() -> None:
         assert len(buffer._memory._lent) == 3, "the frames of both have more records"
         assert buffer.bytes == before
         assert [len(records) for batch in held if not isinstance(batch, str) for records in batch.values()] == [10] * 4
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("codec", "frames", "at_once"), [(Codec.NONE, 40, 16), (Codec.LZ4, 10, 4)])
+def test_one_step_takes_of_so_many_runs(codec: Codec, frames: int, at_once: int) -> None:
+    """Each may have one record only: 2,000 of them, or as many to be unpacked, would hold the loop."""
+
+    async def story() -> None:
+        taking = Taking([[], [], []], 10_000)
+        tp, position = PARTITIONS[1], taking.subscription[PARTITIONS[1]]
+        for offset in range(frames):
+            data = encode_batch([NewRecord(b"x" * 90)], base_offset=offset, codec=codec)
+            taking.buffer.add(FetchedPartition(tp, position.token, offset, memoryview(data)), position)
+        found: list[list[int]] = []
+        while sum(map(len, found)) < frames:
+            batch = taking.call(1000)
+            assert isinstance(batch, ConsumerRecords)
+            found.append([record.offset for record in batch[tp]])
+        assert [offset for offsets in found for offset in offsets] == list(range(frames))
+        assert max(map(len, found)) == at_once
+
+    asyncio.run(story())
+
+
+def test_the_last_records_of_a_run_make_room_that_is_wanted_at_once() -> None:
+    """The application may be at work on them for long, and its partitions that were left out have to be fetched."""
+
+    async def story() -> None:
+        taking = Taking([[(10, Codec.NONE)], [], []], 10_000)
+        taking.collector.resume_at = 0
+        batch = taking.call(10)
+        assert isinstance(batch, ConsumerRecords)
+        assert taking.buffer.bytes == 0
+        assert [record.value for record in batch[PARTITIONS[0]]] == [b"%d" % number * 9 for number in range(10)]
 
     asyncio.run(story())
