@@ -15,6 +15,8 @@ def sampled(bugs: Iterable[str]) -> list[Any]:
 
 def looked_for(request: pytest.FixtureRequest) -> list[str]:
     """Return the ``bug`` of each test of this module that will run."""
-    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    of_bugs = [item.callspec for item in items if item.module is request.module and hasattr(item, "callspec")]
-    return [callspec.params["bug"] for callspec in of_bugs if "bug" in callspec.params]
+    bugs: list[str] = []
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec"):
+            bugs += [str(value) for name, value in item.callspec.params.items() if name == "bug"]
+    return bugs

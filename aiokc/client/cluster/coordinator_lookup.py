@@ -155,9 +155,8 @@ class CoordinatorLookup:
             named, why = None, str(error)
         if named != node_id and self._node_id in (None, node_id):
             # The next lookup may name a broker that is down or frozen again, and the next check says this again.
-            if (held_back := self._warnings.admit("check", asyncio.get_running_loop().time())) is not None:
-                text = "%s: broker %d is not its coordinator any more: %s%s"
-                self._logger.warning(text, self._name, node_id, why, and_more(held_back))
+            text = "%s: broker %d is not its coordinator any more: %s"
+            self._complaints.warn("check", text, self._name, node_id, why)
             self.forget(node_id)
             self._pool.drop(node_id, Purpose.JOIN)
 
