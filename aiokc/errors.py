@@ -263,7 +263,8 @@ class PartitioningFailed(ProduceError):
 class MessageTooLarge(ProduceError):
     """The record is larger than ``max_request_size``, than ``buffer_memory``, or than the topic's max.message.bytes.
 
-    Java's RecordTooLargeException. What was sent before and after it is not affected.
+    Java's RecordTooLargeException. What was sent before and after it is not affected. With ``persisted`` "maybe" its
+    batch is larger than the topic's limit, and is not sent in parts, since an attempt before may have stored it.
     """
 
 
