@@ -234,7 +234,10 @@ class ProduceError(KafkaError):
 
 
 class BufferFull(ProduceError):
-    """``buffer_memory`` is used up by records that no broker has acknowledged yet; this record was not appended."""
+    """``buffer_memory`` is used up; this record was not appended.
+
+    By records that no broker has acknowledged yet, or whose callbacks were not called yet: the message says by which.
+    """
 
     retriable = True
 
