@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import Counter
 from functools import partial
 from unittest.mock import patch
 
+import anyio
 import pytest
 
 from aiokc import Producer
@@ -88,7 +90,7 @@ async def test_where_the_wait_for_callbacks_is_cancelled_they_are_called_at_once
 
     callbacks.add([first])
     callbacks.add(partial(called.append, number) for number in range(1, 50_000))
-    waits = asyncio.create_task(callbacks.all_called(math.inf))
+    waits = asyncio.create_task(callbacks.all_called(lambda: math.inf))
     with pytest.raises(asyncio.CancelledError):
         await waits
     assert called == list(range(50_000))
@@ -98,11 +100,57 @@ async def test_callbacks_that_take_too_long_for_stop_come_after_it(caplog: pytes
     callbacks, called, done = Callbacks(), list[int](), asyncio.Event()
     callbacks.add(partial(called.append, number) for number in range(3))
     callbacks.add([lambda: called.append(3), done.set])
-    await callbacks.all_called(asyncio.get_running_loop().time())
+    await callbacks.all_called(lambda: -math.inf)
     assert called == []
     assert "the callbacks of 2 batches take too long" in caplog.messages[0]
     await done.wait()
     assert called == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("impatience", ["a cancelled task", "a cancelled scope", "a second call"])
+async def test_who_has_lost_patience_with_stop_does_not_wait_for_all_callbacks(
+    impatience: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it takes 30 s, after which Kubernetes kills the process."""
+    monkeypatch.setattr(runtime, "_CALLBACKS_SECONDS", 0.0)
+    called, scope = asyncio.Event(), anyio.CancelScope()
+
+    async def stop() -> None:
+        with scope:
+            await producer.stop()
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        producer: Producer[bytes, bytes] = Producer(bootstrap_servers=cluster.bootstrap)
+        await producer.start()
+        callbacks = producer._runtime.callbacks
+        callbacks.add([called.set])
+        callbacks.add(partial(time.sleep, 0.001) for _ in range(100_000))
+        stopping = asyncio.create_task(stop())
+        await called.wait()
+        assert not stopping.done()
+        async with asyncio.timeout(15):
+            match impatience:
+                case "a cancelled task":
+                    stopping.cancel()
+                case "a cancelled scope":
+                    scope.cancel()
+                case _:
+                    await producer.stop()
+            await asyncio.wait([stopping])
+        assert stopping.cancelled() == (impatience == "a cancelled task")
+        callbacks._due.clear()
+
+
+async def test_a_scope_that_was_cancelled_before_takes_no_time_away_from_callbacks() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        producer: Producer[bytes, bytes] = Producer(bootstrap_servers=cluster.bootstrap)
+        await producer.start()
+        with anyio.CancelScope() as scope, patch.object(runtime, "_CALLBACKS_SECONDS", 0.0):
+            called = list[int]()
+            producer._runtime.callbacks.add([partial(time.sleep, 0.01), partial(called.append, 1)])
+            scope.cancel()
+            await producer.stop()
+        assert called == [1]
 
 
 def test_callbacks_that_wait_for_their_turn_make_sends_wait() -> None:
