@@ -234,10 +234,7 @@ class ProduceError(KafkaError):
 
 
 class BufferFull(ProduceError):
-    """``buffer_memory`` is used up; this record was not appended.
-
-    By records that no broker has acknowledged yet, or whose callbacks were not called yet: the message says by which.
-    """
+    """``buffer_memory`` is used up by records that lack an answer, or their callback. Nothing was appended."""
 
     retriable = True
 
@@ -266,8 +263,7 @@ class PartitioningFailed(ProduceError):
 class MessageTooLarge(ProduceError):
     """The record is larger than ``max_request_size``, than ``buffer_memory``, or than the topic's max.message.bytes.
 
-    Java's RecordTooLargeException. What was sent before and after it is not affected. With ``persisted`` "maybe" its
-    batch is larger than the topic's limit, and is not sent in parts, since an attempt before may have stored it.
+    Java's RecordTooLargeException. It harms no other batch. With ``persisted`` "maybe" its batch may be stored already.
     """
 
 
