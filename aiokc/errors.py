@@ -234,7 +234,7 @@ class ProduceError(KafkaError):
 
 
 class BufferFull(ProduceError):
-    """``buffer_memory`` is used up by records that no broker has acknowledged yet; this record was not appended."""
+    """``buffer_memory`` is used up by records that lack an answer, or their callback. Nothing was appended."""
 
     retriable = True
 
@@ -263,7 +263,7 @@ class PartitioningFailed(ProduceError):
 class MessageTooLarge(ProduceError):
     """The record is larger than ``max_request_size``, than ``buffer_memory``, or than the topic's max.message.bytes.
 
-    Java's RecordTooLargeException. What was sent before and after it is not affected.
+    Java's RecordTooLargeException. It harms no other batch. With ``persisted`` "maybe" its batch may be stored already.
     """
 
 

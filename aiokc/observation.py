@@ -203,7 +203,8 @@ class ProducerHealth:
     last_error              what goes wrong at the moment, and is retried: brokers that can't be reached, metadata
     oldest_unanswered_age_ms   since the oldest record was appended that is not acknowledged; delivery_timeout_ms
                             bounds it
-    buffered_bytes          what such records occupy; buffer_memory bounds it
+    buffered_bytes          what such records occupy, and those whose callbacks were not called yet; buffer_memory
+                            bounds it
     memory_waiters          how many calls of send() wait for memory
     producer_id, epoch      who the producer is to brokers (KIP-98); -1 without idempotence, and before a broker gave it
     transaction_state       Kafka's name of the transaction's state, as "READY" or "IN_TRANSACTION"; None without
@@ -248,8 +249,9 @@ class ProducerMetrics:
     epoch_bumps             how often a partition went on in another epoch, because its sequences were lost (KIP-360)
     requests                answered Produce requests, from the write to the answer
     failed_requests         Produce requests without an answer
-    buffered_bytes          what records without an outcome occupy; buffer_memory bounds it
-    buffered_records        how many these are
+    buffered_bytes          what records occupy that have no outcome, or whose callbacks were not called yet;
+                            buffer_memory bounds it
+    buffered_records        how many records have no outcome
     memory_waiters          how many calls of send() wait for memory
     nodes                   what was exchanged with each broker, by node id
     """

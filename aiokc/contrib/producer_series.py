@@ -99,7 +99,7 @@ PRODUCER_SERIES: Final = (
     _counter("expired", "{batch}", "Batches that delivery_timeout_ms has ended."),
     _counter("renumbered", "{batch}", "Batches sent again in another epoch although they may have been stored."),
     _counter("epoch_bumps", "{epoch}", "How often a partition has lost its sequences, and gone on in another epoch."),
-    _gauge("buffered_bytes", "By", "Memory of records without an outcome."),
+    _gauge("buffered_bytes", "By", "Memory of records without an outcome, or whose callbacks were not called yet."),
     _gauge("buffered_records", "{message}", "Records without an outcome."),
     _gauge("memory_waiters", "{call}", "Calls of send() that wait for memory."),
     ProducerSeries("up", Kind.GAUGE, "1", "1 while the producer runs and no error has ended it, else 0.", _up),

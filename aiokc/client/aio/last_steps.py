@@ -37,19 +37,22 @@ async def _limited(steps: Callable[[float], Coroutine[Any, Any, None]], timeout:
         await steps(timeout)
 
 
-async def to_its_end(steps: Coroutine[Any, Any, None]) -> None:
+async def to_its_end(steps: Coroutine[Any, Any, None], hurry: Callable[[], None] = lambda: None) -> None:
     """Await ``steps``, which must end soon, also if this call is cancelled, once or often; raise that afterwards.
 
-    They run in a task of their own: a cancel scope of anyio can be shielded off, but ``Task.cancel()`` can't.
+    They run in a task of their own: a cancel scope of anyio can be shielded off, but ``Task.cancel()`` can't. ``hurry``
+    is called at each cancellation, and has them end sooner. A scope that was cancelled before takes no time away.
     """
     task = asyncio.get_running_loop().create_task(steps, name="aiokc last steps")
     cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not task.done():
-            try:
+    is_shielded = anyio.current_effective_deadline() == -math.inf
+    while not task.done():
+        try:
+            with anyio.CancelScope(shield=is_shielded):
                 await asyncio.wait([task])
-            except asyncio.CancelledError as error:
-                cancelled = error
+        except asyncio.CancelledError as error:
+            cancelled, is_shielded = error, True
+            hurry()
     try:
         task.result()
     finally:

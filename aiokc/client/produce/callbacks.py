@@ -45,19 +45,20 @@ class Callbacks:
         else:
             self._turn = asyncio.get_running_loop().call_soon(self._run_a_turn)
 
-    async def all_called(self, until: float) -> None:
-        """Return once all that is due was called, in turns like all others, or at ``until`` (loop time).
+    async def all_called(self, until: Callable[[], float]) -> None:
+        """Return once all that is due was called, in turns like all others, or at ``until()`` (loop time).
 
-        What is left then is called later, for as long as the loop runs. Where the caller is cancelled, the rest is
-        called at once: its loop may be about to end.
+        That is asked for each time: whoever waits may lose patience. What is left then is called later, for as long as
+        the loop runs. Where the task of this call is cancelled, the rest is called at once until then: so asyncio.run()
+        does as it ends the loop.
         """
         time = asyncio.get_running_loop().time
         try:
-            while self._due and time() < until:
+            while self._due and time() < until():
                 self._run(time() + SLICE_SECONDS)
                 await let_others_run()
         except BaseException:
-            self._run(until)
+            self._run(until())
             raise
         finally:
             if self._due:

@@ -23,7 +23,7 @@ class Outcomes:
     """
 
     def __init__(self, accumulator: RecordAccumulator, callbacks: Callbacks, freed: Callable[[], None]) -> None:
-        """``freed`` is called when the callbacks of a batch were called, and its memory may be free by that."""
+        """``freed`` is called when the first callback of a batch is about to be: its memory may be free by that."""
         self.unobserved = Unobserved()
         self._accumulator = accumulator
         self._callbacks = callbacks
@@ -75,12 +75,12 @@ class Outcomes:
             self._callbacks.add(self._calls(batch))
 
     def _calls(self, batch: ProducerBatch) -> Iterable[Call]:
-        last = partial(self._all_told, batch)
+        first = partial(self._turn_comes, batch)
         if len(batch.callbacks) == 1:
             ((index, told),) = batch.callbacks
-            return (partial(told, batch, index), last)
-        return chain((partial(told, batch, index) for index, told in batch.callbacks), (last,))
+            return (first, partial(told, batch, index))
+        return chain((first,), (partial(told, batch, index) for index, told in batch.callbacks))
 
-    def _all_told(self, batch: ProducerBatch) -> None:
+    def _turn_comes(self, batch: ProducerBatch) -> None:
         self._accumulator.batch_memory.told(batch)
         self._freed()

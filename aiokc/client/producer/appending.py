@@ -279,10 +279,9 @@ class Appending:
 
     def _buffer_full(self, record: ProducerRecord[Any, Any]) -> BufferFull:
         trouble = self._trouble()
-        why = (
-            f"buffer_memory={self._config.buffer_memory} is used up by records that are not acknowledged yet"
-            f"{'' if trouble is None else f'; {trouble}'}"
-        )
+        limit, untold = self._config.buffer_memory, self.accumulator.batch_memory.untold
+        which = "whose callbacks were not called yet" if untold > limit / 2 else "that are not acknowledged yet"
+        why = f"buffer_memory={limit} is used up by records {which}{'' if trouble is None else f'; {trouble}'}"
         error = BufferFull(why, topic=record.topic, partition=_partition(record))
         error.__cause__ = trouble
         return error

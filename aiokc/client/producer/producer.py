@@ -79,9 +79,10 @@ class Producer(TransactionCalls, Generic[K, V]):
         """Send what was appended, for ``timeout_ms`` at most, and close every connection. Then each Delivery is done.
 
         Records that are not acknowledged by then fail, with ``persisted`` "maybe" if they were sent. Callbacks that are
-        due then have a second more; the rest of them comes after stop(), if the event loop goes on. Calls that wait for
-        metadata or memory raise ProducerClosed. A second call ends the first one's wait. Raises UsageError in another
-        event loop than that of start(), and in a callback.
+        due then have the rest of that time, and a second at least; others come after stop(), if the event loop goes on.
+        Calls that wait for metadata or memory raise ProducerClosed. A second call ends the first one's wait, and so
+        does a cancellation: that second is left to callbacks. Raises UsageError in another event loop than that of
+        start(), and in a callback.
         """
         await self._runtime.stop(timeout=checked_seconds(timeout_ms))
 

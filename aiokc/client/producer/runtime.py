@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable
@@ -66,6 +67,7 @@ class ProducerRuntime:
         """``key`` and ``value`` are the application's serializers; None: there is none."""
         self._config = config
         self._stopping = False
+        self._patient_until = math.inf  # how long stop() waits for callbacks (loop time), but for a second at least
         self.cluster_client = ClusterClient(config, random, allow_auto_topic_creation=True, closed=ProducerClosed)
         self.observers = ProducerObservers(config.observer)
         self._set_up_session(random)
@@ -173,6 +175,10 @@ class ProducerRuntime:
         is_first, self._stopping = not self._stopping, True
         loop = running_loop()
         ends = loop.time() + timeout
+        if is_first:
+            self._patient_until = ends
+        else:
+            self._hurry()
         self.memory.close(lambda: ProducerClosed("stopping: the record was not appended"))
         self.cluster_client.metadata.changed.notify()  # who waits for metadata looks again, and ends
         try:
@@ -184,14 +190,22 @@ class ProducerRuntime:
                         await self.transactions.close(ends)
                     await self.sender.flushed(self.sender.flush(), ends - loop.time())
                     await self.sender.arrived(ends - loop.time())
+        except asyncio.CancelledError:
+            self._hurry()
+            raise
         finally:
             self.sender.end(Failure(Cause.CLOSED))
-            await to_its_end(self._close(ends))
+            await to_its_end(self._close(), self._hurry)
 
-    async def _close(self, ends: float) -> None:
+    def _hurry(self) -> None:
+        """A stop() is cancelled while it is under way, or called again: whoever does that wants it to end."""
+        self._patient_until = min(self._patient_until, running_loop().time())
+
+    async def _close(self) -> None:
         await self.cluster_client.stop()
         self.callbacks.add([self._close_interceptors])
-        await self.callbacks.all_called(max(ends, running_loop().time() + _CALLBACKS_SECONDS))
+        least = running_loop().time() + _CALLBACKS_SECONDS
+        await self.callbacks.all_called(lambda: max(self._patient_until, least))
 
     def _close_interceptors(self) -> None:
         if self.appending.interceptors is not None:

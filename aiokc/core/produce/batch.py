@@ -50,7 +50,7 @@ class ProducerBatch:
     ``sequence`` and ``identity`` are set when it is first drained, and are frozen while it may be in the log under
     them. ``unclear``: an attempt has ended so that the batch may be in the log. ``waiting`` and ``callbacks`` belong to
     the driver: what is to be told of a record's outcome, and the record's index. They move to the parts in a split. Who
-    is ``waiting`` stays there until it has seen the outcome, or gives up; ``callbacks`` until all were called.
+    is ``waiting`` stays there until it has seen the outcome, or gives up; ``callbacks`` until they are called.
     """
 
     __slots__ = (

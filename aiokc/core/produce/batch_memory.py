@@ -1,4 +1,4 @@
-"""BatchMemory: what each batch takes of ``buffer_memory``, from its first record until its callbacks were called."""
+"""BatchMemory: what each batch takes of ``buffer_memory``, from its first record until its callbacks are called."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ BATCH_COST: Final = 1024
 class BatchMemory:
     """Counts batches in ``buffer``. What is appended to an open one is counted there by the append itself.
 
-    A batch takes its memory until it has left its queue, and its callbacks were called. Else an application whose
-    callbacks take longer than its sends would pile them up without an end. So slow callbacks make a send wait for
-    memory, as slow brokers do (Java calls them before it frees a batch, too).
+    A batch takes its memory until it has left its queue, and the first of its callbacks is about to be called. Else an
+    application whose callbacks take longer than its sends would pile them up without an end. So slow callbacks make a
+    send wait for memory, as slow brokers do (Java calls them before it frees a batch, too). Only one batch has its turn
+    at a time. It has given back its memory by then: a callback that sends on by send_soon(), which can't wait, would
+    not find room else.
     """
 
     def __init__(self, limit: int) -> None:
         self.buffer = BufferMemory(limit)
+        self.untold = 0  # what batches take that only wait for their callbacks to be called
 
     def begins(self, batch: ProducerBatch) -> None:
         """A batch has got its first record."""
@@ -45,10 +48,14 @@ class BatchMemory:
             batch.memory = batch.open.size
         batch.forget()
         batch.has_left = True
+        if batch.callbacks:
+            self.untold += BATCH_COST + batch.memory
         self._give_back(batch)
 
     def told(self, batch: ProducerBatch) -> None:
-        """All callbacks of a batch were called."""
+        """A batch's callbacks are called now."""
+        if batch.has_left:
+            self.untold -= BATCH_COST + batch.memory
         batch.callbacks = []
         self._give_back(batch)
 

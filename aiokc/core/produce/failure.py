@@ -95,7 +95,10 @@ class Failure:
                 aborted.__cause__ = self.error
                 return aborted
             case Cause.REFUSED if self.code in _TOO_LARGE:
-                why = f"the broker takes no record of this size; raise max.message.bytes of the topic: {last}"
+                what = "record of this size"
+                if persisted == "maybe":  # of a batch that a broker may have, no parts are sent
+                    what = "batch of this size any more, and an attempt before may have stored it"
+                why = f"the broker takes no {what}; raise max.message.bytes of the topic: {last}"
                 return MessageTooLarge(why, topic=topic, partition=partition, persisted=persisted)
             case Cause.REFUSED | Cause.RECREATED:
                 refused = RecordRefused(

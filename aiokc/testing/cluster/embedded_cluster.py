@@ -52,8 +52,8 @@ class Cluster(SecuredBrokers):
 
     ``racks`` names the rack of each broker: the leader then sends a consumer with a ``client_rack`` to the replica in
     its rack. ``topics`` gives the number of partitions of each topic that ``start()`` creates. ``port`` is the port of
-    the first broker: ``start()`` raises OSError where it is taken. ``advertised_host`` is the name by which clients
-    find the brokers, where it is not ``host``: with ``host="0.0.0.0"``, for clients in containers. With
+    the first broker: ``start()`` raises OSError where something listens there. ``advertised_host`` is the name by which
+    clients find the brokers, where it is not ``host``: with ``host="0.0.0.0"``, for clients in containers. With
     ``as_version`` ("2.1" to "4.4") the brokers advertise the API versions of this Kafka release.
     ``features`` finalizes features of that release at other levels than its newest ({"transaction.version": 1}).
     All random choices come from ``random``, the timestamps that a broker writes from ``clock`` (seconds since the

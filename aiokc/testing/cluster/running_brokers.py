@@ -54,9 +54,11 @@ class RunningBrokers:
         return in_thread(self)
 
     async def start(self) -> None:
-        """Start listening. Afterwards the brokers answer. Raises RuntimeError where the cluster was started before."""
+        """Start listening. Afterwards the brokers answer. Raises RuntimeError where start() was called before."""
         if self._was_started:
-            raise RuntimeError("this cluster was started before; its records and groups are old: make another Cluster")
+            raise RuntimeError(
+                "start() was called before, and a cluster starts once, or fails to: make another Cluster"
+            )
         self._was_started = True
         for node_id, broker in self._brokers.items():
             await broker.listen()

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import Counter
 from functools import partial
 from unittest.mock import patch
 
+import anyio
 import pytest
 
 from aiokc import Producer
 from aiokc.client.produce.callbacks import Callbacks
+from aiokc.client.producer import runtime
+from aiokc.errors import BufferFull
 from aiokc.testing import Cluster
 from tests.client.virtually import virtually
 
@@ -48,8 +52,9 @@ def test_a_keyboard_interrupt_in_a_callback_ends_the_run_and_the_others_are_call
         loop.close()
 
 
-async def test_other_tasks_run_between_the_callbacks_that_stop_waits_for() -> None:
+async def test_other_tasks_run_between_the_callbacks_that_stop_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """All records fail within stop() here: their callbacks do not hold the event loop until the last one is called."""
+    monkeypatch.setattr(runtime, "_CALLBACKS_SECONDS", 20.0)  # where the machine is busy, a second is too short
     called: Counter[int] = Counter()
     rounds = 0
 
@@ -85,7 +90,7 @@ async def test_where_the_wait_for_callbacks_is_cancelled_they_are_called_at_once
 
     callbacks.add([first])
     callbacks.add(partial(called.append, number) for number in range(1, 50_000))
-    waits = asyncio.create_task(callbacks.all_called(math.inf))
+    waits = asyncio.create_task(callbacks.all_called(lambda: math.inf))
     with pytest.raises(asyncio.CancelledError):
         await waits
     assert called == list(range(50_000))
@@ -95,11 +100,57 @@ async def test_callbacks_that_take_too_long_for_stop_come_after_it(caplog: pytes
     callbacks, called, done = Callbacks(), list[int](), asyncio.Event()
     callbacks.add(partial(called.append, number) for number in range(3))
     callbacks.add([lambda: called.append(3), done.set])
-    await callbacks.all_called(asyncio.get_running_loop().time())
+    await callbacks.all_called(lambda: -math.inf)
     assert called == []
     assert "the callbacks of 2 batches take too long" in caplog.messages[0]
     await done.wait()
     assert called == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("impatience", ["a cancelled task", "a cancelled scope", "a second call"])
+async def test_who_has_lost_patience_with_stop_does_not_wait_for_all_callbacks(
+    impatience: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it takes 30 s, after which Kubernetes kills the process."""
+    monkeypatch.setattr(runtime, "_CALLBACKS_SECONDS", 0.0)
+    called, scope = asyncio.Event(), anyio.CancelScope()
+
+    async def stop() -> None:
+        with scope:
+            await producer.stop()
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        producer: Producer[bytes, bytes] = Producer(bootstrap_servers=cluster.bootstrap)
+        await producer.start()
+        callbacks = producer._runtime.callbacks
+        callbacks.add([called.set])
+        callbacks.add(partial(time.sleep, 0.001) for _ in range(100_000))
+        stopping = asyncio.create_task(stop())
+        await called.wait()
+        assert not stopping.done()
+        async with asyncio.timeout(15):
+            match impatience:
+                case "a cancelled task":
+                    stopping.cancel()
+                case "a cancelled scope":
+                    scope.cancel()
+                case _:
+                    await producer.stop()
+            await asyncio.wait([stopping])
+        assert stopping.cancelled() == (impatience == "a cancelled task")
+        callbacks._due.clear()
+
+
+async def test_a_scope_that_was_cancelled_before_takes_no_time_away_from_callbacks() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        producer: Producer[bytes, bytes] = Producer(bootstrap_servers=cluster.bootstrap)
+        await producer.start()
+        with anyio.CancelScope() as scope, patch.object(runtime, "_CALLBACKS_SECONDS", 0.0):
+            called = list[int]()
+            producer._runtime.callbacks.add([partial(time.sleep, 0.01), partial(called.append, 1)])
+            scope.cancel()
+            await producer.stop()
+        assert called == [1]
 
 
 def test_callbacks_that_wait_for_their_turn_make_sends_wait() -> None:
@@ -116,9 +167,33 @@ def test_callbacks_that_wait_for_their_turn_make_sends_wait() -> None:
                 waits = asyncio.create_task(producer.send("t", bytes(4_000)))
                 await asyncio.sleep(5.0)
                 assert not waits.done()
+                with pytest.raises(BufferFull, match="is used up by records whose callbacks were not called yet"):
+                    producer.send_soon("t", bytes(4_000))
             callbacks.begin()
             await (await waits)
             assert len(called) == 4
             assert producer.health().buffered_bytes == 0
 
     virtually(story, topics={"t": 1})
+
+
+def test_a_callback_that_sends_on_finds_the_memory_of_its_own_batch() -> None:
+    """A relay never has more than it began with. A callback can't wait: what finds no room is lost."""
+
+    async def story(cluster: Cluster) -> None:
+        async with Producer(bootstrap_servers=cluster.bootstrap, buffer_memory=22_000) as producer:
+            await producer.partitions_for("t")
+            await producer.partitions_for("on")
+
+            def sends_on(_metadata: object, error: Exception | None) -> None:
+                assert error is None
+                producer.send_soon("on", bytes(1_000))
+
+            for _ in range(18):  # two batches
+                producer.send_soon("t", bytes(1_000), on_done=sends_on)
+            assert producer.health().buffered_bytes > 20_000
+            await producer.flush()
+            await producer.flush()  # what the callbacks have sent
+            assert cluster.end_offset("on") == 18
+
+    virtually(story, topics={"t": 1, "on": 1})

@@ -10,7 +10,7 @@ import pytest
 
 from aiokc import Producer
 from aiokc.client.transactional_loop.transactional_loop import Process, TransactionalLoop
-from aiokc.errors import ConsumerClosed, ProducerFenced
+from aiokc.errors import ConsumerClosed, MessageTooLarge, ProducerFenced, TransactionAborted
 from aiokc.testing import ApiKey, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Interception, drop
@@ -250,3 +250,21 @@ async def test_a_topic_that_is_recreated_under_a_batch_gets_the_results_of_the_n
         await loop.run(process)
         assert (loop.committed, loop.aborted) == (1, 1)
     assert await stage.read() == [b"1"]
+
+
+@scenario(2)
+async def test_a_record_that_is_not_sent_because_another_one_is_too_large_ends_the_loop_with_it(stage: Stage) -> None:
+    """Each attempt would meet the same refusal. The function awaits a record that lingers, not the refused one."""
+    give(stage, 1)
+    stage.cluster.create_topic("small", 1, config={"max.message.bytes": "1000"})
+    async with looping(stage, linger_ms=60_000, batch_size=2_000) as (loop, producer):
+
+        async def process(batch: Batch) -> None:
+            await producer.send("small", bytes(5_000))  # a full batch by itself: it is sent at once
+            await (await producer.send("out", b"1"))
+
+        async with asyncio.timeout(30.0):
+            with pytest.raises(TransactionAborted, match="small-0: the broker takes no record of this size") as raised:
+                await loop.run(process)
+        assert isinstance(raised.value.__cause__, MessageTooLarge)
+        assert (loop.committed, loop.aborted) == (0, 1)

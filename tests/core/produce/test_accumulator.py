@@ -142,7 +142,7 @@ def test_memory_counts_what_has_no_outcome_and_is_free_afterwards() -> None:
 
 
 @pytest.mark.parametrize("told_first", [True, False], ids=["told while in flight", "told after the answer"])
-def test_a_batch_takes_its_memory_until_its_callbacks_were_called(told_first: bool) -> None:
+def test_a_batch_takes_its_memory_until_its_callbacks_are_called(told_first: bool) -> None:
     """Else callbacks that are slower than sends pile up without an end. A batch that expired may be in flight still."""
     world = Produced()
     batch = world.append(bytes(1000))
@@ -157,11 +157,12 @@ def test_a_batch_takes_its_memory_until_its_callbacks_were_called(told_first: bo
     else:
         world.answer(batch)
     assert world.accumulator.used == taken > 1000
+    assert world.accumulator.batch_memory.untold == (0 if told_first else taken)
     if told_first:
         world.answer(batch)
     else:
         world.accumulator.batch_memory.told(batch)
-    assert world.accumulator.used == 0
+    assert world.accumulator.used == world.accumulator.batch_memory.untold == 0
     assert not batch.callbacks
 
 

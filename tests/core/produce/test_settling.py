@@ -680,6 +680,8 @@ def test_a_batch_that_may_be_stored_is_not_split() -> None:
     world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
     assert isinstance(batch.outcome, Failure)
     assert batch.outcome.persisted == "maybe"
+    assert not batch.parts
+    assert "takes no batch of this size any more" in str(batch.outcome.error_of(batch.tp, 0))
 
 
 def test_a_batch_that_is_too_large_was_not_stored_whatever_offset_the_broker_gives() -> None:

@@ -81,8 +81,9 @@ async def test_an_address_of_version_6_is_in_brackets() -> None:
             assert (await consumer.getone()).value == b"a"
 
 
-async def test_the_host_that_is_advertised() -> None:
-    async with Cluster(host="0.0.0.0", advertised_host="localhost") as cluster:
+@pytest.mark.parametrize("host", ["0.0.0.0", ""])
+async def test_the_host_that_is_advertised(host: str) -> None:
+    async with Cluster(host=host, advertised_host="localhost") as cluster:
         assert cluster.bootstrap.startswith("localhost:")
         async with connected(f"127.0.0.1:{_port(cluster.bootstrap)}") as client:
             answer = await client.ask(MetadataRequest(topics=[]))
@@ -108,4 +109,15 @@ async def test_a_cluster_starts_once() -> None:
     async with cluster:
         pass
     with pytest.raises(RuntimeError, match="make another Cluster"):
+        await cluster.start()
+
+
+async def test_a_cluster_whose_start_has_failed_is_not_said_to_have_been_there() -> None:
+    port = ReservedPort()
+    with socket.create_server(("127.0.0.1", port.number)):
+        cluster = Cluster(port=port.number)
+        with pytest.raises(OSError, match="cannot be had"):
+            await cluster.start()
+    port.release()
+    with pytest.raises(RuntimeError, match="was called before, and a cluster starts once, or fails to"):
         await cluster.start()
