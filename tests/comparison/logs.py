@@ -14,8 +14,6 @@ from tests.producing import Message, produce
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _SECONDS: Final = 30.0
 _BEGIN_MS: Final = 1_700_000_000_000
-#: The records are years old, and a broker looks after half a minute which records it may delete.
-KEPT: Final = {"retention.ms": "-1"}
 
 
 def any_bytes(chance: Random) -> bytes | None:
@@ -58,7 +56,7 @@ def write_codecs(
     **options: object,
 ) -> int:
     """A partition for each codec, of several batches; return how many partitions there are."""
-    kafka.create_topic(topic, partitions=len(codecs), config={**KEPT, **(config or {})})
+    kafka.create_topic(topic, partitions=len(codecs), config=config)
     for partition, codec in enumerate(codecs):
         messages = any_messages(chance, count, partition, headers=headers)
         produce(
@@ -86,7 +84,7 @@ COMPACTED: Final = {
 def write_compacted(kafka: LocalKafka, topic: str, chance: Random, count: int, config: Mapping[str, str]) -> int:
     """Few keys again and again, and deletions, in batches of which compaction leaves some records, or none."""
     codecs = ("none", "gzip", "lz4")
-    kafka.create_topic(topic, partitions=len(codecs), config={**KEPT, **COMPACTED, **config})
+    kafka.create_topic(topic, partitions=len(codecs), config={**COMPACTED, **config})
     for partition, codec in enumerate(codecs):
         messages = [
             Message(
@@ -103,7 +101,7 @@ def write_compacted(kafka: LocalKafka, topic: str, chance: Random, count: int, c
 
 def write_big_records(kafka: LocalKafka, topic: str, chance: Random) -> int:
     """Records near the size that a broker takes, between small ones."""
-    kafka.create_topic(topic, partitions=2, config=KEPT)
+    kafka.create_topic(topic, partitions=2)
     for partition, codec in enumerate(("none", "zstd")):
         sizes = (10, 900_000, 10, 700_000, 800_000, 10)
         messages = [Message(chance.randbytes(size), b"key", partition=partition) for size in sizes]
@@ -121,7 +119,7 @@ class Transactions:
 
     def __init__(self, kafka: LocalKafka, topic: str, chance: Random, count: int) -> None:
         self._bootstrap, self._topic, self._chance, self._count = kafka.bootstrap, topic, chance, count
-        kafka.create_topic(topic, partitions=self.partitions, config=KEPT)
+        kafka.create_topic(topic, partitions=self.partitions)
         first, second = self._producer("first"), self._producer("second")
         plain = Producer({"bootstrap.servers": kafka.bootstrap})
         for _ in range(3):

@@ -104,7 +104,7 @@ def test_append_time(old_kafka: LocalKafka, topic_name: str) -> None:
 def test_all_formats_in_one_log(old_kafka: LocalKafka, topic_name: str) -> None:
     """A topic that went through upgrades of its brokers, and one downgrade."""
     chance = Random(6)
-    old_kafka.create_topic(topic_name, config={"message.format.version": FORMATS[0], "retention.ms": "-1"})
+    old_kafka.create_topic(topic_name, config={"message.format.version": FORMATS[0]})
     for magic, codec in ((0, "none"), (0, "gzip"), (1, "lz4"), (1, "none"), (2, "snappy"), (0, "lz4"), (2, "none")):
         set_format(old_kafka, topic_name, magic)
         produce(old_kafka.bootstrap, topic_name, any_messages(chance, 60, 0, headers=False), codec=codec, linger_ms=20)

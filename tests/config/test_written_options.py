@@ -165,6 +165,10 @@ def test_texts_become_values(option: str, text: str | float, value: Any) -> None
 def test_names_that_other_clients_take_in_any_case() -> None:
     config = ConsumerConfig.from_mapping({"group.protocol": "CONSUMER", "isolation.level": "Read_Committed"})
     assert (config.group_protocol, config.isolation_level) == ("consumer", "read_committed")
+    for text, policy in (("EARLIEST", "earliest"), (" Latest ", "latest"), ("None", "none"), ("End", "latest")):
+        assert ConsumerConfig.from_mapping({"auto.offset.reset": text}).auto_offset_reset == policy
+    by_duration = {"auto.offset.reset": "by_duration:PT1H"}
+    assert ConsumerConfig.from_mapping(by_duration).auto_offset_reset == "by_duration:PT1H"
 
 
 @pytest.mark.parametrize("name", [*OTHER_NAMES])

@@ -40,8 +40,8 @@ def options(kafka: LocalKafka, topic_name: str) -> Mapping[str, str]:
 
 @pytest.fixture
 def topic(kafka: LocalKafka, topic_name: str) -> str:
-    """A topic of three partitions that keeps its records, however old their timestamps are."""
-    kafka.create_topic(topic_name, partitions=3, config={"retention.ms": "-1"})
+    """A topic of three partitions."""
+    kafka.create_topic(topic_name, partitions=3)
     return topic_name
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from aiokc import CREATE_TIME, Producer, ProducerRecord
 from aiokc.testing.kafka import LocalKafka
-from tests.comparison.logs import CODECS, KEPT, any_messages
+from tests.comparison.logs import CODECS, any_messages
 from tests.comparison.rows import Row, read_by_confluent
 from tests.producing import Message
 
@@ -132,7 +132,7 @@ def _row(message: Message, offset: int) -> Row:
 
 
 async def test_others_read_what_was_sent(kafka: LocalKafka, topic_name: str) -> None:
-    kafka.create_topic(topic_name, PARTITIONS, config=KEPT)
+    kafka.create_topic(topic_name, PARTITIONS)
     writer = Writer(kafka, topic_name, Random(21))
     await writer.write_plainly()
     await writer.write_many()

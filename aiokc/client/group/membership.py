@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from random import Random
 from typing import Final, TypeAlias
@@ -277,7 +278,13 @@ class GroupMembership:
         self._driver.feed(Enforced(reason))
 
     async def commit(
-        self, offsets: Offsets, *, timeout: float, retry: bool = True, rewinds: Collection[TopicPartition] = ()
+        self,
+        offsets: Offsets,
+        *,
+        timeout: float,
+        retry: bool = True,
+        unknown: UnknownTopics | None = None,
+        rewinds: Collection[TopicPartition] = (),
     ) -> None:
         """Store all of ``offsets``. Raises as ``committer`` and GroupOffsets.commit do.
 
@@ -285,8 +292,9 @@ class GroupMembership:
         coordinator refuses because the group has just formed its next generation is sent again in that generation, if
         the partitions have been this member's all the time.
         """
+        commit_as = partial(self.commit_as, retry=retry, unknown=unknown, rewinds=rewinds)
         if not self._protocol.is_cooperative:
-            return await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry, rewinds=rewinds)
+            return await commit_as(self.committer(), offsets, timeout=timeout)
         deadline = asyncio.get_running_loop().time() + timeout
         partitions = () if callable(offsets) else tuple(offsets)
         positions = self._positions(partitions)
@@ -300,7 +308,7 @@ class GroupMembership:
             sender: MemberToken | None = None
             try:
                 sender = self.committer()
-                return await self.commit_as(sender, offsets, timeout=left, retry=retry, slot=slot, rewinds=rewinds)
+                return await commit_as(sender, offsets, timeout=left, slot=slot)
             except (RebalanceInProgress, CommitFailed) as error:
                 slot.end()  # so that the last commits of this rebalance's revocation can go out while this one waits
                 while self._machine.is_rebalancing:
@@ -344,12 +352,14 @@ class GroupMembership:
         retry: bool = True,
         slot: CommitSlot | None = None,
         held: HeldPositions | None = None,
+        unknown: UnknownTopics | None = None,
         rewinds: Collection[TopicPartition] = (),
     ) -> None:
         """Store all of ``offsets`` in the name of ``member``; raise CommitFailed once it has been replaced.
 
         ``member`` is None for a consumer that commits from outside the group. ``held``: the positions when the commit
         was called for; None: they are those of now, or of the moment when a function is asked for its offsets.
+        ``unknown`` follows the topics that the coordinator does not know; None: one of this commit alone does.
         ``rewinds``: the partitions of which the application had processed more, when it called, than it commits.
         """
         time = asyncio.get_running_loop().time
@@ -358,7 +368,7 @@ class GroupMembership:
         if held is None:
             offsets, held = self._gate.holding(offsets)
         try:
-            with UnknownTopics(self._metadata) as unknown:
+            with nullcontext(unknown) if unknown is not None else UnknownTopics(self._metadata) as unknown:
                 stored = await self.offsets.commit(
                     offsets,
                     timeout=timeout,

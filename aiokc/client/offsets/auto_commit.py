@@ -40,7 +40,7 @@ IsOfFormerTopic: TypeAlias = Callable[[TopicPartition, OffsetAndMetadata], bool]
 
 
 class Commit(Protocol):
-    async def __call__(self, offsets: Offsets, *, timeout: float, retry: bool) -> None: ...
+    async def __call__(self, offsets: Offsets, *, timeout: float, retry: bool, unknown: UnknownTopics) -> None: ...
 
 
 class AutoCommit:
@@ -51,9 +51,9 @@ class AutoCommit:
     is true are left out.
 
     So are those of a deleted topic, once both the coordinator and the metadata say that it does not exist. ``unknown``
-    follows a topic from when the coordinator denies it until that is settled, however many attempts lie between. If the
-    application has left the topic by assign(), nothing else asks the metadata for it, and no revocation ends the
-    attempts.
+    follows a topic from when a commit hears that the coordinator does not know it until that is settled, however many
+    attempts lie between. If the application has left the topic by assign(), nothing else asks the metadata for it, and
+    no revocation ends the attempts.
     """
 
     def __init__(
@@ -137,11 +137,7 @@ class AutoCommit:
 
     async def _attempt(self, timeout: float) -> KafkaError | None:
         """Commit what is not stored yet, but for topics that are gone; return the error, or None."""
-        gone = self._give_up_what_is_gone() if self._unknown.topics else _NO_TOPICS
-        error = await self._flush(timeout, but_not=gone)
-        if error is not None and _denies_topics(error):
-            self._unknown.follow(tp.topic for tp in self._not_stored(_NO_TOPICS))
-        return error
+        return await self._flush(timeout, but_not=self._give_up_what_is_gone() if self._unknown.topics else _NO_TOPICS)
 
     def _give_up_what_is_gone(self) -> frozenset[str]:
         """Return which topics in doubt are gone. Keep nothing of them that the application has left.
@@ -168,7 +164,8 @@ class AutoCommit:
         try:
             # The offsets are taken when the slot has come: the application's own commit() may be under way, and may
             # have stored by then what the application holds now.
-            await self._commit(AsOfItsSlot(partial(self._not_stored, but_not)), timeout=timeout, retry=False)
+            offsets = AsOfItsSlot(partial(self._not_stored, but_not))
+            await self._commit(offsets, timeout=timeout, retry=False, unknown=self._unknown)
         except KafkaError as error:
             self._complaints.warn(type(error).__name__, "group %r: auto-commit failed: %s", self._group_id, error)
             self.error = error

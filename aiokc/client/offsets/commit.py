@@ -103,7 +103,7 @@ class Commit:
         refused = self._refused
         self.on_unsure(tp for tp, code in refused.items() if code in NOT_THE_COORDINATOR)
         if self.unknown is not None:
-            self.unknown.follow(self._former_topics())
+            self.unknown.follow(self._denied_topics())
         # Behind the error of a forbidden topic, one after which the others are tried again would go unseen.
         refused = {tp: code for tp, code in refused.items() if code not in _OF_SINGLE_TOPICS} or refused
         error = self.requests.worst(refused, needs="READ")
@@ -118,15 +118,15 @@ class Commit:
             )
         return CommitFailed(error.code, f"{self._of_group(refused)}: {advice}")
 
-    def _former_topics(self) -> set[str]:
+    def _denied_topics(self) -> set[str]:
         """The topics that the coordinator does not know, though this client did.
 
-        One without an id may be created soon.
+        One that the application has named may be created soon, if its offset has no topic id.
         """
         return {
             tp.topic
             for tp, code in self._refused.items()
-            if code in TOPIC_NOT_KNOWN and self.remaining[tp].topic_id is not None
+            if code in TOPIC_NOT_KNOWN and not (self.is_named and self.remaining[tp].topic_id is None)
         }
 
     def _of_former_topics(self) -> CommitFailed:

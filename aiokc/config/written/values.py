@@ -14,11 +14,11 @@ from .other_names import counts_kib
 _UPPER: Final = ("security_protocol", "ssl_truststore_type", "ssl_keystore_type")
 _LOWER: Final = ("compression_type", "isolation_level", "group_protocol")
 _FILES: Final = ("ssl_keystore_certificate_chain", "ssl_keystore_key")
-# What librdkafka calls these policies, too.
+# Also by librdkafka's names. A policy that is not here holds an ISO 8601 duration, whose case counts.
 _RESETS: Final = {
-    **dict.fromkeys(("smallest", "beginning"), "earliest"),
-    **dict.fromkeys(("largest", "end"), "latest"),
-    "error": "none",
+    **dict.fromkeys(("earliest", "smallest", "beginning"), "earliest"),
+    **dict.fromkeys(("latest", "largest", "end"), "latest"),
+    **dict.fromkeys(("none", "error"), "none"),
 }
 _TRUE: Final = ("true", "yes", "on", "1")
 _FALSE: Final = ("false", "no", "off", "0")

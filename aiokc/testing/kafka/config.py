@@ -27,6 +27,7 @@ def of_all(nodes: int, listeners: Mapping[str, str]) -> dict[str, str]:
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in listeners.items()),
         "inter.broker.listener.name": PLAINTEXT,
         "auto.create.topics.enable": "false",
+        "log.retention.ms": "-1",  # who tests writes old timestamps: Kafka would delete the records within minutes
         "num.network.threads": "2",
         "num.io.threads": "2",
         "offsets.topic.num.partitions": "5",

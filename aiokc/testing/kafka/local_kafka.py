@@ -41,6 +41,7 @@ class LocalKafka:
     with their security protocol ({"SECURE": "SASL_SSL"}); `advertise` returns another port for them, that of a test's
     proxy. Listeners with TLS advertise ``localhost``, the others ``127.0.0.1``, unless `hosts` has another name for
     them. `format_args` go to Kafka's StorageTool (``--add-scram ...``).
+    Topics keep their records for ever, however old the timestamps are, unless they have a retention.ms of their own.
     The data are in a temporary folder, which `stop` removes unless `keep`.
     """
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 def reader_threads() -> list[str]:
     """The numbers of the threads that read for event loops."""
-    return [task.name for task in Path("/proc/self/task").iterdir() if _name_of(task) == "aiokc reader"]
+    return [task.name for task in Path("/proc/self/task").iterdir() if _command_of(task) == "aiokc reader"]
 
 
-def _name_of(task: Path) -> str:
+def _command_of(task: Path) -> str:
     try:
         return (task / "comm").read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
@@ -23,12 +23,17 @@ def is_asleep(number: str) -> bool:
     return Path(f"/proc/self/task/{number}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
+def name_of(descriptor: int | str) -> str:
+    """What is open under that number: a path, or such as ``socket:[12345]`` and ``pipe:[12345]``."""
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
 def descriptors() -> list[str]:
-    """What is open: a path, or such as ``socket:[12345]`` and ``pipe:[12345]``."""
+    """The names of all that is open, those of duplicates as often as they are."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         try:
-            found.append(os.readlink(f"/proc/self/fd/{number}"))
+            found.append(name_of(number))
         except FileNotFoundError:
             continue  # that of this listing, or one that is closed just now
     return found

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from .seen_by_linux import descriptors, is_asleep, reader_threads, resident
+from .seen_by_linux import descriptors, is_asleep, name_of, reader_threads, resident
 
 if TYPE_CHECKING:
     from aiokc._native.extension import ReaderThread
@@ -33,7 +33,6 @@ pytestmark = pytest.mark.skipif(not hasattr(_native, "ReaderThread"), reason="no
 SECONDS: Final = 20_000  # milliseconds until a test gives up
 MIB: Final = 1 << 20
 MOST_READS: Final = 256
-PIPES: Final = 4  # descriptors
 
 
 @pytest.fixture
@@ -41,6 +40,18 @@ def thread() -> Iterator[ReaderThread]:
     thread = _native.ReaderThread()
     yield thread
     thread.close()
+
+
+def with_its_pipes() -> tuple[ReaderThread, set[str]]:
+    """A thread, and the names of the pipes that it has opened.
+
+    How many descriptors the process has says nothing: what other tests have left is collected at any time.
+    """
+    before = set(descriptors())
+    thread = _native.ReaderThread()
+    pipes = {name for name in set(descriptors()) - before if name.startswith("pipe:")}
+    assert len(pipes) == 2
+    return thread, pipes
 
 
 @contextmanager
@@ -211,18 +222,19 @@ def test_many_connections_at_once(thread: ReaderThread) -> None:
         assert nothing_signalled(thread)
 
 
-def test_there_is_a_limit_to_what_is_read_at_once_and_a_descriptor_for_each(thread: ReaderThread) -> None:
-    until(lambda: not reader_threads())  # those of other tests have ended
+def test_there_is_a_limit_to_what_is_read_at_once_and_a_descriptor_for_each() -> None:
+    thread, pipes = with_its_pipes()
     with connected() as (ours, _):
-        before = len(descriptors())
+        name = name_of(ours.fileno())
         numbers = [thread.read(ours.fileno(), bytearray(1)) for _ in range(MOST_READS)]
-        assert len(descriptors()) == before + MOST_READS
+        assert descriptors().count(name) == 1 + MOST_READS
         with pytest.raises(BlockingIOError):
             thread.read(ours.fileno(), bytearray(1))
         thread.cancel(numbers[7])
         thread.read(ours.fileno(), bytearray(1))
         thread.close()
-        until(lambda: len(descriptors()) == before - PIPES)
+        assert descriptors().count(name) == 1
+        until(lambda: pipes.isdisjoint(descriptors()))
 
 
 def test_closing_ends_everything_in_the_middle_of_it() -> None:
@@ -246,16 +258,18 @@ def test_closing_ends_everything_in_the_middle_of_it() -> None:
 def test_one_that_is_forgotten_ends_with_its_reads() -> None:
     with connected() as (ours, theirs):
         until(lambda: not reader_threads())  # those of other tests have ended
-        before = len(descriptors())
-        thread = _native.ReaderThread()
+        name = name_of(ours.fileno())
+        thread, pipes = with_its_pipes()
         buffer = bytearray(MIB)
         thread.read(ours.fileno(), buffer)
         theirs.sendall(bytes(100_000))
         until(lambda: len(reader_threads()) == 1)
+        assert descriptors().count(name) == 2
         del thread
         buffer.append(0)
+        assert descriptors().count(name) == 1
         until(lambda: not reader_threads())
-        until(lambda: len(descriptors()) <= before)  # what other tests have left may be collected meanwhile
+        assert pipes.isdisjoint(descriptors()), "the thread closes them before it ends"
 
 
 def test_signals_are_not_for_this_thread() -> None:
@@ -272,7 +286,8 @@ def test_signals_are_not_for_this_thread() -> None:
         thread.close()
 
 
-def test_a_forked_child_reads_nothing_and_takes_nothing_from_its_parent(thread: ReaderThread) -> None:
+def test_a_forked_child_reads_nothing_and_takes_nothing_from_its_parent() -> None:
+    thread, pipes = with_its_pipes()
     with connected() as (ours, theirs), connected() as (others, of_others):
         room = bytearray(10)
         numbers = [thread.read(ours.fileno(), room), thread.read(others.fileno(), bytearray(1))]
@@ -283,13 +298,14 @@ def test_a_forked_child_reads_nothing_and_takes_nothing_from_its_parent(thread: 
         assert poller.poll(SECONDS)
         child = fork()
         if child == 0:
-            as_child(lambda: in_child(thread, ours, numbers[0]))
+            as_child(lambda: in_child(thread, pipes, ours, others, numbers[0]))
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert next_ended(thread) == (numbers[1], 1, 0)
         theirs.sendall(b"67890")
         assert next_ended(thread) == (numbers[0], 10, 0)
         assert room == b"1234567890"
+        thread.close()
 
 
 def test_a_fork_while_a_read_is_being_cancelled_leaves_nothing_open_in_the_child(thread: ReaderThread) -> None:
@@ -316,11 +332,11 @@ def test_a_fork_while_a_read_is_being_cancelled_leaves_nothing_open_in_the_child
 
 
 def has_no_socket_in_child(thread: ReaderThread, *sockets: socket.socket) -> None:
-    same = os.readlink(f"/proc/self/fd/{sockets[0].fileno()}")
+    name = name_of(sockets[0].fileno())
     thread.close()
     for one in sockets:
         one.close()
-    assert same not in descriptors()
+    assert name not in descriptors()
 
 
 def fork() -> int:
@@ -341,15 +357,21 @@ def as_child(run: Callable[[], None]) -> None:
         os._exit(code)
 
 
-def in_child(thread: ReaderThread, ours: socket.socket, number: int) -> None:
-    before = len(descriptors())
+def in_child(thread: ReaderThread, pipes: set[str], ours: socket.socket, others: socket.socket, number: int) -> None:
+    """``number`` is the read of ``ours``; that of ``others`` has ended."""
+
+    def held() -> list[int]:
+        return [descriptors().count(name_of(one.fileno())) for one in (ours, others)]
+
+    assert held() == [2, 2]
     assert thread.ended() is None
     with pytest.raises(OSError, match="Bad file descriptor"):
         thread.read(ours.fileno(), bytearray(1))
     thread.cancel(number)
-    assert len(descriptors()) == before - 1
+    assert held() == [1, 2]
     thread.close()
-    assert len(descriptors()) == before - 2 - PIPES, "that of the read that has ended is closed, too"
+    assert held() == [1, 1], "that of the read that has ended is closed, too"
+    assert pipes.isdisjoint(descriptors())
     assert reader_threads() == []
 
 

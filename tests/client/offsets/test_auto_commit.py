@@ -393,7 +393,7 @@ async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:
     """
     calls: list[Offsets] = []
 
-    async def refuse(offsets: Offsets, *, timeout: float, retry: bool) -> None:
+    async def refuse(offsets: Offsets, *, timeout: float, retry: bool, unknown: UnknownTopics) -> None:
         calls.append(offsets)
         raise RebalanceInProgress(ErrorCode.REBALANCE_IN_PROGRESS, "the group assigns")
 

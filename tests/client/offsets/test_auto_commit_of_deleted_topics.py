@@ -10,12 +10,13 @@ import pytest
 
 from aiokc import Consumer
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import BrokerError
+from aiokc.errors import AuthorizationFailed, BrokerError
 from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import TopicPartition
 from aiokc.wire.messages.discovery import MetadataRequest
-from aiokc.wire.messages.offsets import OffsetCommitRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 
 from ..virtually import Asked, virtually
 
@@ -82,6 +83,38 @@ def test_a_deleted_topic_that_was_left_is_given_up(
             assert cluster.committed("g") == {B: 5}
             left_at = loop.time()
         assert loop.time() - left_at < 0.5, "stop() has nothing to wait for"
+
+    with caplog.at_level(logging.WARNING, "aiokc.group"):
+        virtually(story, **TOPICS)
+    assert "auto-commit gives up a-0: the topic was deleted since" in caplog.text
+
+
+def test_a_deleted_topic_is_given_up_while_another_one_is_forbidden(caplog: pytest.LogCaptureFixture) -> None:
+    """The error of the commit is that of the forbidden topic, and names the deleted one nowhere."""
+
+    async def forbid_what_exists(exchange: Exchange) -> OffsetCommitResponse:
+        answer = await exchange.handle()
+        assert isinstance(answer, OffsetCommitResponse)
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                partition.error_code = partition.error_code or ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return answer
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        async with Consumer(**options_of(cluster)) as consumer:
+            await read_both(cluster, consumer)
+            cluster.intercept(OffsetCommitRequest, forbid_what_exists)
+            cluster.delete_topic("a")
+            consumer.assign([B])
+            asked, began = Asked(cluster, loop), loop.time()
+            await poll_for(consumer, 60)
+            assert isinstance(consumer.health().last_error, AuthorizationFailed)
+            commits = [request for when, request in asked.of(OffsetCommitRequest) if when >= began + 20]
+            assert commits, "what is forbidden is tried again"
+            assert all(len(request.topics) == 1 for request in commits)
+            assert asked.since(began + 20)["MetadataRequest"] == 0, "no topic is followed any more"
 
     with caplog.at_level(logging.WARNING, "aiokc.group"):
         virtually(story, **TOPICS)

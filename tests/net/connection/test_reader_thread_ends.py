@@ -19,7 +19,7 @@ from aiokc.native import extension
 from aiokc.net import reader_thread
 from aiokc.net.transport import FrameTransport
 
-from ..._native.reading.seen_by_linux import descriptors, reader_threads
+from ..._native.reading.seen_by_linux import descriptors, name_of, reader_threads
 
 pytestmark = pytest.mark.skipif(not hasattr(extension, "ReaderThread"), reason="no reader thread without the extension")
 
@@ -98,7 +98,7 @@ def until(is_so: Callable[[], bool]) -> None:
 def test_a_loop_that_is_closed_in_the_middle_of_an_answer(kind: str) -> None:
     """The loop closes its sockets, or forgets them, and calls nobody. A later connection may get their numbers."""
     half = HalfAnAnswer(new_loop(kind))
-    own = os.readlink(f"/proc/self/fd/{half.descriptor}")
+    own = name_of(half.descriptor)
     half.loop.close()
     with socket.create_server(("127.0.0.1", 0)) as server:
         others = [socket.create_connection(server.getsockname()) for _ in range(10)]

@@ -43,9 +43,8 @@ class Case:
 
 def lay_out(kafka: LocalKafka, a: str, b: str) -> None:
     """Write the records of all cases: all kinds of keys, values and headers, and transactions, also an aborted one."""
-    keep = {"retention.ms": "-1"}
-    kafka.create_topic(a, partitions=3, config=keep)
-    kafka.create_topic(b, config=keep | {"message.timestamp.type": "LogAppendTime"})
+    kafka.create_topic(a, partitions=3)
+    kafka.create_topic(b, config={"message.timestamp.type": "LogAppendTime"})
     headers = [(), (("h", b"1"), ("h", None)), (("e", b""),)]
     messages = [
         Message(

@@ -55,7 +55,7 @@ def test_every_column_as_produced(
 
 
 def test_timestamps_of_the_broker(spark: SparkSession, kafka: LocalKafka, topic_name: str) -> None:
-    kafka.create_topic(topic_name, config={"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"})
+    kafka.create_topic(topic_name, config={"message.timestamp.type": "LogAppendTime"})
     produce(kafka.bootstrap, topic_name, [Message(b"x", timestamp=1)])
 
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic_name}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aiokc import Client
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError, local_kafka, run_tool
@@ -21,13 +22,26 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 
 def test_a_new_topic_has_a_leader_for_each_partition(kafka: LocalKafka, topic_name: str) -> None:
-    kafka.create_topic(topic_name, partitions=3, config={"retention.ms": "3600000"})
+    kafka.create_topic(topic_name, partitions=3)
 
     view = describe(kafka.bootstrap, [topic_name])
 
     assert [info.leader for info in view.topics[topic_name].partitions.values()] == [1, 1, 1]
     assert view.brokers == {1: kafka.bootstrap}
     assert view.under_replicated == []
+
+
+async def test_records_are_kept_however_old_they_are_unless_the_topic_says_otherwise(
+    kafka: LocalKafka, topic_name: str
+) -> None:
+    """A broker looks every few minutes which records it may delete by their timestamps."""
+    own = f"{topic_name}-own"
+    kafka.create_topic(topic_name)
+    kafka.create_topic(own, config={"retention.ms": "3600000"})
+    async with Client(bootstrap_servers=kafka.bootstrap) as client:
+        found = await client.topic_configs([topic_name, own])
+    settings = [found[topic] for topic in (topic_name, own)]
+    assert [one["retention.ms"].value for one in settings if isinstance(one, dict)] == ["-1", "3600000"]
 
 
 def test_refusals_of_the_broker_are_errors_with_its_words(kafka: LocalKafka, topic_name: str) -> None:
