@@ -6,7 +6,8 @@ ends what took too long. What each answer of a broker means is decided in settli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
@@ -63,7 +64,8 @@ class RecordAccumulator:
     ``used`` is the memory that they take. ``finished`` collects the batches that have got their outcome: the driver
     takes them and tells who waits. ``news`` says that an append has given the sender something to look at.
     ``to_compress`` has the batches that the driver is to have compressed in a thread, and to hand to ``compressed``:
-    until then no other batch of their partitions is sent.
+    until then no other batch of their partitions is sent. ``splits`` has what splits the batches that brokers found too
+    large, in steps, which the driver has ``split_further`` take; the same is true of their partitions.
     """
 
     def __init__(self, options: AccumulatorOptions, session: ProducerSession, pause: Callable[[int], float]) -> None:
@@ -75,6 +77,7 @@ class RecordAccumulator:
         self.memory = self.batch_memory.buffer
         self.finished: list[ProducerBatch] = []
         self.to_compress = ToCompress(options.codec, options.level, options.max_request_size)
+        self.splits: deque[Iterator[ProducerBatch]] = deque()
         self.news = False
         self.counters = ProduceCounters()
         self.owner: object = None  # the event loop of the driver, for its batches
@@ -400,8 +403,9 @@ class RecordAccumulator:
         for queue in self.queues.active:
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
-                compressing = "it was still to be compressed" if batch.closing else ""
-                trouble = self.session.trouble or queue.trouble or compressing
+                what = "compressed" if batch.closed is None else "split"
+                closing = f"it was still to be {what}" if batch.closing else ""
+                trouble = self.session.trouble or queue.trouble or closing
                 if batch.last_text and trouble:  # credentials were refused since, for instance
                     trouble = f"{batch.last_text}; since then: {trouble}"
                 failure = Failure(Cause.EXPIRED, batch.last_code, trouble or batch.last_text)
@@ -453,11 +457,10 @@ class RecordAccumulator:
 
     def replace(self, queue: PartitionQueue, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """``parts`` take the place of a batch that was too large, in front of all that wait."""
-        queue.in_flight.pop(batch, None)
-        queue.probing = True
+        queue.waiting.remove(batch)
         batch.split_into(parts)
         self.batch_memory.left(batch)
-        for part in parts:
+        for part in reversed(parts):  # so that none has to pass the others on its way to the front
             self.batch_memory.is_part(part)
             queue.insert(part)
         self.counters.splits += 1

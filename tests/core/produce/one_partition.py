@@ -10,7 +10,7 @@ from aiokc.core.produce.accumulator import AccumulatorOptions, RecordAccumulator
 from aiokc.core.produce.batch import ProducerBatch
 from aiokc.core.produce.identity import ProducerIdentity
 from aiokc.core.produce.session import PlainSession
-from aiokc.core.produce.settling import PartitionAnswer, settle
+from aiokc.core.produce.settling import PartitionAnswer, settle, split_further
 from aiokc.core.produce.verdicts import Verdict
 from aiokc.types import Broker, PartitionInfo, TopicInfo, TopicPartition
 
@@ -76,7 +76,14 @@ class Produced:
         return batch
 
     def answer(self, batch: ProducerBatch, code: int = 0, offset: int | None = None, **more: Any) -> Verdict:
-        """The broker answers; by default without an offset where it refuses the batch."""
+        """The broker answers; by default without an offset where it refuses the batch. What is too large is split."""
+        verdict = self.only_answer(batch, code, offset, **more)
+        while split_further(self.accumulator):
+            pass
+        return verdict
+
+    def only_answer(self, batch: ProducerBatch, code: int = 0, offset: int | None = None, **more: Any) -> Verdict:
+        """The broker answers, and the sender has no turn."""
         offset = (-1 if code else 0) if offset is None else offset
         return settle(self.accumulator, batch, PartitionAnswer(code, offset, **more), self.now)
 

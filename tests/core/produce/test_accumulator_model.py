@@ -15,7 +15,7 @@ from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.identity import LAST_EPOCH, NO_SEQUENCE, ProducerIdentity
 from aiokc.core.produce.partition_queue import PartitionQueue
 from aiokc.core.produce.session import PlainSession
-from aiokc.core.produce.settling import PartitionAnswer, settle, unanswered
+from aiokc.core.produce.settling import PartitionAnswer, settle, split_further, unanswered
 from aiokc.error_codes import ErrorCode
 from aiokc.records import open_batch, split_batches
 from aiokc.types import Broker, PartitionInfo, TopicInfo, TopicPartition
@@ -106,6 +106,11 @@ class Producing(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         self.accumulator.expire(self.now)
+
+    @precondition(lambda self: self.accumulator.splits)
+    @rule()
+    def split(self) -> None:
+        split_further(self.accumulator)
 
     @rule()
     def leader_moves(self) -> None:
@@ -257,6 +262,8 @@ class Producing(RuleBasedStateMachine):
                 self.another_producer_id()
             self.now += 0.2
             self.accumulator.expire(self.now)
+            while split_further(self.accumulator):
+                pass
             self.send(True)
             self.each_batch_ends_once()
         assert mark.remaining == 0

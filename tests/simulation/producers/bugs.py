@@ -132,7 +132,8 @@ _split = ClosedBatch.split
 
 
 def _split_backwards(self: ClosedBatch, *arguments: Any) -> Any:
-    return list(reversed(_split(self, *arguments)))
+    *_, batches = _split(self, *arguments)
+    yield list(reversed(batches))
 
 
 _frame = ProducerBatch.frame
