@@ -141,16 +141,15 @@ class RecordAccumulator:
             batch = self.begin(queue, first, now)
         opened = batch.open
         assert opened is not None
-        self._note(batch, opened)
+        self._note(queue, batch, opened)
         batch.taken_in = opened.count
         return batch
 
-    def _note(self, batch: ProducerBatch, opened: OpenBatch) -> None:
+    def _note(self, queue: PartitionQueue, batch: ProducerBatch, opened: OpenBatch) -> None:
         """``grown`` is what was appended to the batch since the last time. It is in ``used`` already."""
         self.grown, batch.memory = opened.size - batch.memory, opened.size
         if opened.is_full and not batch.sealed:
-            batch.seal()
-            self.news = True
+            self.seal(queue)
 
     def look_at(self, queue: PartitionQueue) -> OpenBatch | None:
         """Take note of what was appended to the last batch of a partition, by whatever way, and return that batch.
@@ -160,13 +159,14 @@ class RecordAccumulator:
         opened, self.grown = queue.appender, 0
         if opened is not None:
             batch = queue.waiting[-1]
-            self._note(batch, opened)
+            self._note(queue, batch, opened)
             batch.taken_in = opened.count
         return None if opened is None or queue.waiting[-1].sealed else opened
 
     def seal(self, queue: PartitionQueue) -> None:
         """No record is added to the partition's last batch any more: it is sent without linger."""
         queue.waiting[-1].seal()
+        self.queues.wake(queue)
         self.news = True
 
     def take_in(self, queue: PartitionQueue) -> tuple[ProducerBatch, int, int] | None:
@@ -178,7 +178,7 @@ class RecordAccumulator:
         if opened is None or opened.count == (batch := queue.waiting[-1]).taken_in:
             return None
         start, batch.taken_in = batch.taken_in, opened.count
-        self._note(batch, opened)
+        self._note(queue, batch, opened)
         return batch, start, batch.taken_in - start
 
     def opened(self, topic: str) -> OpenBatch:
@@ -190,18 +190,21 @@ class RecordAccumulator:
     def begin(self, queue: PartitionQueue, opened: OpenBatch, now: float) -> ProducerBatch:
         """Put a batch with records behind those of the partition, of which the last one is full: it need not linger."""
         options, last = self.options, queue.waiting[-1] if queue.waiting else None
+        due = now + options.linger
+        self.queues.gets_batch(queue)
         if last is not None and not last.sealed:
             last.seal()
             self.news = True
-        elif now + options.linger < self._look_at:  # else the sender comes in time as it is
+        elif due < self._look_at:
             self.news = True
+        elif not queue:  # the sender comes in time as it is, and nothing else keeps it from sending this
+            self.queues.rest(queue, due)
         self._number += 1
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
         batch.topic_id, batch.owner = queue.topic_id, self.owner
         self.batch_memory.begins(batch)
         if now + options.delivery_timeout < self._expires_at:
             self._expires_at = now + options.delivery_timeout
-        self.queues.gets_batch(queue)
         queue.waiting.append(batch)
         queue.was_used = True
         return batch
@@ -213,10 +216,9 @@ class RecordAccumulator:
         session, options = self.session, self.options
         ready = Ready({}, inf, [], [])
         self.to_compress.turn_begins()
-        look_at = inf
         hurry = hurry or session.hurries
         changed, self._seen = cluster is not self._seen, cluster
-        for queue in self.queues.active:
+        for queue in self.queues.to_look_at(now, all_of_them=hurry or changed):
             if not (queue.waiting or changed):  # thousands of partitions may have nothing but batches in flight
                 continue
             topic = cluster.topics.get(queue.tp.topic)
@@ -237,15 +239,15 @@ class RecordAccumulator:
             first = queue.waiting[0]
             epoch = -1 if leader.leader_epoch is None else leader.leader_epoch
             at = queue.sendable_at(now, leader.leader, epoch, linger=options.linger, window=options.window, hurry=hurry)
-            if at > now:
-                look_at = min(look_at, at)
-            elif not session.may_drain(queue.tp) or not (first.is_numbered or self._has_identity(queue)):
-                continue  # the session wakes the sender
+            if now < at < inf:
+                self.queues.rest(queue, at)
+            elif at > now or not session.may_drain(queue.tp) or not (first.is_numbered or self._has_identity(queue)):
+                continue  # the answer, the thread or the session wakes the sender
             else:
                 ready.nodes.setdefault(leader.leader, []).append(queue)
         if self.queues.is_empty:
             self._expires_at = inf
-        self._look_at = min(look_at, self._expires_at)
+        self._look_at = min(self.queues.wakes_at, self._expires_at)
         return ready._replace(look_at=self._look_at)
 
     def take_at_rest(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
@@ -388,6 +390,7 @@ class RecordAccumulator:
         """Have all that was appended so far sent without linger; return what counts down to 0 as it is done."""
         mark = FlushMark()
         for queue in self.queues.active:
+            self.queues.wake(queue)
             for batch in queue.unfinished():
                 batch.urgent = True
                 batch.seal()
@@ -454,6 +457,11 @@ class RecordAccumulator:
             self._end(batch, stored)
         self.batch_memory.left(batch)
         self.queues.lost_batch(queue)
+
+    def put_back(self, queue: PartitionQueue, batch: ProducerBatch, retry_at: float) -> None:
+        """An attempt has failed, and the batch is to be sent again."""
+        queue.put_back(batch, retry_at)
+        self.queues.wake(queue)
 
     def replace(self, queue: PartitionQueue, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """``parts`` take the place of a batch that was too large, in front of all that wait."""

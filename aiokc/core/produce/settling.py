@@ -104,7 +104,7 @@ def written(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
 
 
 def _again(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
-    queue.put_back(batch, now + accumulator.pause(batch.attempts))
+    accumulator.put_back(queue, batch, now + accumulator.pause(batch.attempts))
     accumulator.counters.retries += 1
 
 
@@ -154,7 +154,7 @@ def _begin_split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: P
 
     No other batch of the partition is sent before. Meanwhile it may expire, or fail, as any batch that waits.
     """
-    queue.put_back(batch, now)
+    accumulator.put_back(queue, batch, now)
     batch.closing = True
     accumulator.ratios.was_too_large(batch.tp.topic)
     accumulator.splits.append(_split(accumulator, queue, batch))

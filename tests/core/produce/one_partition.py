@@ -28,6 +28,7 @@ class Produced:
         self.leaders = dict.fromkeys(range(partitions), 1)
         self.epochs = dict.fromkeys(range(partitions), 0)
         self.topic_id: UUID | None = None
+        self._cluster = Cluster()
         self.count = 0
         if idempotent:  # as if a batch had been stored in each before: the first one of a producer id goes alone
             for partition in range(partitions):
@@ -38,9 +39,12 @@ class Produced:
         infos = {
             number: PartitionInfo("t", number, leader, self.epochs[number]) for number, leader in self.leaders.items()
         }
-        return Cluster(
+        found = Cluster(
             brokers={n: Broker(n, "h", 1) for n in (1, 2)}, topics={"t": TopicInfo("t", infos, self.topic_id)}
         )
+        if found != self._cluster:  # while nothing changes, the metadata are one and the same snapshot
+            self._cluster = found
+        return self._cluster
 
     def queue(self, partition: int = 0) -> Any:
         return self.accumulator.queue(TopicPartition("t", partition))
