@@ -19,7 +19,7 @@ from ...core.produce.batch import FlushMark, ProducerBatch
 from ...core.produce.failure import Cause, Failure, Harm
 from ...core.produce.partition_queue import PartitionQueue
 from ...core.produce.requests import IDS_FROM, Asked, lone_batch, produce_request
-from ...core.produce.settling import written
+from ...core.produce.settling import split_further, written
 from ...core.rate_limit import RateLimit, and_more
 from ...core.stopwatch import RequestCounter
 from ...core.versions import api_name
@@ -215,8 +215,9 @@ class Sender:
             async with anyio.create_task_group() as tasks:
                 self._tasks = self._answers.tasks = tasks
                 while True:
+                    splits = split_further(self.accumulator)
                     look_at, goes_on = self._look(tasks)
-                    if goes_on:
+                    if goes_on or splits:
                         await let_others_run()
                     else:
                         await self.wake.wait(None if look_at == inf else max(0.001, look_at - loop.time()))

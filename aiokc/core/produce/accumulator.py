@@ -6,7 +6,8 @@ ends what took too long. What each answer of a broker means is decided in settli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
@@ -63,7 +64,8 @@ class RecordAccumulator:
     ``used`` is the memory that they take. ``finished`` collects the batches that have got their outcome: the driver
     takes them and tells who waits. ``news`` says that an append has given the sender something to look at.
     ``to_compress`` has the batches that the driver is to have compressed in a thread, and to hand to ``compressed``:
-    until then no other batch of their partitions is sent.
+    until then no other batch of their partitions is sent. ``splits`` has what splits the batches that brokers found too
+    large, in steps, which the driver has ``split_further`` take; the same is true of their partitions.
     """
 
     def __init__(self, options: AccumulatorOptions, session: ProducerSession, pause: Callable[[int], float]) -> None:
@@ -75,6 +77,7 @@ class RecordAccumulator:
         self.memory = self.batch_memory.buffer
         self.finished: list[ProducerBatch] = []
         self.to_compress = ToCompress(options.codec, options.level, options.max_request_size)
+        self.splits: deque[Iterator[ProducerBatch]] = deque()
         self.news = False
         self.counters = ProduceCounters()
         self.owner: object = None  # the event loop of the driver, for its batches
@@ -138,16 +141,15 @@ class RecordAccumulator:
             batch = self.begin(queue, first, now)
         opened = batch.open
         assert opened is not None
-        self._note(batch, opened)
+        self._note(queue, batch, opened)
         batch.taken_in = opened.count
         return batch
 
-    def _note(self, batch: ProducerBatch, opened: OpenBatch) -> None:
+    def _note(self, queue: PartitionQueue, batch: ProducerBatch, opened: OpenBatch) -> None:
         """``grown`` is what was appended to the batch since the last time. It is in ``used`` already."""
         self.grown, batch.memory = opened.size - batch.memory, opened.size
         if opened.is_full and not batch.sealed:
-            batch.seal()
-            self.news = True
+            self.seal(queue)
 
     def look_at(self, queue: PartitionQueue) -> OpenBatch | None:
         """Take note of what was appended to the last batch of a partition, by whatever way, and return that batch.
@@ -157,13 +159,14 @@ class RecordAccumulator:
         opened, self.grown = queue.appender, 0
         if opened is not None:
             batch = queue.waiting[-1]
-            self._note(batch, opened)
+            self._note(queue, batch, opened)
             batch.taken_in = opened.count
         return None if opened is None or queue.waiting[-1].sealed else opened
 
     def seal(self, queue: PartitionQueue) -> None:
         """No record is added to the partition's last batch any more: it is sent without linger."""
         queue.waiting[-1].seal()
+        self.queues.wake(queue)
         self.news = True
 
     def take_in(self, queue: PartitionQueue) -> tuple[ProducerBatch, int, int] | None:
@@ -175,7 +178,7 @@ class RecordAccumulator:
         if opened is None or opened.count == (batch := queue.waiting[-1]).taken_in:
             return None
         start, batch.taken_in = batch.taken_in, opened.count
-        self._note(batch, opened)
+        self._note(queue, batch, opened)
         return batch, start, batch.taken_in - start
 
     def opened(self, topic: str) -> OpenBatch:
@@ -187,18 +190,21 @@ class RecordAccumulator:
     def begin(self, queue: PartitionQueue, opened: OpenBatch, now: float) -> ProducerBatch:
         """Put a batch with records behind those of the partition, of which the last one is full: it need not linger."""
         options, last = self.options, queue.waiting[-1] if queue.waiting else None
+        due = now + options.linger
+        self.queues.gets_batch(queue)
         if last is not None and not last.sealed:
             last.seal()
             self.news = True
-        elif now + options.linger < self._look_at:  # else the sender comes in time as it is
+        elif due < self._look_at:
             self.news = True
+        elif not queue:  # the sender comes in time as it is, and nothing else keeps it from sending this
+            self.queues.rest(queue, due)
         self._number += 1
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
         batch.topic_id, batch.owner = queue.topic_id, self.owner
         self.batch_memory.begins(batch)
         if now + options.delivery_timeout < self._expires_at:
             self._expires_at = now + options.delivery_timeout
-        self.queues.gets_batch(queue)
         queue.waiting.append(batch)
         queue.was_used = True
         return batch
@@ -210,10 +216,9 @@ class RecordAccumulator:
         session, options = self.session, self.options
         ready = Ready({}, inf, [], [])
         self.to_compress.turn_begins()
-        look_at = inf
         hurry = hurry or session.hurries
         changed, self._seen = cluster is not self._seen, cluster
-        for queue in self.queues.active:
+        for queue in self.queues.to_look_at(now, all_of_them=hurry or changed):
             if not (queue.waiting or changed):  # thousands of partitions may have nothing but batches in flight
                 continue
             topic = cluster.topics.get(queue.tp.topic)
@@ -234,15 +239,15 @@ class RecordAccumulator:
             first = queue.waiting[0]
             epoch = -1 if leader.leader_epoch is None else leader.leader_epoch
             at = queue.sendable_at(now, leader.leader, epoch, linger=options.linger, window=options.window, hurry=hurry)
-            if at > now:
-                look_at = min(look_at, at)
-            elif not session.may_drain(queue.tp) or not (first.is_numbered or self._has_identity(queue)):
-                continue  # the session wakes the sender
+            if now < at < inf:
+                self.queues.rest(queue, at)
+            elif at > now or not session.may_drain(queue.tp) or not (first.is_numbered or self._has_identity(queue)):
+                continue  # the answer, the thread or the session wakes the sender
             else:
                 ready.nodes.setdefault(leader.leader, []).append(queue)
         if self.queues.is_empty:
             self._expires_at = inf
-        self._look_at = min(look_at, self._expires_at)
+        self._look_at = min(self.queues.wakes_at, self._expires_at)
         return ready._replace(look_at=self._look_at)
 
     def take_at_rest(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
@@ -385,6 +390,7 @@ class RecordAccumulator:
         """Have all that was appended so far sent without linger; return what counts down to 0 as it is done."""
         mark = FlushMark()
         for queue in self.queues.active:
+            self.queues.wake(queue)
             for batch in queue.unfinished():
                 batch.urgent = True
                 batch.seal()
@@ -400,8 +406,9 @@ class RecordAccumulator:
         for queue in self.queues.active:
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
-                compressing = "it was still to be compressed" if batch.closing else ""
-                trouble = self.session.trouble or queue.trouble or compressing
+                what = "compressed" if batch.closed is None else "split"
+                closing = f"it was still to be {what}" if batch.closing else ""
+                trouble = self.session.trouble or queue.trouble or closing
                 if batch.last_text and trouble:  # credentials were refused since, for instance
                     trouble = f"{batch.last_text}; since then: {trouble}"
                 failure = Failure(Cause.EXPIRED, batch.last_code, trouble or batch.last_text)
@@ -451,13 +458,17 @@ class RecordAccumulator:
         self.batch_memory.left(batch)
         self.queues.lost_batch(queue)
 
+    def put_back(self, queue: PartitionQueue, batch: ProducerBatch, retry_at: float) -> None:
+        """An attempt has failed, and the batch is to be sent again."""
+        queue.put_back(batch, retry_at)
+        self.queues.wake(queue)
+
     def replace(self, queue: PartitionQueue, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """``parts`` take the place of a batch that was too large, in front of all that wait."""
-        queue.in_flight.pop(batch, None)
-        queue.probing = True
+        queue.waiting.remove(batch)
         batch.split_into(parts)
         self.batch_memory.left(batch)
-        for part in parts:
+        for part in reversed(parts):  # so that none has to pass the others on its way to the front
             self.batch_memory.is_part(part)
             queue.insert(part)
         self.counters.splits += 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
@@ -90,7 +90,7 @@ class ProducerBatch:
         self.tp, self.number, self.created = tp, number, created
         self.open: OpenBatch | None = batch
         self.closed: ClosedBatch | None = None
-        self.closing = False  # a thread compresses it
+        self.closing = False  # a thread compresses it, or it is being split: nothing is sent of it until that is done
         self._sealed = False
         self.urgent = False  # a flush waits for it: no linger
         self._count = 0
@@ -185,11 +185,9 @@ class ProducerBatch:
     def split_into(self, parts: list[ProducerBatch]) -> None:
         """``parts`` hold its records from now on, and have taken over who waits for them."""
         self.parts, self.starts = parts, [0, *accumulate(part.count for part in parts[:-1])]
-        for waiter, index in self.waiting.items():
-            part, at = self.find(index)
+        for part, at, waiter in self._in_parts((index, waiter) for waiter, index in self.waiting.items()):
             part.waiting[waiter] = at
-        for index, callback in self.callbacks:
-            part, at = self.find(index)
+        for part, at, callback in self._in_parts(self.callbacks):
             part.callbacks.append((at, callback))
         for mark in self.marks:
             mark.remaining += len(parts) - 1
@@ -201,6 +199,19 @@ class ProducerBatch:
             part.observed, part.owner = self.observed[first : first + part.count], self.owner
         self.waiting, self.callbacks, self.marks, self.watched = {}, [], (), {}
         self.forget()
+
+    def _in_parts(self, what: Iterable[tuple[int, Any]]) -> Iterator[tuple[ProducerBatch, int, Any]]:
+        """What belongs to records by their index, with the part that has the record, and the index there.
+
+        Thousands of records may have a callback each. Most of these come in order, so few need a search.
+        """
+        part, start, end = self, 0, 0
+        for index, one in what:
+            if not start <= index < end:
+                at = bisect_right(self.starts, index) - 1
+                part, start = self.parts[at], self.starts[at]
+                end = start + part.count
+            yield part, index - start, one
 
     # Who has seen that its records failed
 
@@ -246,10 +257,10 @@ class ProducerBatch:
             self.on_given_up(self)
 
     def _watch_parts(self, watcher: object, first: int, end: int) -> None:
-        for part, start in zip(self.parts, self.starts, strict=True):
+        for at in range(bisect_right(self.starts, first) - 1, bisect_left(self.starts, end)):
+            part, start = self.parts[at], self.starts[at]
             begin, until = max(first, start), min(end, start + part.count)
-            if begin < until:
-                part.watch(watcher, begin - start, until - begin)
+            part.watch(watcher, begin - start, until - begin)
 
     def _promised(self) -> Iterator[tuple[int, int]]:
         """The records that somebody waits for who has not seen yet what became of them."""

@@ -1,8 +1,10 @@
-"""PartitionQueues: the batches of all partitions, in the order in which these are served."""
+"""PartitionQueues: the batches of all partitions, in the order in which these are served, and when to look at which."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf
 
 from ...types import TopicPartition
 from .identity import ProducerIdentity
@@ -12,12 +14,18 @@ from .partition_queue import PartitionQueue
 class PartitionQueues:
     """The queues of all partitions that were sent to, and which of them have batches without an outcome.
 
+    A partition whose next batch is due at a known time ``rests``: nobody looks at it until then, or until it gets or
+    loses a batch. So thousands of partitions that linger cost nothing while others are sent.
     What is counted of a partition stays counted where the partition is forgotten.
     """
 
     def __init__(self) -> None:
         self.known: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[PartitionQueue, None] = {}
+        self._awake: dict[PartitionQueue, None] = {}  # those of the active ones that do not rest
+        self._alarms: list[tuple[float, int, PartitionQueue]] = []  # a heap
+        self._alarm_at: dict[PartitionQueue, float] = {}  # the next one of each
+        self._alarms_set = 0
         self._renumbered = self._begun_anew = 0  # of partitions that are forgotten
 
     def __getitem__(self, tp: TopicPartition) -> PartitionQueue:
@@ -64,16 +72,55 @@ class PartitionQueues:
         """A batch is about to be put into ``queue``."""
         if not (queue.waiting or queue.in_flight):
             self._active[queue] = None
+        self._awake[queue] = None
 
     def served(self, queue: PartitionQueue) -> None:
         """A batch of ``queue`` was taken to be sent: all other partitions come before it the next time."""
-        del self._active[queue]
-        self._active[queue] = None
+        for queues in (self._active, self._awake):
+            queues.pop(queue, None)
+            queues[queue] = None
 
     def lost_batch(self, queue: PartitionQueue) -> None:
         """A batch has left ``queue``."""
-        if not (queue.waiting or queue.in_flight):
+        if queue.waiting or queue.in_flight:
+            self._awake[queue] = None
+        else:
             self._active.pop(queue, None)
+            self._awake.pop(queue, None)
+
+    # Those to look at
+
+    def to_look_at(self, now: float, *, all_of_them: bool) -> list[PartitionQueue]:
+        """Return the partitions that do not rest, in order. ``all_of_them``: none does any more."""
+        alarms = self._alarms
+        while alarms and alarms[0][0] <= now:
+            at, _, queue = heappop(alarms)
+            if self._alarm_at.get(queue) == at:
+                del self._alarm_at[queue]
+            self.wake(queue)
+        if all_of_them:
+            self._awake = dict(self._active)
+        return list(self._awake)
+
+    def rest(self, queue: PartitionQueue, until: float) -> None:
+        """Nothing of ``queue`` can be sent before that time, unless something happens to it."""
+        self._awake.pop(queue, None)
+        # An alarm that is not needed any more stays, and costs one look in vain. It serves the batches behind its own:
+        # so a partition that fills a batch each millisecond sets one alarm in each linger time, not a thousand.
+        if until < self._alarm_at.get(queue, inf):
+            self._alarm_at[queue] = until
+            self._alarms_set += 1
+            heappush(self._alarms, (until, self._alarms_set, queue))
+
+    def wake(self, queue: PartitionQueue) -> None:
+        """Something has happened to ``queue``: it may be that its next batch can be sent now."""
+        if queue in self._active:
+            self._awake[queue] = None
+
+    @property
+    def wakes_at(self) -> float:
+        """When the next of those that rest is to be looked at."""
+        return self._alarms[0][0] if self._alarms else inf
 
     # What is counted
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ...error_codes import ErrorCode
-from ...records.encoding.batch_builder import BATCH_OVERHEAD
+from ...records.encoding.batch_builder import BATCH_OVERHEAD, OpenBatch
 from ..connection.denials import DENIALS
 from .accumulator import RecordAccumulator, recreated
 from .batch import ProducerBatch, Stored
@@ -64,7 +64,7 @@ def settle(
     elif rule.verdict in (Verdict.RETRY, Verdict.REFRESH):
         _again(accumulator, queue, batch, now)
     elif rule.verdict is Verdict.SPLIT and batch.count > 1 and not batch.unclear:
-        _split(accumulator, queue, batch)
+        _begin_split(accumulator, queue, batch, now)
     elif rule.verdict in (Verdict.GAP, Verdict.NEW_EPOCH) and batch.is_numbered:
         _follow_sequences(accumulator, queue, batch, answer, refused, now)
     else:
@@ -104,7 +104,7 @@ def written(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
 
 
 def _again(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
-    queue.put_back(batch, now + accumulator.pause(batch.attempts))
+    accumulator.put_back(queue, batch, now + accumulator.pause(batch.attempts))
     accumulator.counters.retries += 1
 
 
@@ -149,16 +149,48 @@ def _follow_sequences(
         _give_up(accumulator, queue, batch, refused)
 
 
-def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch) -> None:
-    """Send the records as several batches, under the same sequences: the broker has definitely not stored them."""
+def _begin_split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
+    """The broker finds the batch too large. It waits in its place until ``split_further`` has parts to put there.
+
+    No other batch of the partition is sent before. Meanwhile it may expire, or fail, as any batch that waits.
+    """
+    accumulator.put_back(queue, batch, now)
+    batch.closing = True
+    accumulator.ratios.was_too_large(batch.tp.topic)
+    accumulator.splits.append(_split(accumulator, queue, batch))
+
+
+def split_further(accumulator: RecordAccumulator) -> bool:
+    """Go a step on with the batches that were too large; return whether there are more steps.
+
+    All at once would hold the event loop: a microsecond for each record, for each batch of the answer.
+    """
+    splits = accumulator.splits
+    if splits and next(splits[0], None) is None:
+        splits.popleft()
+    return bool(splits)
+
+
+def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch) -> Iterator[ProducerBatch]:
+    """Send the records as several batches, under the same sequences: the broker has definitely not stored them.
+
+    Each step but the last one yields the batch.
+    """
+    if batch.closed is None:  # it has failed before the first step
+        return
     closed = batch.closed
-    assert closed is not None
     # In halves at least, and by the size before compression: random bytes may be longer after it, and one part of the
     # whole batch would be refused like the batch, again and again.
     wanted = min(accumulator.options.batch_size, (closed.payload_size + BATCH_OVERHEAD) // 2)
+    batches: list[OpenBatch] = []
+    for so_far in closed.split(wanted):
+        batches = so_far
+        yield batch
+        if batch.outcome is not None:  # it has expired, or the transaction was aborted
+            return
     parts: list[ProducerBatch] = []
     sequence = batch.sequence
-    for index, opened in enumerate(closed.split(wanted)):
+    for index, opened in enumerate(batches):
         part = ProducerBatch(batch.tp, (*batch.number, index), batch.created, opened)
         part.seal()
         part.urgent = batch.urgent
@@ -166,5 +198,4 @@ def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: Produce
         if batch.is_numbered:
             part.sequence, sequence = sequence, after(sequence, part.count)
         parts.append(part)
-    accumulator.ratios.was_too_large(batch.tp.topic)
     accumulator.replace(queue, batch, parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Self
 
 from ... import native
@@ -25,6 +26,9 @@ else:
 
 #: What a batch is longer than its records: the header.
 BATCH_OVERHEAD: Final = HEADER.size
+#: A step of a split has so many records at most, and about so many bytes: it takes a part of a millisecond.
+_SPLIT_RECORDS: Final = 128
+_SPLIT_BYTES: Final = 256 << 10
 
 
 class OpenBatch(RecordAppender):
@@ -102,19 +106,25 @@ class ClosedBatch:
             self._header = given
         return self._buffer
 
-    def split(self, capacity: int) -> list[OpenBatch]:
-        """Return the same records in order, in batches of ``capacity`` bytes at most, each with one record at least."""
+    def split(self, capacity: int) -> Iterator[list[OpenBatch]]:
+        """Put the same records in order into batches of ``capacity`` bytes at most, each with one record at least.
+
+        A large batch takes many steps. Each yields the batches so far, the same list, and the last one leaves them
+        whole. Until then, no other producer, epoch or sequence may be given to ``frame``.
+        """
         header = self._read_header()
         payload = decompress(header.codec, memoryview(self._buffer)[BATCH_OVERHEAD:], self.payload_size)
         reader = new_reader(header, payload, topic="", partition=-1)
         transactional = bool(self._attributes & TRANSACTIONAL_FLAG)
+        step = min(_SPLIT_RECORDS, max(1, self.count * _SPLIT_BYTES // max(1, len(payload))))
         batches: list[OpenBatch] = []
-        for record in reader.take(self.count):
-            parts = record.timestamp, record.key, record.value, record.headers
-            if not batches or not batches[-1].append(*parts):
-                batches.append(OpenBatch(header.codec, self._level, capacity, transactional))
-                batches[-1].append(*parts)
-        return batches
+        while reader.remaining:
+            for record in reader.take(step):
+                parts = record.timestamp, record.key, record.value, record.headers
+                if not batches or not batches[-1].append(*parts):
+                    batches.append(OpenBatch(header.codec, self._level, capacity, transactional))
+                    batches[-1].append(*parts)
+            yield batches
 
     def _read_header(self) -> BatchHeader:
         if self._header is None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from aiokc import Producer
+from aiokc.core.produce.accumulator import RecordAccumulator
+from aiokc.core.produce.settling import split_further
 from aiokc.errors import MessageTooLarge
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.faults import delay
@@ -58,6 +60,35 @@ def test_a_topic_that_stops_compressing_is_split_until_the_estimate_follows() ->
             assert metrics.retries == 0, "to split is no retry"
 
     virtually(story, brokers=1)
+
+
+def test_the_loop_has_its_turn_between_the_steps_of_a_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once, a batch of 1 MiB would hold it for ten milliseconds and more."""
+    turns = 0
+    steps: list[int] = []
+
+    def count_turn() -> None:
+        nonlocal turns
+        turns += 1
+
+    def split_and_note(accumulator: RecordAccumulator) -> bool:
+        if accumulator.splits:
+            steps.append(turns)
+            asyncio.get_running_loop().call_soon(count_turn)
+        return split_further(accumulator)
+
+    async def story(cluster: Cluster) -> None:
+        cluster.create_topic("small", config={"max.message.bytes": "30000"})
+        async with producing(cluster, batch_size=60_000, linger_ms=50) as producer:
+            values_sent = [b"%04d" % number for number in range(4_000)]
+            monkeypatch.setattr("aiokc.client.produce.sender.split_further", split_and_note)
+            await producer.send_many("small", values_sent)
+            await producer.flush()
+            assert values(cluster, "small") == values_sent
+
+    virtually(story, brokers=1)
+    assert len(steps) >= 4_000 // 128
+    assert len(set(steps)) == len(steps)
 
 
 def test_no_batch_is_longer_than_a_request_may_be() -> None:

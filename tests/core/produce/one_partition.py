@@ -10,7 +10,7 @@ from aiokc.core.produce.accumulator import AccumulatorOptions, RecordAccumulator
 from aiokc.core.produce.batch import ProducerBatch
 from aiokc.core.produce.identity import ProducerIdentity
 from aiokc.core.produce.session import PlainSession
-from aiokc.core.produce.settling import PartitionAnswer, settle
+from aiokc.core.produce.settling import PartitionAnswer, settle, split_further
 from aiokc.core.produce.verdicts import Verdict
 from aiokc.types import Broker, PartitionInfo, TopicInfo, TopicPartition
 
@@ -28,6 +28,7 @@ class Produced:
         self.leaders = dict.fromkeys(range(partitions), 1)
         self.epochs = dict.fromkeys(range(partitions), 0)
         self.topic_id: UUID | None = None
+        self._cluster = Cluster()
         self.count = 0
         if idempotent:  # as if a batch had been stored in each before: the first one of a producer id goes alone
             for partition in range(partitions):
@@ -38,9 +39,12 @@ class Produced:
         infos = {
             number: PartitionInfo("t", number, leader, self.epochs[number]) for number, leader in self.leaders.items()
         }
-        return Cluster(
+        found = Cluster(
             brokers={n: Broker(n, "h", 1) for n in (1, 2)}, topics={"t": TopicInfo("t", infos, self.topic_id)}
         )
+        if found != self._cluster:  # while nothing changes, the metadata are one and the same snapshot
+            self._cluster = found
+        return self._cluster
 
     def queue(self, partition: int = 0) -> Any:
         return self.accumulator.queue(TopicPartition("t", partition))
@@ -76,7 +80,14 @@ class Produced:
         return batch
 
     def answer(self, batch: ProducerBatch, code: int = 0, offset: int | None = None, **more: Any) -> Verdict:
-        """The broker answers; by default without an offset where it refuses the batch."""
+        """The broker answers; by default without an offset where it refuses the batch. What is too large is split."""
+        verdict = self.only_answer(batch, code, offset, **more)
+        while split_further(self.accumulator):
+            pass
+        return verdict
+
+    def only_answer(self, batch: ProducerBatch, code: int = 0, offset: int | None = None, **more: Any) -> Verdict:
+        """The broker answers, and the sender has no turn."""
         offset = (-1 if code else 0) if offset is None else offset
         return settle(self.accumulator, batch, PartitionAnswer(code, offset, **more), self.now)
 

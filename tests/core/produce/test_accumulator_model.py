@@ -15,7 +15,7 @@ from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.identity import LAST_EPOCH, NO_SEQUENCE, ProducerIdentity
 from aiokc.core.produce.partition_queue import PartitionQueue
 from aiokc.core.produce.session import PlainSession
-from aiokc.core.produce.settling import PartitionAnswer, settle, unanswered
+from aiokc.core.produce.settling import PartitionAnswer, settle, split_further, unanswered
 from aiokc.error_codes import ErrorCode
 from aiokc.records import open_batch, split_batches
 from aiokc.types import Broker, PartitionInfo, TopicInfo, TopicPartition
@@ -76,6 +76,7 @@ class Producing(RuleBasedStateMachine):
         self.logs = [Log() for _ in range(PARTITIONS)]
         self.leader = 1
         self.epoch = 0
+        self.seen = Cluster()
         self.in_flight: list[Sent] = []
         self.late: list[tuple[int, bytes]] = []
         self.appended: dict[bytes, tuple[int, ProducerBatch, int]] = {}
@@ -90,7 +91,10 @@ class Producing(RuleBasedStateMachine):
     def cluster(self) -> Cluster:
         partitions = {number: PartitionInfo("t", number, self.leader, self.epoch) for number in range(PARTITIONS)}
         brokers = {node: Broker(node, "h", 1) for node in (1, 2)}
-        return Cluster(brokers=brokers, topics={"t": TopicInfo("t", partitions)})
+        found = Cluster(brokers=brokers, topics={"t": TopicInfo("t", partitions)})
+        if found != self.seen:
+            self.seen = found
+        return self.seen
 
     @rule(partition=st.integers(0, PARTITIONS - 1), size=st.sampled_from([1, 60, 150, 400]))
     def append(self, partition: int, size: int) -> None:
@@ -106,6 +110,23 @@ class Producing(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         self.accumulator.expire(self.now)
+
+    @rule()
+    def nothing_that_is_due_rests(self) -> None:
+        """What is found ready does not depend on which partitions are looked at."""
+        cluster = self.cluster()
+        found = self.accumulator.ready(cluster, self.now, hurry=False)
+        self.accumulator._seen = None  # look at all
+        again = self.accumulator.ready(cluster, self.now, hurry=False)
+        assert {node: set(queues) for node, queues in found.nodes.items()} == {
+            node: set(queues) for node, queues in again.nodes.items()
+        }
+        assert found.look_at <= again.look_at
+
+    @precondition(lambda self: self.accumulator.splits)
+    @rule()
+    def split(self) -> None:
+        split_further(self.accumulator)
 
     @rule()
     def leader_moves(self) -> None:
@@ -257,6 +278,8 @@ class Producing(RuleBasedStateMachine):
                 self.another_producer_id()
             self.now += 0.2
             self.accumulator.expire(self.now)
+            while split_further(self.accumulator):
+                pass
             self.send(True)
             self.each_batch_ends_once()
         assert mark.remaining == 0

@@ -132,7 +132,8 @@ _split = ClosedBatch.split
 
 
 def _split_backwards(self: ClosedBatch, *arguments: Any) -> Any:
-    return list(reversed(_split(self, *arguments)))
+    *_, batches = _split(self, *arguments)
+    yield list(reversed(batches))
 
 
 _frame = ProducerBatch.frame
@@ -261,7 +262,7 @@ def _open_unless_dead(self: TransactionDriver, number: int) -> bool:
 PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
     "number each attempt": _bug("duplicate", (PartitionQueue, "put_back", _number_each_attempt), first=9),
     "give back a sequence": _bug(
-        "contents, lost, duplicate", (PartitionQueue, "dropped", _give_back_the_sequence), first=36
+        "contents, lost, duplicate", (PartitionQueue, "dropped", _give_back_the_sequence), first=66
     ),
     "bump under in-flight": _bug(
         "duplicate, reordered, lost, ghost", (PartitionQueue, "resolve", _bump_under_in_flight), first=20
@@ -285,7 +286,7 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
     "tell backwards": _bug("reordered", (Outcomes, "_release", _tell_backwards), first=3),
     "flush nothing": _bug("unflushed", (Sender, "flushed", _flush_nothing)),
     "forget at the end": _bug("stuck, silent, leak", (Sender, "end", _forget_at_the_end), first=14),
-    "drop the sign of a hash": _bug("misplaced", (key_partitions, "murmur2_partition", _drop_the_sign), first=17),
+    "drop the sign of a hash": _bug("misplaced", (key_partitions, "murmur2_partition", _drop_the_sign), first=13),
     "a refusal counts as stored": _bug(
         "lost",
         (verdicts, "RULES", {**verdicts.RULES, ErrorCode.INVALID_RECORD: verdicts.RULES[ErrorCode.NONE]}),

@@ -1,0 +1,181 @@
+"""Partitions whose next batch is due later are not looked at before, unless something happens to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import pytest
+
+from aiokc.core.produce.failure import Cause, Failure
+from aiokc.core.produce.partition_queue import PartitionQueue
+from aiokc.error_codes import ErrorCode
+from tests.core.produce.one_partition import Produced
+
+MANY = 300
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The partitions that were looked at."""
+    found: list[int] = []
+    resolve = PartitionQueue.resolve
+
+    def note(self: PartitionQueue, session: Any) -> bool:
+        found.append(self.tp.partition)
+        return resolve(self, session)
+
+    monkeypatch.setattr(PartitionQueue, "resolve", note)
+    return found
+
+
+def lingering(**options: Any) -> Produced:
+    """Many partitions of which each has one batch, begun a second after that of the one before."""
+    world = Produced(**{"partitions": MANY, "linger": 1000.0, "delivery_timeout": 10_000.0, **options})
+    for partition in range(MANY):
+        world.append(partition=partition)
+        if partition == 0:
+            assert world.ready() == {}
+        world.now += 1
+    return world
+
+
+def test_each_is_looked_at_when_its_batch_is_due(looked_at: list[int]) -> None:
+    """But for the first one: the sender looks at it, and comes in time for all others."""
+    world = lingering()
+    assert looked_at == [0]
+    looked_at.clear()
+    for _ in range(3):
+        assert world.look_at() == 100.0 + 1000.0
+    assert looked_at == []
+    for partition in range(MANY):
+        world.now = 1100.0 + partition
+        assert [batch.tp.partition for batch in world.send()] == [partition]
+        after = 10_100.0 if partition == MANY - 1 else world.now + 1
+        assert world.look_at() == after, "the next one is due, or the oldest one expires"
+    assert looked_at == [*range(MANY)]
+
+
+def _full(world: Produced) -> None:
+    world.append(bytes(150), partition=7)
+
+
+def _another_batch(world: Produced) -> None:
+    world.append(bytes(180), partition=7)
+
+
+def _sealed(world: Produced) -> None:
+    world.accumulator.seal(world.queue(7))
+
+
+@pytest.mark.parametrize("happens", [_full, _another_batch, _sealed])
+def test_only_the_one_is_looked_at_to_which_something_happens(
+    happens: Callable[[Produced], None], looked_at: list[int]
+) -> None:
+    world = lingering()
+    world.ready()
+    looked_at.clear()
+    happens(world)
+    assert world.ready() == {1: [7]}
+    assert looked_at == [7]
+
+
+def test_all_are_looked_at_without_linger_for_a_flush_and_for_other_metadata() -> None:
+    world = lingering()
+    assert world.ready() == {}
+    assert world.ready(hurry=True) == {1: [*range(MANY)]}
+    assert world.ready() == {}
+    world.session.hurries = True
+    assert world.ready() == {1: [*range(MANY)]}
+    world.session.hurries = False
+    assert world.ready() == {}
+    world.leaders[5] = 9
+    for _ in range(2):
+        found = world.accumulator.ready(world.cluster, world.now, hurry=False)
+        assert [queue.tp.partition for queue in found.without_leader] == [5], "the search for its leader goes on"
+    world.leaders[5] = 2
+    assert world.ready() == {}
+    world.accumulator.flush()
+    assert world.ready() == {1: [number for number in range(MANY) if number != 5], 2: [5]}
+
+
+def test_what_comes_back_rests_for_its_pause_unless_its_leader_moves(looked_at: list[int]) -> None:
+    world = Produced(partitions=2)
+    for partition in range(2):
+        world.append(partition=partition)
+    for batch in world.send():
+        world.answer(batch, ErrorCode.NOT_ENOUGH_REPLICAS)
+    looked_at.clear()
+    assert world.ready() == {}
+    assert world.ready() == {}
+    assert looked_at == [0, 1]
+    assert world.look_at() == pytest.approx(world.now + 0.1)
+    world.leaders[1] = 2
+    assert world.ready() == {2: [1]}
+    world.now += 0.1
+    assert world.ready() == {1: [0], 2: [1]}
+
+
+def test_a_batch_that_becomes_the_first_one_is_looked_at() -> None:
+    """The one before it has expired while it was to be sent again after a long pause."""
+    world = Produced(batch_size=0, delivery_timeout=10.0)
+    world.accumulator.pause = lambda attempts: 100.0
+    first = world.append()
+    world.send()
+    world.answer(first, ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.now += 9.0
+    second = world.append()
+    assert world.ready() == {}
+    world.now += 1.0
+    world.accumulator.expire(world.now)
+    assert world.finished() == [first]
+    assert world.send() == [second]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE])
+def test_what_comes_back_in_front_of_a_batch_that_lingers_does_not_linger(code: ErrorCode) -> None:
+    world = Produced(linger=50.0)
+    first = world.append_all([b"1", b"2", b"3"])
+    world.accumulator.flush()
+    assert world.send() == [first]
+    world.append()
+    assert world.look_at() == 150.0
+    world.answer(first, code)
+    assert world.look_at() <= world.now + 0.1 or world.ready()
+    world.now += 0.1
+    assert world.send_one() in (first, *first.parts)
+
+
+def test_a_partition_that_fills_many_batches_in_its_linger_time_sets_one_alarm() -> None:
+    world = Produced(linger=10.0)
+    for _ in range(100):
+        world.append()
+        assert world.ready() == {}
+        world.accumulator.seal(world.queue())
+        world.answer(world.send_one())
+        world.now += 0.01
+    assert len(world.accumulator.queues._alarms) == 1
+
+
+def test_nothing_is_kept_of_those_that_are_at_rest_for_good() -> None:
+    world = lingering()
+    world.ready()
+    world.accumulator.fail_waiting(Failure(Cause.CLOSED))
+    world.now += 2000.0
+    assert world.look_at() == inf
+    queues = world.accumulator.queues
+    assert (queues.active, queues._awake, queues._alarms, queues._alarm_at) == ([], {}, [], {})
+
+
+def test_partitions_take_turns_though_some_rest_between() -> None:
+    world = Produced(partitions=6, linger=1.0, max_request_size=300)
+    served = []
+    for _ in range(60):
+        for partition in range(6):
+            world.fill(1, partition)
+        world.now += 0.5
+        for batch in world.send():
+            served.append(batch.tp.partition)
+            world.answer(batch)
+    assert {served.count(partition) for partition in range(6)} == {10}
