@@ -47,7 +47,8 @@ INPUTS ?= 10000000
 
 # The tests of records once more, without the extension. Skipped if ARGS selects some tests.
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q $(1) \
-	-k "not sanitized" --ignore tests/_native/reading tests/records tests/_native tests/test_record_contract.py)
+	-k "not sanitized" --ignore tests/_native/reading --ignore tests/records/compression tests/records tests/_native \
+	tests/test_record_contract.py)
 
 # `make test` without ARGS runs three parts beside each other, since most tests wait more than they work: those that
 # start programs (Spark, Kafka, other processes); those of clients, behind them the decoder in Python and the C decoder

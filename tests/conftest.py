@@ -142,6 +142,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if loops is not None and loops.kwargs.get("uvloop") == "long":
                 item.add_marker(pytest.mark.long)
     _leave_out_what_is_too_new(config, items)
+    # A broker that has started runs until the end, and takes its share of the machine: what needs one comes last.
+    items.sort(key=lambda item: item.get_closest_marker("kafka") is not None)
 
 
 def _let_parameters_decide_on_time(item: pytest.Item) -> None:

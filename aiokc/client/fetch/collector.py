@@ -246,7 +246,8 @@ class FetchCollector:
         """Do as ``decode_at_once`` and ``take`` do with up to ``count`` records of the partitions in turn.
 
         It returns fewer only where the next ones can't be had at once: an error comes first, a batch is to be opened,
-        the next partition may not be handed out, nothing more is buffered, or the loop's time ``until`` is over.
+        the next partition may not be handed out, nothing more is buffered, one step took as many runs of the only
+        partition as it may, or the loop's time ``until`` is over.
         None: nothing was handed out, since that is so from the beginning; what was decoded stays for the next call.
         """
         serving = self.buffer.in_turn(self.subscription)
@@ -304,7 +305,7 @@ class FetchCollector:
             return None
         self.counters.records += count - left
         self._has_taken, self.waits = True, False
-        if self.resume_at is not None and self.buffer.settling_frees:
+        if self.resume_at is not None and (self.buffer.settling_frees or self.buffer.bytes <= self.resume_at):
             self.buffer.settle()  # as in ``handed_out``
             self._tell_of_room()
         batch.end_at(ends)

@@ -37,9 +37,8 @@ _STEP_BYTES: Final = 1 << 20
 # Appending so many single batches takes less than a millisecond. Each of them may hold only one record.
 _ADDED_AT_ONCE: Final = 64
 
-# One step takes the records of so many runs, since each of them may hold only one, and unpacks so many of them.
+# One step takes the records of so many runs, since each of them may hold only one.
 _RUNS_AT_ONCE: Final = 16
-_UNPACKED_RUNS_AT_ONCE: Final = 4
 
 
 class PartitionBuffer:
@@ -432,14 +431,14 @@ class PartitionBuffer:
         if self.ready:
             return None
         taken: RecordSequence[bytes | None, bytes | None] = RecordSequence()
-        goes_on, unpacked = True, 0
+        goes_on, size = True, 0
         for _ in range(_RUNS_AT_ONCE):
-            unread = self._kept.unread
-            run = unread[0] if unread else None
-            if type(run) is PackedRun and unpacked < _UNPACKED_RUNS_AT_ONCE:
-                run, goes_on, unpacked = self._unpacked_first(), False, unpacked + 1
+            run = self._kept.first
+            if type(run) is PackedRun:
+                run, goes_on = self._unpacked_first(), False
             if type(run) is not Run:
                 break
+            size += len(run.view)
             found = self._look_into(run, count)
             span, at, inside, after, epoch = found
             is_last = at == len(run.view)
@@ -458,6 +457,8 @@ class PartitionBuffer:
             count -= len(span)
             if not count:
                 return taken, goes_on
+            if size >= _STEP_BYTES:
+                break
         return (taken, False) if taken else None
 
     def take_typed(self, count: int) -> tuple[RecordSequence[Any, Any], int]:
