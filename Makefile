@@ -45,14 +45,18 @@ MUTANT ?=
 SECONDS ?= 60
 INPUTS ?= 10000000
 
+LINT = { echo "== ruff" && $(VENV_PYTHON) -m ruff check . && $(VENV_PYTHON) -m ruff format --check . && \
+	echo "== mypy --strict" && $(VENV_PYTHON) -m mypy && $(VENV_PYTHON) -m mypy docs/demo && $(VENV_PYTHON) -m mypy docs/site && \
+	echo "== layers" && $(VENV_PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'; }
+
 # The tests of records once more, without the extension. Skipped if ARGS selects some tests.
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q $(1) \
 	-k "not sanitized" --ignore tests/_native/reading --ignore tests/records/compression tests/records tests/_native \
 	tests/test_record_contract.py)
 
-# `make test` without ARGS runs three parts beside each other, since most tests wait more than they work: those that
-# start programs (Spark, Kafka, other processes); those of clients, behind them the decoder in Python and the C decoder
-# under sanitizers; and all others. The output of the first two parts is printed at the end.
+# `make test` without ARGS runs lint and three parts beside each other, since most tests wait more than they work: those
+# that start programs (Spark, Kafka, other processes); those of clients, behind them the decoder in Python and the C
+# decoder under sanitizers; and all others. The output of lint and of the first two parts is printed at the end.
 SANITIZED := tests/_native/test_sanitized.py
 CLIENTS := tests/client tests/scenarios
 # Spark comes last, when the other parts are done or nearly so: it gives its Python processes 10 s to start, which no
@@ -105,20 +109,19 @@ demo: $(if $(filter kafka,$(BROKER)),jars,$(READY))
 	@$(VENV_PYTHON) docs/demo --broker $(BROKER) $(ARGS)
 
 lint: $(READY)
-	@echo "== ruff" && $(VENV_PYTHON) -m ruff check . && $(VENV_PYTHON) -m ruff format --check .
-	@echo "== mypy --strict" && $(VENV_PYTHON) -m mypy && $(VENV_PYTHON) -m mypy docs/demo && $(VENV_PYTHON) -m mypy docs/site
-	@echo "== layers" && $(VENV_PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+	@$(LINT)
 
-test: lint jars
+test: $(if $(ARGS),lint) jars
 ifneq ($(ARGS),)
 	@echo "== tests" && $(VENV_PYTHON) -m pytest -m "not long" $(ARGS)
 else
 	@said=$$(mktemp -d) && { \
+	$(LINT) > "$$said/lint" 2>&1 & lint=$$!; \
 	$(OF_PROGRAMS) > "$$said/programs" 2>&1 & programs=$$!; \
 	$(OF_CLIENTS) > "$$said/clients" 2>&1 & clients=$$!; \
-	trap 'kill $$programs $$clients; rm -rf "$$said"; exit 130' INT TERM; \
-	$(OF_ALL_ELSE); all=$$?; wait $$clients || all=1; wait $$programs || all=1; \
-	cat "$$said/clients" "$$said/programs"; rm -rf "$$said"; exit $$all; }
+	trap 'kill $$lint $$programs $$clients; rm -rf "$$said"; exit 130' INT TERM; \
+	$(OF_ALL_ELSE); all=$$?; wait $$lint || all=1; wait $$clients || all=1; wait $$programs || all=1; \
+	cat "$$said/lint" "$$said/clients" "$$said/programs"; rm -rf "$$said"; exit $$all; }
 endif
 
 test-long: lint jars

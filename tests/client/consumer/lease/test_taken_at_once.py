@@ -201,7 +201,7 @@ def test_one_step_ends_behind_a_run_that_makes_a_mebibyte() -> None:
             batches = [encode_batch([NewRecord(bytes(100_000))], base_offset=6 * number + index) for index in range(6)]
             data = b"".join(batches)
             taking.buffer.add(FetchedPartition(tp, position.token, 6 * number, memoryview(data)), position)
-        counts = []
+        counts: list[int] = []
         while sum(counts) < 30:
             batch = taking.call(1000)
             assert isinstance(batch, ConsumerRecords)
