@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
 from random import Random
-from typing import Final
 
 from ...config import ConsumerConfig
 from ...core.backoff import retry_backoff
@@ -20,15 +19,12 @@ from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
 from ..cluster.list_offsets import group_by_leader
 from ..cluster.metadata import Metadata
-from .position_errors import PositionErrors, PositionTokens, only
+from .position_errors import SET_AT_ONCE, PositionErrors, PositionTokens, only
 
 logger = logging.getLogger("aiokc.offsets")
 
 #: Returns the group's committed offset of each partition that has no error of its own.
 FetchCommitted = Callable[[Iterable[TopicPartition]], Awaitable[Committed]]
-
-# How many positions are set before other tasks get to run.
-_SET_AT_ONCE: Final = 250
 
 
 class CommittedPositions:
@@ -96,7 +92,7 @@ class CommittedPositions:
         """
         committed = Committed({})
         if self._fetch_committed is not None:
-            some = dict.fromkeys(islice(tokens, _SET_AT_ONCE), LATEST)
+            some = dict.fromkeys(islice(tokens, SET_AT_ONCE), LATEST)
             self._connect_to(group_by_leader(self._metadata.cluster, some))
             try:
                 committed = await self._fetch_committed(tokens)
@@ -118,12 +114,12 @@ class CommittedPositions:
         timestamp = self._reset.timestamp(self._clock())
         if self._fetch_committed is None and timestamp == EARLIEST:
             left = iter(tokens.items())
-            while some_of_them := dict(islice(left, _SET_AT_ONCE)):
+            while some_of_them := dict(islice(left, SET_AT_ONCE)):
                 self._subscription.await_resets(some_of_them, timestamp)
                 await asyncio.sleep(0)
             tokens = {}
         for done, (tp, token) in enumerate(tokens.items(), start=1):
-            if done % _SET_AT_ONCE == 0:
+            if done % SET_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if self._subscription.get(tp, token) is None:
                 continue  # a seek, or a new assignment, while the answer was on its way

@@ -21,6 +21,9 @@ _COMPLAINT_SECONDS: Final = 30.0
 #: Partitions without a position, each with its token.
 PositionTokens = dict[TopicPartition, int]
 
+#: How many positions are set before other tasks get to run.
+SET_AT_ONCE: Final = 250
+
 _Kind: TypeAlias = tuple[type[KafkaError], int]
 
 

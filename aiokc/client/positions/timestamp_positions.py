@@ -22,14 +22,11 @@ from ...types import EARLIEST, LATEST, TopicPartition, partition_count
 from ..aio.signal import Signal
 from ..cluster.list_offsets import AT_ONCE, Answer, Asked, Found, OffsetLister, group_by_leader, may_pass
 from ..cluster.metadata import Metadata
-from .position_errors import PositionErrors, PositionTokens, by_kind, only
+from .position_errors import SET_AT_ONCE, PositionErrors, PositionTokens, by_kind, only
 
 logger = logging.getLogger("aiokc.offsets")
 
 _COMPLAINT_SECONDS: Final = 30.0
-
-# How many positions are set before other tasks get to run.
-_SET_AT_ONCE: Final = 250
 
 
 class TimestampPositions:
@@ -131,7 +128,7 @@ class TimestampPositions:
         subscription = self._subscription
         for node_id, tokens in list(self._under_way.values()):
             for done, (tp, token) in enumerate(tokens.items(), start=1):
-                if done % _SET_AT_ONCE == 0:
+                if done % SET_AT_ONCE == 0:
                     await asyncio.sleep(0)
                 position, leader = subscription.get(tp, token), cluster.leader(tp)
                 if position is None or leader is None or leader.node_id == node_id:
@@ -146,11 +143,11 @@ class TimestampPositions:
         whose metadata have come: otherwise the first record after assign() takes retry_backoff_ms longer.
         """
         waiting = list(self._leaderless)
-        for begin in range(0, len(waiting), _SET_AT_ONCE):
+        for begin in range(0, len(waiting), SET_AT_ONCE):
             if begin:
                 await asyncio.sleep(0)
             led: list[TopicPartition] = []
-            for tp in waiting[begin : begin + _SET_AT_ONCE]:
+            for tp in waiting[begin : begin + SET_AT_ONCE]:
                 if self._subscription.get(tp, self._leaderless[tp]) is None:
                     del self._leaderless[tp]  # a seek, or a new assignment
                 elif cluster.leader(tp) is not None:
@@ -216,7 +213,7 @@ class TimestampPositions:
         subscription, found, says = self._subscription, answer.found, logger.isEnabledFor(logging.INFO)
         unanswered: list[TopicPartition] = []
         for done, (tp, token) in enumerate(tokens.items(), start=1):
-            if done % _SET_AT_ONCE == 0:
+            if done % SET_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if tp not in found:
                 unanswered.append(tp)

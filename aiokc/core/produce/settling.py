@@ -163,7 +163,8 @@ def _begin_split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: P
 def split_further(accumulator: RecordAccumulator) -> bool:
     """Go a step on with the batches that were too large; return whether there are more steps.
 
-    All at once would hold the event loop: a microsecond for each record, for each batch of the answer.
+    All at once would hold the event loop: a microsecond for each record, for each batch of the answer. A batch's last
+    step hands over its callbacks, all at once: 4 ms for ten thousand, where records have callbacks of their own.
     """
     splits = accumulator.splits
     if splits and next(splits[0], None) is None:
