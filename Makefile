@@ -54,21 +54,24 @@ OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && A
 	-k "not sanitized" --ignore tests/_native/reading --ignore tests/records/compression tests/records tests/_native \
 	tests/test_record_contract.py)
 
-# `make test` without ARGS runs lint and three parts beside each other, since most tests wait more than they work: those
-# that start programs (Spark, Kafka, other processes); those of clients, behind them the decoder in Python and the C
-# decoder under sanitizers; and all others. The output of lint and of the first two parts is printed at the end.
+# `make test` without ARGS runs lint and four parts beside each other, since most tests wait more than they work: those
+# that start programs (Spark, Kafka, other processes); those of groups and of security; those of clients, behind them the
+# decoder in Python and the C decoder under sanitizers; and all others. All but the last one's output comes at the end.
 SANITIZED := tests/_native/test_sanitized.py
+GROUPS := tests/client/group tests/security
 CLIENTS := tests/client tests/scenarios
 # Spark comes last, when the other parts are done or nearly so: it gives its Python processes 10 s to start, which no
 # option changes, and on a busy machine that may be too little beside three parts.
-PROGRAMS := tests/security tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
-	tests/suite/test_conftest.py tests/test_wheel.py tests/spark
-OF_PROGRAMS = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -q -m "not long" $(PROGRAMS); }
-OF_CLIENTS = { echo "== tests of clients" && $(VENV_PYTHON) -m pytest -q -m "not long" $(CLIENTS); first=$$?; \
-	$(call OTHER_DECODER,-m "not long") && echo "== the C decoder under sanitizers" && \
-	$(VENV_PYTHON) -m pytest -q -m "not long" $(SANITIZED) && test $$first -eq 0; }
+PROGRAMS := tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka tests/suite/test_conftest.py \
+	tests/test_wheel.py tests/spark
+PYTEST = $(VENV_PYTHON) -m pytest -m "not long"
+OF_PROGRAMS = { echo "== tests of what starts programs" && $(PYTEST) -q $(PROGRAMS); }
+OF_GROUPS = { echo "== tests of groups and security" && $(PYTEST) -q $(GROUPS); }
+OF_CLIENTS = { echo "== tests of clients" && $(PYTEST) -q $(CLIENTS) $(GROUPS:%=--ignore=%); first=$$?; \
+	$(call OTHER_DECODER,-m "not long") && echo "== the C decoder under sanitizers" && $(PYTEST) -q $(SANITIZED) && \
+	test $$first -eq 0; }
 OF_ALL_ELSE = { echo "== tests" && \
-	$(VENV_PYTHON) -m pytest -m "not long" --deselect $(SANITIZED) $(PROGRAMS:%=--ignore=%) $(CLIENTS:%=--ignore=%); }
+	$(PYTEST) --deselect $(SANITIZED) $(PROGRAMS:%=--ignore=%) $(GROUPS:%=--ignore=%) $(CLIENTS:%=--ignore=%); }
 
 # Tests on real old brokers, which aiokc promises to work with.
 OLD_VERSIONS = from aiokc.testing.kafka.jars import OLD_VERSIONS; print(*OLD_VERSIONS)
@@ -113,15 +116,16 @@ lint: $(READY)
 
 test: $(if $(ARGS),lint) jars
 ifneq ($(ARGS),)
-	@echo "== tests" && $(VENV_PYTHON) -m pytest -m "not long" $(ARGS)
+	@echo "== tests" && $(PYTEST) $(ARGS)
 else
 	@said=$$(mktemp -d) && { \
 	$(LINT) > "$$said/lint" 2>&1 & lint=$$!; \
 	$(OF_PROGRAMS) > "$$said/programs" 2>&1 & programs=$$!; \
+	$(OF_GROUPS) > "$$said/groups" 2>&1 & groups=$$!; \
 	$(OF_CLIENTS) > "$$said/clients" 2>&1 & clients=$$!; \
-	trap 'kill $$lint $$programs $$clients; rm -rf "$$said"; exit 130' INT TERM; \
-	$(OF_ALL_ELSE); all=$$?; wait $$lint || all=1; wait $$clients || all=1; wait $$programs || all=1; \
-	cat "$$said/lint" "$$said/clients" "$$said/programs"; rm -rf "$$said"; exit $$all; }
+	trap 'kill $$lint $$programs $$groups $$clients; rm -rf "$$said"; exit 130' INT TERM; \
+	$(OF_ALL_ELSE); all=$$?; for part in $$lint $$programs $$groups $$clients; do wait $$part || all=1; done; \
+	cat "$$said/lint" "$$said/clients" "$$said/groups" "$$said/programs"; rm -rf "$$said"; exit $$all; }
 endif
 
 test-long: lint jars

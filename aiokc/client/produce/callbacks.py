@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import shown
 from ...net.user_errors import leaves_the_loop
+from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
 
 logger = logging.getLogger("aiokc.produce")
@@ -28,6 +29,8 @@ class Callbacks:
 
     def __init__(self) -> None:
         self._due: deque[Iterator[Call]] = deque()
+        self._added = 0  # how often ``add`` was called
+        self._turned = Signal()  # a turn is over
         self._turn: asyncio.Handle | None = None
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self.running = False
@@ -35,6 +38,7 @@ class Callbacks:
     def add(self, calls: Iterable[Call]) -> None:
         """Have these called behind all that is due, in a turn that ``begin`` begins."""
         self._due.append(iter(calls))
+        self._added += 1
 
     def begin(self, *, at_once: bool = False) -> None:
         """Call what is due soon; ``at_once``: now, since no task is in the middle of a step."""
@@ -44,6 +48,16 @@ class Callbacks:
             self._run_a_turn()
         else:
             self._turn = asyncio.get_running_loop().call_soon(self._run_a_turn)
+
+    async def caught_up(self, timeout: float | None = None) -> bool:
+        """Wait until all that is due now was called; return whether it was, within ``timeout`` seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        last = self._added
+        while self._added - len(self._due) < last:
+            if not await self._turned.wait(None if deadline is None else deadline - loop.time()):
+                return False
+        return True
 
     async def all_called(self, until: Callable[[], float]) -> None:
         """Return once all that is due was called, in turns like all others, or at ``until()`` (loop time).
@@ -92,6 +106,7 @@ class Callbacks:
                     return
         finally:
             self.running = False
+            self._turned.notify()
 
     def _complain(self, error: BaseException) -> None:
         held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())

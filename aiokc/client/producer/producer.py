@@ -203,7 +203,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         return await self._runtime.many.send(topic, records, timeout=self._patience(timeout_ms))
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:
-        """Send at once what was appended before, and return when it is known what became of each record.
+        """Send at once what was appended before; return when each record has its outcome, and its callback was called.
 
         Records that are appended meanwhile don't prolong it. Raises the first failure that nobody has seen: of a record
         whose Delivery was not awaited. Raises RequestTimedOut after ``timeout_ms`` (None: delivery_timeout_ms ends it).

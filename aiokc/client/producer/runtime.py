@@ -94,6 +94,7 @@ class ProducerRuntime:
                 check=self.cluster_client.check,
                 settled=lambda: self.outcomes.unobserved.transaction_ended(),
                 ended=self.observers.transaction,
+                told=lambda seconds: self.callbacks.caught_up(seconds),
             )
             self.session = TransactionSession(config.transactional_id, transactions)
             self._own_driver = transactions.run
@@ -257,10 +258,16 @@ class ProducerRuntime:
     # Flushing
 
     async def flush(self, *, timeout: float | None) -> None:
-        """Return when all that was appended before has its outcome. Raises the first failure that nobody has seen."""
+        """Return when all that was appended before has its outcome, and its callbacks were called.
+
+        Raises the first failure that nobody has seen.
+        """
         self.cluster_client.check()
+        began = running_loop().time()
         if not await self.sender.flushed(self.sender.flush(), timeout):
             raise RequestTimedOut(f"flush(): not all records were acknowledged within {timeout:.3g} s")
+        if not await self.callbacks.caught_up(None if timeout is None else began + timeout - running_loop().time()):
+            raise RequestTimedOut(f"flush(): not all callbacks of records were called within {timeout:.3g} s")
         self.raise_unobserved()
 
     def raise_unobserved(self) -> None:

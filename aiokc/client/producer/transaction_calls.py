@@ -38,7 +38,7 @@ class TransactionCalls:
         await driver.begin(deadline)
 
     async def commit_transaction(self, *, timeout_ms: int | None = None) -> None:
-        """Send what is buffered, and commit; return once the coordinator has committed.
+        """Send what is buffered, and commit; return once the coordinator has committed, and callbacks were called.
 
         Raises the first error of the transaction's records and offsets, if any has failed: then abort it. Raises
         RequestTimedOut where nobody knows yet whether it is committed, and goes on asking. After that, and after a call

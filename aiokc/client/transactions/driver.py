@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol, TypeAlias
@@ -122,9 +122,11 @@ class TransactionDriver:
         check: Callable[[], None],
         settled: Callable[[], None],
         ended: Callable[[bool, float, Exception | None], None],
+        told: Callable[[float | None], Awaitable[bool]],
     ) -> None:
         """``batches`` returns the sender, which is made later. ``check`` raises why the producer does not run.
 
+        ``told`` waits, for so many seconds at most, until the callbacks of all records with an outcome were called.
         ``settled`` is called when the outcome of a transaction tells what became of its records. ``ended`` is told
         whether it was a commit, how many seconds after the begin it ended, and why it has failed.
         """
@@ -142,6 +144,7 @@ class TransactionDriver:
         self.check = check
         self._settled = settled
         self._ended = ended
+        self._told = told
         self._begun_at = 0.0  # the last transaction
         self._tasks: TaskGroup | None = None
         self._sooner = Signal()
@@ -412,12 +415,17 @@ class TransactionDriver:
         """Return when ``outcome`` is there, raise it if it is an error; RequestTimedOut after ``deadline``."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+
+        def left() -> float | None:
+            return None if deadline == math.inf else deadline - loop.time()
+
         while not outcome.done():
             if self._tasks is None:
                 self.check()
-            if not await self.moved.wait(None if deadline == math.inf else deadline - loop.time()):
+            if not await self.moved.wait(left()):
                 raise self._timed_out(what, loop.time() - began)
         if end is not None:
+            await self._told(left())  # as flush(); before the end counts as told, for this may be cancelled
             end.told = True
         if (error := outcome.result()) is not None:
             raise fresh(error)

@@ -16,9 +16,11 @@ import anyio
 import pytest
 
 from aiokc import Producer
+from aiokc.client.produce import callbacks as callbacks_module
 from aiokc.client.produce.callbacks import Callbacks
 from aiokc.client.producer import runtime
-from aiokc.errors import BufferFull
+from aiokc.core.transactions.transitions import State
+from aiokc.errors import BufferFull, RequestTimedOut
 from aiokc.testing import Cluster
 from tests.client.virtually import virtually
 
@@ -197,3 +199,69 @@ def test_a_callback_that_sends_on_finds_the_memory_of_its_own_batch() -> None:
             assert cluster.end_offset("on") == 18
 
     virtually(story, topics={"t": 1, "on": 1})
+
+
+@pytest.mark.parametrize("ends", ["a flush", "a commit", "an abort"])
+def test_who_waits_for_records_goes_on_behind_their_callbacks(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where they take more than one turn. As in Java, whose flush() returns behind them."""
+    monkeypatch.setattr(callbacks_module, "SLICE_SECONDS", 0.0)  # one call in a turn
+    transactional_id = None if ends == "a flush" else "pays"
+
+    async def story(cluster: Cluster) -> None:
+        called: list[int] = []
+
+        def send(number: int) -> None:
+            producer.send_soon("t", b"", partition=0, on_done=lambda *_: called.append(number))
+
+        async with Producer(bootstrap_servers=cluster.bootstrap, transactional_id=transactional_id) as producer:
+            if transactional_id is not None:
+                await producer.begin_transaction()
+            await producer.partitions_for("t")
+            for number in range(100):
+                send(number)
+            match ends:
+                case "a flush":
+                    await producer.flush()
+                case "a commit":
+                    await producer.commit_transaction()
+                case _:
+                    await producer.abort_transaction()
+            assert called == list(range(100))
+
+    virtually(story, topics={"t": 1})
+
+
+async def test_a_flush_does_not_wait_longer_for_callbacks_than_it_may() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        callbacks, called = producer._runtime.callbacks, list[int]()
+        with patch.object(callbacks, "begin"):  # no turn comes
+            await (await producer.send("t", b"", on_done=lambda *_: called.append(1)))
+            with pytest.raises(RequestTimedOut, match="not all callbacks of records were called within"):
+                await producer.flush(timeout_ms=10)
+        assert called == []
+        callbacks.begin()
+        await producer.flush()
+        assert called == [1]
+
+
+async def test_a_commit_that_is_cancelled_while_callbacks_are_called_can_be_asked_for_again() -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        Producer(bootstrap_servers=cluster.bootstrap, transactional_id="pays") as producer,
+    ):
+        await producer.begin_transaction()
+        callbacks, called = producer._runtime.callbacks, list[int]()
+        with patch.object(callbacks, "begin"):  # no turn comes
+            await (await producer.send("t", b"", on_done=lambda *_: called.append(1)))
+            commits = asyncio.create_task(producer.commit_transaction())
+            transactions = producer._runtime.transactions
+            assert transactions is not None
+            while transactions.machine.state is not State.READY:
+                await transactions.moved.wait()
+            assert not commits.done()
+            commits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await commits
+        callbacks.begin()
+        await producer.commit_transaction()
+        assert called == [1]

@@ -210,6 +210,5 @@ async def test_a_hundred_thousand_callbacks_of_a_batch_run_in_short_turns_and_in
             for number in range(count):
                 producer.send_soon("t", b"", on_done=lambda _, error, number=number: called.append(number))  # type: ignore[misc]
             await producer.flush()
-            assert len(called) < count, "flush() does not wait for callbacks"
-        assert called == list(range(count))
-        assert max(lengths) < count / 5
+            assert called == list(range(count))
+            assert max(lengths) < count / 5
