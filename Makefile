@@ -55,10 +55,11 @@ OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && A
 	tests/test_record_contract.py)
 
 # `make test` without ARGS runs lint and four parts beside each other, since most tests wait more than they work: those
-# that start programs (Spark, Kafka, other processes); those of groups and of security; those of clients, behind them the
-# decoder in Python and the C decoder under sanitizers; and all others. All but the last one's output comes at the end.
+# that start programs (Spark, Kafka, other processes); those of groups, of security and of the test cluster; those of
+# clients, behind them the decoder in Python and the C decoder under sanitizers; and all others. All but the last one's
+# output comes at the end.
 SANITIZED := tests/_native/test_sanitized.py
-GROUPS := tests/client/group tests/security
+GROUPS := tests/client/group tests/security tests/testing tests/written
 CLIENTS := tests/client tests/scenarios
 # Spark comes last, when the other parts are done or nearly so: it gives its Python processes 10 s to start, which no
 # option changes, and on a busy machine that may be too little beside three parts.
@@ -66,7 +67,7 @@ PROGRAMS := tests/docs tests/benchmarks tests/comparison tests/mutants tests/tes
 	tests/test_wheel.py tests/spark
 PYTEST = $(VENV_PYTHON) -m pytest -m "not long"
 OF_PROGRAMS = { echo "== tests of what starts programs" && $(PYTEST) -q $(PROGRAMS); }
-OF_GROUPS = { echo "== tests of groups and security" && $(PYTEST) -q $(GROUPS); }
+OF_GROUPS = { echo "== tests of groups and security" && $(PYTEST) -q $(GROUPS) $(PROGRAMS:%=--ignore=%); }
 OF_CLIENTS = { echo "== tests of clients" && $(PYTEST) -q $(CLIENTS) $(GROUPS:%=--ignore=%); first=$$?; \
 	$(call OTHER_DECODER,-m "not long") && echo "== the C decoder under sanitizers" && $(PYTEST) -q $(SANITIZED) && \
 	test $$first -eq 0; }

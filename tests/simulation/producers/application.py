@@ -70,6 +70,7 @@ class Application:
         self._numbers: dict[int, int] = {}
         self._kept: list[tuple[bytes, Delivery]] = []
         self._unanswered: list[Delivery] = []
+        self._uncalled: set[bytes] = set()  # the values of records whose callback was not called yet
         self._watching: set[asyncio.Task[None]] = set()
         options = plan.options
         self.block = options["max_block_ms"] / 1e3
@@ -180,6 +181,7 @@ class Application:
         except KafkaError as error:
             self.history.add(NotAppended(self.plan.name, value, repr(error)))
         else:
+            self._uncalled.add(value)
             self._appended(task, value, delivery)
 
     def _record(self, task: int) -> tuple[bytes, dict[str, Any]]:
@@ -232,24 +234,33 @@ class Application:
 
     def _told(self, value: bytes, metadata: RecordMetadata, error: Exception | None) -> None:
         self.history.add(Called(self.plan.name, value, TopicPartition(metadata.topic, metadata.partition)))
+        self._uncalled.discard(value)
         if error is None:
             self._acked(value, metadata)
         else:
             self._failed(value, error)
 
     async def flush(self, producer: Producer[bytes, bytes]) -> None:
-        """Flush: afterwards all that was appended before has its outcome."""
+        """Flush: afterwards all that was appended before has its outcome, and its callback was called."""
         before = list(self._unanswered)
         try:
-            await self.call(producer.flush(), self._delivery, "flush()")
-        except ProduceError as error:
-            self.history.about(self.plan.name, f"flush raised {error!r}")
+            await self.call(self._flush(producer), self._delivery, "flush()")
         except Interrupted:
             self.history.add(CutShort(self.plan.name, "flush"))
             raise
         self._unanswered = [one for one in self._unanswered if not one.done()]
         if left := sum(not one.done() for one in before):
             self.history.add(Failure("unflushed", f"{self.plan.name}: {left} records after flush()"))
+
+    async def _flush(self, producer: Producer[bytes, bytes]) -> None:
+        """Look in the moment in which flush() returns: the callbacks may come soon after it."""
+        before = set(self._uncalled)
+        try:
+            await producer.flush()
+        except ProduceError as error:  # the first failure of a record, once all have their outcome
+            self.history.about(self.plan.name, f"flush raised {error!r}")
+        if left := len(before & self._uncalled):
+            self.history.add(Failure("uncalled", f"{self.plan.name}: {left} callbacks of records after flush()"))
 
     # The end
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from aiokc.client.produce import answers
+from aiokc.client.produce.callbacks import Callbacks
 from aiokc.client.produce.memory import MemoryWaiters
 from aiokc.client.produce.outcomes import Outcomes
 from aiokc.client.produce.sender import Sender
@@ -205,6 +206,10 @@ async def _flush_nothing(self: Sender, mark: Any, timeout: float | None = None) 
     return True
 
 
+async def _no_callback_is_due(self: Callbacks, timeout: float | None = None) -> bool:
+    return True
+
+
 def _forget_at_the_end(self: Sender, failure: Failure) -> None:
     """stop() leaves deliveries that nobody completes."""
 
@@ -285,6 +290,7 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
     "no bound": _bug("memory", (MemoryWaiters, "has_room", _no_bound), first=24),
     "tell backwards": _bug("reordered", (Outcomes, "_release", _tell_backwards), first=3),
     "flush nothing": _bug("unflushed", (Sender, "flushed", _flush_nothing)),
+    "flush before the callbacks": _bug("uncalled", (Callbacks, "caught_up", _no_callback_is_due)),
     "forget at the end": _bug("stuck, silent, leak", (Sender, "end", _forget_at_the_end), first=14),
     "drop the sign of a hash": _bug("misplaced", (key_partitions, "murmur2_partition", _drop_the_sign), first=13),
     "a refusal counts as stored": _bug(

@@ -9,7 +9,7 @@ late        a record was not acknowledged in time, though nothing was wrong whil
 silent      an appended record has no outcome, though its producer was stopped
 aborted     a record of an aborted transaction is visible to readers of committed records
 torn        some records of a committed transaction are visible, and others are not; or of one with unknown end
-stuck, memory, leak, contents, unflushed, dangling, error   reported by the world itself
+stuck, memory, leak, contents, unflushed, uncalled, dangling, error   reported by the world itself
 """
 
 from __future__ import annotations

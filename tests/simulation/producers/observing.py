@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from aiokc.client.cluster import cluster_client
 from aiokc.client.cluster.start_order import StartOrder
+from aiokc.client.produce import callbacks
 from aiokc.core.produce.batch import ProducerBatch
 from aiokc.core.produce.identity import ProducerIdentity
 from aiokc.core.produce.partition_queue import PartitionQueue
@@ -30,6 +31,13 @@ def hosts_apart() -> Iterator[None]:
         return orders.setdefault(current_host(), StartOrder())
 
     with replaced(cluster_client, "start_order", start_order):
+        yield
+
+
+@contextmanager
+def callbacks_apart(apart: bool) -> Iterator[None]:
+    """Each callback has a turn of its own, where they are to be ``apart``: virtual time never ends a turn."""
+    with replaced(callbacks, "SLICE_SECONDS", 0.0) if apart else nullcontext():
         yield
 
 

@@ -21,7 +21,7 @@ from ..worlds.world import quiet
 from .application import EPOCH, Application
 from .checker import LogSeen, ProducerChecker
 from .faults import APIS, PRODUCE_APPLY, TRANSACTION_APIS
-from .observing import hosts_apart, observed
+from .observing import callbacks_apart, hosts_apart, observed
 from .plan import AppPlan, ProducerPlan, frozen_seconds
 from .transactional import TransactionalApplication
 
@@ -48,7 +48,8 @@ def run(plan: ProducerPlan) -> Outcome:
     loop.network.segment_bytes = plan.segment_bytes
     history = History(loop.time)
     world = World(plan, loop, history)
-    with quiet(), hosts_apart(), determined(Random(plan.seed)):
+    apart = plan.seed % 2 == 1
+    with quiet(), hosts_apart(), callbacks_apart(apart), determined(Random(plan.seed)):
         try:
             with observed(history):
                 try:
