@@ -133,6 +133,9 @@ class ProducerTracing(ProducerInterceptor):
     context, and the ambient baggage, go with the record in the headers of the global propagators (traceparent,
     tracestate and baggage, unless OTEL_PROPAGATORS says otherwise). Such headers that the record has already, because
     it is forwarded with those that it came with, are replaced, and the span is linked to their context.
+
+    Several producers may share one. So ``close()``, which each of them calls, ends no span: those that are open then
+    belong to the records of the others, since a producer calls it after its last acknowledgement.
     """
 
     def __init__(self, *, tracer_provider: TracerProvider | None = None) -> None:
@@ -165,10 +168,6 @@ class ProducerTracing(ProducerInterceptor):
             if span is not None:
                 self._end(span, metadata, error)
                 return
-
-    def close(self) -> None:
-        while self._open:
-            self._open.popitem()[1].end()
 
     def _end(self, span: Span, metadata: RecordMetadata, error: Exception | None) -> None:
         attributes: Attributes = {}

@@ -18,7 +18,7 @@ from ..wire.lone_batch import LoneBatch
 from ..wire.messages.produce import ProduceResponse
 from .addresses import Address
 from .login.dialogue import carry_out
-from .login.endings import SessionEnded, failure_of, is_refusal, why_it_ended, why_not_connected
+from .login.endings import SessionEnded, failure_of, is_refusal, unanswered_text, why_it_ended, why_not_connected
 from .login.reauthentication import SaslSession, Start, no_owner
 from .options import SOFTWARE, ConnectionOptions, Route
 from .reply import Awaited, Reply, Waiter, Written, decoded, decoded_at_once, denies
@@ -136,7 +136,7 @@ class Connection:
                 tls = {"ssl": context, "server_hostname": server_hostname, "ssl_handshake_timeout": timeout + 60.0}
             async with asyncio.timeout(timeout):
                 await self._loop.create_connection(lambda: self._transport, *address, **tls)
-                missing = "answer to the handshake (is it a Kafka listener?)"
+                missing = unanswered_text(mechanism)
                 await self._greet(options, mechanism)
         except KafkaError:  # first: some of them are OSErrors too
             raise

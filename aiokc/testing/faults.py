@@ -41,9 +41,7 @@ Where: TypeAlias = Callable[[Exchange], bool]
 
 
 def delay(seconds: float) -> Fault:
-    """The broker handles the request ``seconds`` later, unless its connection has ended by then.
-
-    A broker would handle it all the same: where the client gives up meanwhile and sends it again, use `deliver_late`.
+    """The broker handles the request ``seconds`` later, also if its connection has ended by then.
 
     cluster.intercept(ApiKey.FETCH, delay(0.5))  # the broker is busy
     """
@@ -270,7 +268,7 @@ def stale_leader() -> Fault:
 class Hold:
     """The requests wait until the test calls ``release``, from any thread; then the broker handles them.
 
-    A request whose connection ends meanwhile is forgotten, which no broker does: see `deliver_late`.
+    It handles them also if their connections have ended meanwhile, unless it was taken down.
 
     hold = Hold()
     cluster.intercept(OffsetCommitRequest, hold)

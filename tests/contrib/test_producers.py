@@ -24,6 +24,7 @@ from aiokc.contrib.producer_series import PRODUCER_SERIES
 from aiokc.contrib.prometheus import collector, exposition, producer_collector
 from aiokc.errors import ConfigError, RecordRefused
 from aiokc.testing import ApiKey, Cluster, ErrorCode
+from aiokc.testing.faults import Hold
 
 from ..client.virtually import virtually
 
@@ -281,6 +282,24 @@ def test_spans_end_also_where_another_interceptor_changes_the_headers(spans: Spa
             for delivery in [await producer.send("t", b"") for _ in range(20)]:
                 await delivery
         assert len(spans("send t")) == 20
+        assert not tracing._open
+
+    virtually(story)
+
+
+def test_a_producer_that_stops_ends_no_span_of_another_one(spans: Spans) -> None:
+    async def story(cluster: Cluster) -> None:
+        tracing = ProducerTracing(tracer_provider=spans.provider)
+        hold = Hold()
+        async with producing(cluster, interceptors=[tracing]) as goes_on:
+            async with producing(cluster, interceptors=[tracing]) as stops:
+                await stops.send_and_wait("t", b"first", partition=0)
+                cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+                delivery = await goes_on.send("t", b"second", partition=0)
+                await hold.arrived()
+            hold.release()
+            await delivery
+        assert [span.attributes["messaging.kafka.offset"] for span in spans("send t")] == [0, 1]
         assert not tracing._open
 
     virtually(story)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...core.sasl.mechanism import Mechanism
 from ...errors import (
     AuthenticationFailed,
     CertificateRefused,
@@ -20,6 +21,12 @@ class SessionEnded(ConnectionFailed):
 def is_refusal(error: BaseException) -> bool:
     """Whether a login has ended because of its credentials; a certificate says nothing about them."""
     return isinstance(error, AuthenticationFailed) and not isinstance(error, CertificateRefused)
+
+
+def unanswered_text(mechanism: Mechanism | None) -> str:
+    """Return what is missing, for the message, where the handshake with a broker takes too long."""
+    asks_kdc = mechanism is not None and mechanism.name == "GSSAPI"
+    return f"answer to the handshake (is it a Kafka listener{', and does the KDC answer' if asks_kdc else ''}?)"
 
 
 def why_not_connected(

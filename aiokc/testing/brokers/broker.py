@@ -53,6 +53,7 @@ class Broker:
         self.serve = serve
         self.spawn = spawn
         self.connections: set[Connection] = set()
+        self.serving: set[asyncio.Task[None]] = set()  # of connections, and of those that have ended with a request
         self._servers: list[asyncio.Server] = []
         self._ports: dict[str, ReservedPort] = {}  # by listener: kept while the broker is down
         self._tls: set[TlsConnection] = set()
@@ -102,11 +103,13 @@ class Broker:
         return bool(self._servers)
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Stop listening and abort every connection; return the connections' tasks, which end soon."""
+        """Stop listening, abort every connection, and carry out no request; return the tasks, which end soon."""
         servers, self._servers = self._servers, []
         for server in servers:
             server.close()
-        tasks = [connection.task for connection in self.connections]
+        tasks = list(self.serving)
+        for task in tasks:
+            task.cancel()
         for greeting in list(self._tls):
             greeting.abort()
         for connection in list(self.connections):
@@ -122,8 +125,6 @@ class Broker:
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
-    task: asyncio.Task[None]
-
     authenticator: Authenticator
 
     def __init__(self, broker: Broker, listener: str) -> None:
@@ -135,6 +136,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._closing = False
+        self._is_lost = False
+        self._served: Exchange | None = None
 
     # What the transport calls
 
@@ -145,7 +148,9 @@ class Connection(asyncio.BufferedProtocol):
         certificate = transport.get_extra_info("peercert")
         self.authenticator = Authenticator(security.listeners[self._listener], security, common_name(certificate))
         self._broker.connections.add(self)
-        self.task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._broker.serving.add(self._task)
+        self._task.add_done_callback(self._broker.serving.discard)
         if not self._broker.is_listening:  # it was accepted just before the broker was closed
             self.abort()
 
@@ -169,13 +174,23 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
 
     def connection_lost(self, error: Exception | None) -> None:
+        """End with the connection, but for a request that was read, and waits: a broker carries that out all the same.
+
+        1. A test has a Produce wait, and the client's time for it is over: the client closes the connection.
+        2. It sends the records again over another one, and the broker appends them.
+        3. The first Produce has waited long enough. Only its answer is lost.
+        """
         self._broker.connections.discard(self)
-        self.task.cancel()
+        self._is_lost = self._closing = True
+        if self._served is None or self._served.settled:
+            self._task.cancel()
 
     # What an exchange calls (its `Line`)
 
     async def write(self, frame: bytes) -> None:
-        """Send bytes, with the latency and the throughput of the broker's link."""
+        """Send bytes, with the latency and the throughput of the broker's link; none once the connection has ended."""
+        if self._is_lost:
+            return
         node = self._broker.node
         seconds = node.latency + len(frame) / node.bytes_per_second
         if seconds > 0:
@@ -264,7 +279,9 @@ class Connection(asyncio.BufferedProtocol):
         if admission is Admission.REFUSED:
             await self._refuse_state(exchange)
             return
+        self._served = exchange
         await self._broker.serve(exchange)
+        self._served = None
         if authenticator.has_failed or authenticator.closes:
             self.close()
 

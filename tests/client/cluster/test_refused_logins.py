@@ -233,3 +233,47 @@ def test_a_hundred_sessions() -> None:
             assert len(asked.of(SaslAuthenticateRequest)) > 200
 
     virtually(story, sasl={"alice": "secret"}, session_ms=4000)
+
+
+@pytest.mark.parametrize("trouble", ["the source of credentials is down", "a renewal is refused"])
+def test_trouble_at_the_end_of_a_session_costs_time_and_nothing_else(trouble: str) -> None:
+    """The source is down for longer than a session lasts. A refused renewal ends a connection, and is the only one."""
+
+    async def story(cluster: Cluster) -> None:
+        loop, down_until = asyncio.get_running_loop(), 0.0
+
+        async def credentials() -> tuple[str, str]:
+            if loop.time() < down_until:
+                raise OSError("the vault is down")
+            return "alice", "secret"
+
+        sasl = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
+        options: dict[str, Any] = {
+            "bootstrap_servers": cluster.bootstrap,
+            "sasl_credentials_provider": credentials,
+            **sasl,
+        }
+        async with (
+            Producer(**options) as producer,
+            Consumer("t", group_id="g", auto_offset_reset="earliest", **options) as consumer,
+        ):
+            await producer.send_and_wait("t", b"", partition=0)
+            await polled(consumer, 10.0)
+            asked, begin = asked_of(cluster), loop.time()
+            if trouble == "a renewal is refused":
+                refused = cluster.refuse_login(times=1)
+            else:
+                down_until = begin + 14.0
+            reading = asyncio.ensure_future(polled(consumer, 40.0))
+            sent = []
+            for number in range(300):
+                sent.append(await producer.send("t", b"%d" % number, partition=0))
+                await asyncio.sleep(0.1)
+            assert [(await one).offset for one in sent] == list(range(1, 301))
+            assert await reading == ([b"%d" % number for number in range(300)], Counter())
+            assert asked.of(JoinGroupRequest) == []
+            if trouble == "a renewal is refused":
+                assert refused.hits == 1
+                assert asked.since(begin + 10.0)["connect"] == 0, "sessions are renewed again"
+
+    virtually(story, brokers=1, sasl={"alice": "secret"}, session_ms=4000)

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from aiokc.core.sasl.mechanism import Conversation, Work
-from aiokc.errors import AuthenticationFailed
+from aiokc.errors import AuthenticationFailed, ConnectionFailed
 from aiokc.net.connection import Connection
+from aiokc.net.credentials.kerberos_tickets import KerberosLogin
 from aiokc.net.login.endings import SessionEnded
 
-from ..scripted import ask_over, serving
+from ..scripted import ask, ask_over, running_pool, serving
 from .session_broker import Logins, SessionBroker, Verdict, logged_in, make_due
 
 pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(20)]
@@ -75,6 +76,26 @@ async def settled(connection: Connection) -> None:
     """Return when no renewal is under way."""
     assert connection._session is not None
     await connection._session._settled.wait()
+
+
+async def test_a_login_ends_in_time_where_the_kdc_is_silent(tickets: Tickets) -> None:
+    tickets.answers.clear()
+    async with serving(SessionBroker()) as server:
+        with pytest.raises(ConnectionFailed, match=r"handshake \(is it a Kafka listener, and does the KDC answer\?\)"):
+            async with logged_in(server, Logins(lambda: tickets), timeout=0.05):
+                pass
+
+
+async def test_a_client_stops_while_the_kdc_is_silent(tickets: Tickets, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KerberosLogin, "login", Logins(lambda: tickets).login)
+    tickets.answers.clear()
+    async with serving(SessionBroker()) as server:
+        async with running_pool(server, security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI") as pool:
+            asked = asyncio.ensure_future(ask(pool, None))
+            await tickets.until_asked()
+        with pytest.raises(ConnectionFailed, match="the client is closed"):
+            await asked
+        assert not tickets.answers.is_set()
 
 
 async def test_requests_go_on_while_the_kdc_is_silent_and_the_session_lasts(tickets: Tickets) -> None:

@@ -9,7 +9,16 @@ import pytest
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.api_keys import ApiKey
-from aiokc.testing.faults import Fault, deliver_late, refuse_afterwards, refuse_partition, reject_records
+from aiokc.testing.faults import (
+    Fault,
+    Hold,
+    Interception,
+    delay,
+    deliver_late,
+    refuse_afterwards,
+    refuse_partition,
+    reject_records,
+)
 from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.client.virtually import virtually
 
@@ -118,6 +127,51 @@ def test_a_late_request_is_not_handled_by_a_broker_that_is_down_or_a_cluster_tha
                 cluster.bring_up(1)
                 await asyncio.sleep(0.1)
                 assert cluster.end_offset("t") == 0
+
+    virtually(story, brokers=1)
+
+
+async def send_and_hang_up(cluster: Cluster, caught: Interception, hits: int = 1) -> None:
+    """Send a Produce, and close the connection once the broker has read it."""
+    async with connected(cluster.bootstrap) as client:
+        client.send(to_both("t"), 11)
+        await caught.caught(hits)
+
+
+def test_a_request_that_is_delayed_outlasts_its_connection() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send_and_hang_up(cluster, cluster.intercept(ApiKey.PRODUCE, delay(2.0), times=1))
+        async with connected(cluster.bootstrap) as client:
+            await produce_to(client, "t", batch_of(b"sent", b"again"))
+            assert cluster.end_offset("t") == 2
+            await asyncio.sleep(2.0)
+            assert cluster.end_offset("t") == 3
+
+    virtually(story, brokers=1)
+
+
+def test_a_request_that_is_held_outlasts_its_connection() -> None:
+    async def story(cluster: Cluster) -> None:
+        hold = Hold()
+        await send_and_hang_up(cluster, cluster.intercept(ApiKey.PRODUCE, hold, times=1))
+        await asyncio.sleep(1.0)
+        assert cluster.end_offset("t") == 0
+        hold.release()
+        await asyncio.sleep(0.1)
+        assert cluster.end_offset("t") == 1
+
+    virtually(story, brokers=1)
+
+
+def test_a_request_that_waits_is_not_handled_by_a_broker_that_was_down_or_a_cluster_that_stops() -> None:
+    async def story(cluster: Cluster) -> None:
+        caught = cluster.intercept(ApiKey.PRODUCE, delay(2.0), times=2)
+        await send_and_hang_up(cluster, caught)
+        cluster.take_down(1)
+        cluster.bring_up(1)
+        await asyncio.sleep(3.0)
+        assert cluster.end_offset("t") == 0
+        await send_and_hang_up(cluster, caught, 2)
 
     virtually(story, brokers=1)
 

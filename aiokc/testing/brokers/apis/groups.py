@@ -21,7 +21,7 @@ async def ask_coordinator(call: Call[Any]) -> Response:
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
     def reply(response: Response) -> None:
-        if not answered.done():  # the future is cancelled if the client has disconnected meanwhile
+        if not answered.done():  # the future is cancelled if the broker was taken down meanwhile
             answered.set_result(response)
 
     cluster.groups.handle(
