@@ -151,6 +151,24 @@ def test_a_silent_leader_is_not_waited_for_once_the_metadata_name_another(silent
     virtually(story, topics={"t": 2})
 
 
+def test_a_call_for_offsets_does_not_wait_for_a_silent_leader_once_the_metadata_name_another() -> None:
+    """A timeout_ms that is shorter than request_timeout_ms (30 s) would be over before that broker counts as silent."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        silent = cluster.leader("t")
+        dropped = cluster.intercept(ListOffsetsRequest, drop(), where=lambda exchange: exchange.broker == silent)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(10):
+            ends = asyncio.create_task(client.list_offsets({ZERO: LATEST, ONE: LATEST}))
+            await dropped.caught(1)
+            cluster.move_leader("t")
+            client._cluster.metadata.request_update()
+            assert {tp: end.offset for tp, end in (await ends).items()} == {ZERO: 1, ONE: 0}
+            assert dropped.hits == 1
+
+    virtually(story, topics={"t": 2})
+
+
 async def test_thousands_of_partitions_are_asked_for_by_several_requests_each_once() -> None:
     asked: list[int] = []
 
