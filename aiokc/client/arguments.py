@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 from operator import index
 from typing import Any, Final, TypeGuard
+from uuid import UUID
 
 from ..errors import ConfigError, shown
 from ..types import Headers, OffsetAndMetadata, SubscriptionPattern, TopicPartition
@@ -16,6 +17,10 @@ _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
 _LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
 _NO_EPOCH: Final = -1  # "no epoch" in Kafka's protocol
+
+
+def _no_topic_id(tp: TopicPartition) -> UUID | None:
+    return None
 
 
 def checked_seconds(timeout_ms: Any) -> float:
@@ -102,10 +107,14 @@ def _check_by_partition(given: object, name: str, wanted: str) -> None:
 def checked_timestamps(given: Mapping[Any, Any]) -> dict[TopicPartition, int]:
     """Return timestamps by partition that ListOffsets can be asked for. Raises ConfigError."""
     _check_by_partition(given, "timestamps", "{TopicPartition: milliseconds since the epoch}")
-    return {checked_partition(tp): _timestamp(tp, timestamp) for tp, timestamp in given.items()}
+    return {
+        tp: _timestamp(tp, timestamp) for tp, timestamp in zip(checked_partitions(given), given.values(), strict=True)
+    }
 
 
 def _timestamp(tp: object, given: Any) -> int:
+    if type(given) is int and -_MOST_64 <= given <= _MOST_64:
+        return given
     try:
         number = index(given)
     except TypeError:
@@ -193,17 +202,27 @@ def checked_group(given: object) -> str:
     return given
 
 
-def checked_offsets(given: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return next offsets by partition that can be committed. Raises ConfigError."""
+def checked_offsets(
+    given: Mapping[Any, Any], topic_id: Callable[[TopicPartition], UUID | None] = _no_topic_id
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return next offsets by partition that can be committed. Raises ConfigError.
+
+    ``topic_id`` is asked for the topic's id of each offset that names none.
+    """
     if not isinstance(given, Mapping):
         raise ConfigError(
             f"cannot commit {type(given).__name__}: give next offsets by partition, {{TopicPartition: int}}, or what "
             "getmany() returned"
         )
-    return {checked_partition(tp): _next_offset(tp, offset) for tp, offset in given.items()}
+    partitions = checked_partitions(given)
+    return {tp: _next_offset(tp, offset, topic_id) for tp, offset in zip(partitions, given.values(), strict=True)}
 
 
-def _next_offset(tp: TopicPartition, offset: object) -> OffsetAndMetadata:
+def _next_offset(
+    tp: TopicPartition, offset: object, topic_id: Callable[[TopicPartition], UUID | None]
+) -> OffsetAndMetadata:
+    if type(offset) is int and 0 <= offset <= _MOST_64:  # made once: thousands of these hold the loop for milliseconds
+        return OffsetAndMetadata(offset, topic_id=topic_id(tp))
     if isinstance(offset, int) and not isinstance(offset, bool):
         offset = OffsetAndMetadata(offset)
     if not isinstance(offset, OffsetAndMetadata):
@@ -211,7 +230,10 @@ def _next_offset(tp: TopicPartition, offset: object) -> OffsetAndMetadata:
             f"cannot commit {type(offset).__name__} for {tp}: give the next offset to read, as int or "
             "OffsetAndMetadata; what getmany() returned has them in next_offsets"
         )
-    return checked_offset(f"cannot commit for {tp}", offset)
+    offset = checked_offset(f"cannot commit for {tp}", offset)
+    if offset.topic_id is None and (found := topic_id(tp)) is not None:
+        return replace(offset, topic_id=found)
+    return offset
 
 
 def checked_offset(what: str, where: OffsetAndMetadata) -> OffsetAndMetadata:

@@ -114,7 +114,8 @@ class OffsetLister:
             before = self._metadata.cluster
             await self._ask_leaders(left, remaining, found, causes, isolation_level)
             left = {tp: timestamp for tp, timestamp in left.items() if tp not in found}
-            if not left or any(self._is_led(tp) and before.leader(tp) is None for tp in left):
+            cluster = self._metadata.cluster
+            if not left or (cluster is not before and any(_is_led_anew(tp, before, cluster) for tp in left)):
                 continue  # metadata that have come meanwhile name a leader to ask
             if any(map(self._is_led, left)):
                 self._metadata.request_update()
@@ -140,22 +141,40 @@ class OffsetLister:
         causes: list[Exception],
         isolation_level: IsolationLevel | None,
     ) -> None:
-        by_leader = group_by_leader(self._metadata.cluster, left)
+        """Ask all leaders. Return once each has answered, or has lost a partition for which it has not answered yet.
+
+        A broker that hangs loses its partitions within seconds, and says nothing for request_timeout_ms.
+        """
+        before = self._metadata.cluster
+        by_leader = group_by_leader(before, left)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         failures: list[KafkaError] = []
+        under_way: dict[int, anyio.CancelScope] = {}
 
         async def ask(node_id: int, asked: Asked) -> None:
-            for portion in _portions(asked):
-                left_seconds = deadline - loop.time()
-                answer = await self.ask(node_id, portion, timeout=left_seconds, isolation_level=isolation_level)
-                found.update(answer.found)
-                for error in answer.errors.values():
-                    (causes if may_pass(error) else failures).append(error)
+            with anyio.CancelScope() as under_way[node_id]:
+                for portion in _portions(asked):
+                    left_seconds = deadline - loop.time()
+                    answer = await self.ask(node_id, portion, timeout=left_seconds, isolation_level=isolation_level)
+                    found.update(answer.found)
+                    for error in answer.errors.values():
+                        (causes if may_pass(error) else failures).append(error)
+            del under_way[node_id]
 
-        async with anyio.create_task_group() as tasks:
-            for node_id, asked in by_leader.items():
-                tasks.start_soon(ask, node_id, asked)
+        async def leave_former_leaders() -> None:
+            while await self._metadata.changed.wait():
+                for node_id, scope in under_way.items():
+                    asked = (tp for tp in by_leader[node_id] if tp not in found)
+                    if any(_is_led_anew(tp, before, self._metadata.cluster) for tp in asked):
+                        scope.cancel()
+
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(leave_former_leaders)
+            async with anyio.create_task_group() as tasks:
+                for node_id, asked in by_leader.items():
+                    tasks.start_soon(ask, node_id, asked)
+            watching.cancel_scope.cancel()
         if failures:
             raise fresh(failures[0])
 
@@ -248,6 +267,12 @@ class OffsetLister:
         error = RequestTimedOut(f"no offsets of {named(left)} after {timeout:.3g} s{why}")
         error.__cause__ = cause
         return error
+
+
+def _is_led_anew(tp: TopicPartition, before: Cluster, now: Cluster) -> bool:
+    """Whether the metadata name a leader ``now``, and named none or another one ``before``."""
+    leader, former = now.leader(tp), before.leader(tp)
+    return leader is not None and (former is None or former.node_id != leader.node_id)
 
 
 def _portions(asked: Asked) -> Iterator[Asked]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -166,10 +165,7 @@ class UserCommits:
             return None
         if isinstance(what, ConsumerRecords | RecordColumns):
             return what.next_offsets
-        return {
-            tp: offset if offset.topic_id is not None else replace(offset, topic_id=self._topic_id(tp))
-            for tp, offset in checked_offsets(what).items()
-        }
+        return checked_offsets(what, self._topic_id)
 
     def _topic_id(self, tp: TopicPartition) -> UUID | None:
         if self.subscription.hold(tp) is None:

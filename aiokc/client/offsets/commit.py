@@ -72,6 +72,8 @@ class Commit:
             await self._store(portion, member, until - loop.time())
             if not _OF_SINGLE_TOPICS.issuperset(self._refused.values()):
                 break
+            if self.remaining:
+                await asyncio.sleep(0)  # an answer and the next request in one step would hold the loop for both
         if self._refused:
             raise self._error_of_refused(member)
         if self.remaining:

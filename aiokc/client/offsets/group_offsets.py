@@ -122,6 +122,7 @@ class GroupOffsets:
         now = asyncio.get_running_loop().time()
         deadline = now + timeout
         async with self._slot(deadline, timeout, slot) as mine:
+            await asyncio.sleep(0)  # the caller has just looked at each partition, and so does what follows
             is_named = not isinstance(offsets, AsOfItsSlot)
             order = mine.order if is_named else self.commit_order.now()
             wanted = {
@@ -209,6 +210,7 @@ class GroupOffsets:
             found: dict[TopicPartition, FetchedOffset] = {}
             for portion in fetch_portions(wanted):
                 found |= await self.requests.fetch(portion, member(), until - loop.time(), topic_ids)
+                await asyncio.sleep(0)  # an answer and the next request in one step would hold the loop for both
             codes = {tp: one.error_code for tp, one in found.items() if one.error_code != ErrorCode.NONE}
             if codes and not partly:
                 raise self.requests.worst(codes, needs="DESCRIBE")

@@ -240,7 +240,7 @@ class TimestampPositions:
             for error, lacking in by_kind(answer.errors, left):
                 is_retriable = may_pass(error) or isinstance(error, AuthenticationFailed)
                 self._errors.report(error, only(tokens, lacking), retriable=is_retriable)
-        elif None not in found.values():
+        elif not answer.errors and None not in found.values():  # an error for what was sought since is one, too
             self._backoffs.pop(node_id, None)
         self._found.notify()
         self._wake.notify()

@@ -145,7 +145,7 @@ class FetchBuffer:
                 return buffer
             self._drop(tp)
         buffer = self._partitions[tp] = PartitionBuffer(
-            tp, position.token, position.position, self._limits, self._memory, position.leader_epoch
+            tp, position.token, position.position, self._limits, self._memory, position.leader_epoch, position.until
         )
         return buffer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
@@ -59,6 +60,7 @@ class PartitionBuffer:
         "_limits",
         "_memory",
         "_senders",
+        "_until",
         "end",
         "epoch",
         "error",
@@ -81,6 +83,7 @@ class PartitionBuffer:
         limits: Limits,
         memory: FrameMemory | None = None,
         epoch: int | None = None,
+        until: int | None = None,
     ) -> None:
         self.tp = tp
         self.token = token
@@ -94,9 +97,9 @@ class PartitionBuffer:
         self.typed: list[ConsumerRecord[Any, Any]] = []
         self.refused: DeserializationFailed | None = None
         self.error: KafkaError | None = None
-        # (offset, broker): the broker that sent what begins at this offset
-        self._senders: tuple[tuple[int, int], ...] = ()
+        self._senders: tuple[tuple[int, int], ...] = ()  # (offset, broker): who sent what begins at this offset
         self._limits = limits
+        self._until = sys.maxsize if until is None else until  # the first offset that is not wanted
         self._arriving: Iterator[Arrived] | None = None  # the batches of a response that are not appended yet
         self._memory = memory or FrameMemory()
         self._kept = BatchQueue(self._memory)
@@ -199,8 +202,7 @@ class PartitionBuffer:
     @property
     def first(self) -> Held | None:
         """The batch or run to decode next, as it is kept: a packed run as long as nothing of it was unpacked."""
-        unread = self._kept.unread
-        return unread[0] if unread else None
+        return self._kept.first
 
     @property
     def undecoded(self) -> bool:
@@ -220,8 +222,7 @@ class PartitionBuffer:
 
         None if that record is in a run, packed or not, or in an open batch, or if none is left.
         """
-        unread = self._kept.unread
-        first = unread[0] if unread else None
+        first = self._kept.first
         return first if isinstance(first, Unread) and self._kept.reader is None else None
 
     def open(self, unread: Unread) -> Opened | None:
@@ -235,13 +236,10 @@ class PartitionBuffer:
         header, view = unread.header, unread.view
         if unread.hidden or (unread.aborted is not None and unread.aborted.skips(header, view)):
             return None
+        topic, partition = self.tp
+        check_crcs = self._limits.check_crcs and not unread.is_checked
         return open_measured(
-            header,
-            view,
-            topic=self.tp.topic,
-            partition=self.tp.partition,
-            check_crcs=self._limits.check_crcs and not unread.is_checked,
-            max_decompressed_bytes=most,
+            header, view, topic=topic, partition=partition, check_crcs=check_crcs, max_decompressed_bytes=most
         )
 
     def opened(self, unread: Unread, opened: Opened | None) -> None:
@@ -257,14 +255,17 @@ class PartitionBuffer:
             self._close_batch(unread.header)
 
     def failed_with(self, error: RecordError) -> None:
-        """Put ``error`` in the place of the next batch, which can't be read, and drop all behind it."""
-        self.error = self._located(error)
+        """Put ``error`` in the place of the next batch, unless no record of that is wanted; drop it and all behind."""
+        first = self._kept.first
+        if isinstance(first, Unread) and first.header.base_offset >= self._until:
+            self.next = self._until
+        else:
+            self.error = self._located(error)
         self._kept.end_here()
 
     def decode(self, count: int) -> None:
         """Decode up to ``count`` more records into ``ready``, from the run or batch that is next."""
-        unread = self._kept.unread
-        first = unread[0] if unread else None
+        first = self._kept.first
         if isinstance(first, PackedRun):
             first = self._unpacked_first()
         if isinstance(first, Run):
@@ -328,9 +329,8 @@ class PartitionBuffer:
     def _found(self, run: Run, found: TakenOfRun) -> bool:
         """Note what was found in the run; return False if its next batch has to be read by itself."""
         taken, at, run.inside, after, epoch = found
-        has_moved = at > run.at
+        has_moved = at > run.at or bool(taken)
         if taken:
-            has_moved = True
             self.ready.add(taken)
             if not isinstance(taken, list):
                 run.spans += (taken,)

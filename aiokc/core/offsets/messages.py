@@ -42,19 +42,21 @@ def commit_request(
     All offsets of a topic name must have the same topic id. Without ``member``, the group must have no members.
     """
     token = member or MemberToken()
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for tp in sorted(offsets):
+        name, number = tp
+        offset = offsets[tp]
+        topic = topics.get(name)
+        if topic is None:
+            topic_id = offset.topic_id or NO_UUID
+            topic = topics[name] = OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=[])
+        topic.partitions.append(_commit_partition(number, offset))
     return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=token.generation_id,
         member_id=token.member_id,
         group_instance_id=token.group_instance_id,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=topic,
-                topic_id=offsets[TopicPartition(topic, numbers[0])].topic_id or NO_UUID,
-                partitions=[_commit_partition(number, offsets[TopicPartition(topic, number)]) for number in numbers],
-            )
-            for topic, numbers in by_topic(offsets).items()
-        ],
+        topics=list(topics.values()),
     )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...types import OffsetAndMetadata, TopicPartition
 from ..subscription.position import is_of_another_topic
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
+class _Stored(NamedTuple):  # which takes a third of the time that a dataclass does to make
     """The offset of a partition that was committed last.
 
     named  the order of the newest call that named its offset and was stored; 0: none. What is stored may be newer.

@@ -244,6 +244,38 @@ async def test_what_is_before_an_error_comes_first() -> None:
                 await anext(reading)
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("columns", [True, False])
+async def test_a_batch_behind_a_range_may_be_corrupt(columns: bool, codec: Codec) -> None:
+    """The range ends in a hole: its last offset is known to hold no record once a batch behind it has come."""
+    first = encode_batch([NewRecord(b"0")], codec=codec)
+    cleaned = encode_batch([NewRecord(b"1")] * 6)
+    last = encode_batch([NewRecord(b"7")] * 2, codec=codec)
+
+    async def corrupt(exchange: Exchange) -> Any:
+        answer: Any = await exchange.handle()
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                if partition.records:
+                    data = bytearray(partition.records)
+                    assert len(data) == len(first + cleaned + last)
+                    del data[len(first) : len(first + cleaned)]
+                    data[-1] ^= 1
+                    partition.records = memoryview(bytes(data))
+        return answer
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        write(cluster, first, cleaned, last)
+        cluster.intercept(ApiKey.FETCH, corrupt, times=None)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
+            read: Any = client.read_columns if columns else client.read
+            for until in (5, 7):
+                batches = [batch async for batch in read({ZERO: (0, until)})]
+                assert sum(len(batch if columns else batch.records) for batch in batches) == 1
+            with pytest.raises(CorruptRecord, match="t-0 at offset 7"):
+                [batch async for batch in read({ZERO: (0, 8)})]
+
+
 async def test_deleted_offsets_and_such_that_never_come() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0", b"1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
@@ -17,6 +17,7 @@ from aiokc.client.cluster.metadata import Metadata
 from aiokc.client.offsets.group_offsets import GroupOffsets
 from aiokc.config import ClientConfig
 from aiokc.core.group.events import MemberToken
+from aiokc.core.offsets.messages import FetchedOffset
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError, CommitFailed, MalformedResponse, RequestTimedOut
 from aiokc.net.pool import Pool
@@ -394,3 +395,38 @@ async def test_offsets_that_may_not_be_read_are_named() -> None:
         script.instead(OffsetFetchRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         with pytest.raises(AuthorizationFailed, match="t-0"):
             await offsets.fetch([T0], timeout=10.0)
+
+
+# Thousands of partitions
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_other_tasks_run_between_portions_that_are_answered_at_once(
+    commits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer and the next request, in one step, would hold the loop for both."""
+    at_portion: list[int] = []
+    steps = 0
+
+    async def answers_at_once(portion: Iterable[TopicPartition], *_: object) -> dict[TopicPartition, Any]:
+        at_portion.append(steps)
+        return {tp: 0 if commits else FetchedOffset(None, 0) for tp in portion}
+
+    async def others() -> None:
+        nonlocal steps
+        while True:
+            await asyncio.sleep(0)
+            steps += 1
+
+    partitions = [TopicPartition("t", number) for number in range(2500)]
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        monkeypatch.setattr(offsets.requests, "commit" if commits else "fetch", answers_at_once)
+        task = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        if commits:
+            await offsets.commit({tp: at(1) for tp in partitions}, timeout=5.0)
+        else:
+            await offsets.fetch(partitions, timeout=5.0)
+        task.cancel()
+    assert len(at_portion) == 3
+    assert at_portion[0] < at_portion[1] < at_portion[2]

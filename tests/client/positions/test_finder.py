@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from aiokc import LATEST, Client, Consumer, GroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from aiokc import EARLIEST, LATEST, Client, Consumer, GroupMetadata, OffsetAndMetadata, Producer, TopicPartition
 from aiokc.client.consumer.waiting_for_positions import wait_positions
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
@@ -146,6 +147,52 @@ def test_a_silent_leader_is_not_waited_for_once_the_metadata_name_another(silent
             cluster.move_leader("t")
             consumer._runtime.cluster_client.metadata.request_update()
             assert (await record).value == b"0"
+            assert dropped.hits == 1
+
+    virtually(story, topics={"t": 2})
+
+
+def test_pauses_grow_although_some_refusals_come_after_a_seek() -> None:
+    """A refusal that is stale for its own partition is no success of the broker, which others wait for."""
+
+    async def story(cluster: Cluster) -> None:
+        asked_at: list[float] = []
+        time = asyncio.get_running_loop().time
+        consumer = reading(cluster, ZERO, ONE, retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+
+        def refuse(exchange: Exchange) -> ErrorCode:
+            assert isinstance(exchange.request, ListOffsetsRequest)
+            numbers = [part.partition_index for topic in exchange.request.topics for part in topic.partitions]
+            if 0 in numbers:
+                asked_at.append(time())
+            if 1 in numbers:
+                consumer.seek(ONE, 0)
+            return ErrorCode.OFFSET_NOT_AVAILABLE
+
+        cluster.intercept(ListOffsetsRequest, refuse, times=None)
+        async with consumer:
+            for _ in range(30):
+                await asyncio.sleep(0.3)
+                consumer._runtime.subscribing.reset([ONE], EARLIEST)
+        pauses = [after - before for before, after in pairwise(asked_at)]
+        assert min(pauses[4:]) >= 0.8, pauses
+
+    virtually(story, brokers=1)
+
+
+def test_a_call_for_offsets_does_not_wait_for_a_silent_leader_once_the_metadata_name_another() -> None:
+    """A timeout_ms that is shorter than request_timeout_ms (30 s) would be over before that broker counts as silent."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        silent = cluster.leader("t")
+        dropped = cluster.intercept(ListOffsetsRequest, drop(), where=lambda exchange: exchange.broker == silent)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(10):
+            ends = asyncio.create_task(client.list_offsets({ZERO: LATEST, ONE: LATEST}))
+            await dropped.caught(1)
+            cluster.move_leader("t")
+            client._cluster.metadata.request_update()
+            assert {tp: end.offset for tp, end in (await ends).items()} == {ZERO: 1, ONE: 0}
             assert dropped.hits == 1
 
     virtually(story, topics={"t": 2})
