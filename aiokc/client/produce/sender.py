@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import inf
 from random import Random
 from typing import Final, Protocol, TypedDict
@@ -18,6 +18,7 @@ from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.batch import FlushMark, ProducerBatch
 from ...core.produce.failure import Cause, Failure, Harm
 from ...core.produce.partition_queue import PartitionQueue
+from ...core.produce.partition_queues import Ready
 from ...core.produce.requests import IDS_FROM, Asked, lone_batch, produce_request
 from ...core.produce.settling import split_further, written
 from ...core.rate_limit import RateLimit, and_more
@@ -97,6 +98,7 @@ class Sender:
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._search_pauses = retry_backoff(config, random)
         self._next_search = 0.0
+        self._leader_is_missing = False  # of some partition, as far as this round of looking has come
         self._least_version = _ZSTD_FROM if accumulator.options.codec == Codec.ZSTD else 0
 
     def hurry(self) -> None:
@@ -214,13 +216,18 @@ class Sender:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = self._answers.tasks = tasks
+                notified = self.wake.notified  # what has happened until then is seen in this round of looking
                 while True:
                     splits = split_further(self.accumulator)
                     look_at, goes_on = self._look(tasks)
                     if goes_on or splits:
                         await let_others_run()
-                    else:
+                        continue
+                    if self.wake.notified == notified:
                         await self.wake.wait(None if look_at == inf else max(0.001, look_at - loop.time()))
+                    else:  # it may be about partitions that were looked at before
+                        await let_others_run()
+                    notified = self.wake.notified
         finally:
             self._tasks = self._answers.tasks = None
 
@@ -268,46 +275,56 @@ class Sender:
         return True
 
     def _look(self, tasks: TaskGroup) -> tuple[float, bool]:
-        """Send what is ready, for a time slice; return when to look again, and whether more is ready."""
-        loop = asyncio.get_running_loop()
+        """Send what is ready, for a time slice; return when to look again, and whether there is more to do at once."""
+        loop, accumulator = asyncio.get_running_loop(), self.accumulator
         ends = loop.time() + SLICE_SECONDS
         while True:
-            now, accumulator, cluster = loop.time(), self.accumulator, self._metadata.cluster
-            accumulator.news = False
-            accumulator.expire(now)
-            if accumulator.session.doom is not None:
-                accumulator.fail_waiting(accumulator.session.doom)
-            if accumulator.finished:
-                self._told()
-            hurry = self._no_linger or self._memory_is_wanted()
-            self._no_linger = False
-            ready = accumulator.ready(cluster, now, hurry=hurry)
-            if accumulator.finished:  # what was appended for a topic that was recreated since
-                self._told()
-            for tp in ready.renumbered:
-                logger.warning("%s: records are sent again in another epoch, and may be stored twice (KIP-360)", tp)
-            look_at = min(ready.look_at, self._look_for_leaders(ready.without_leader, now))
+            ready = self._ready(loop.time())
             sent = False
-            for node_id, queues in ready.nodes.items():
+            nodes = list(ready.nodes.items())
+            for node_id, queues in nodes:
                 sent = self._send(node_id, queues, tasks) or sent
                 self._compressing.start(tasks)
                 if accumulator.finished:  # what could not be compressed
                     self._told()
                 if sent and loop.time() >= ends:
-                    return look_at, True
-            if not sent or not any(self._goes_on(node_id, queues) for node_id, queues in ready.nodes.items()):
-                return look_at, accumulator.news or self._no_linger  # an observer may have sent something
+                    return ready.look_at, True
+            if ready.goes_on:
+                if loop.time() >= ends:
+                    return ready.look_at, True
+            elif not (sent and accumulator.queues.some_wait and any(self._takes_more(node_id) for node_id, _ in nodes)):
+                return ready.look_at, accumulator.news or self._no_linger  # an observer may have sent something
 
-    def _look_for_leaders(self, queues: list[PartitionQueue], now: float) -> float:
+    def _ready(self, now: float) -> Ready:
+        """Look at some partitions, and return what can be sent."""
+        accumulator, cluster = self.accumulator, self._metadata.cluster
+        accumulator.news = False
+        accumulator.expire(now)
+        if accumulator.session.doom is not None:
+            accumulator.fail_waiting(accumulator.session.doom)
+        if accumulator.finished:
+            self._told()
+        ready = accumulator.ready(cluster, now, hurry=self._no_linger or self._memory_is_wanted())
+        self._no_linger = self._no_linger and ready.goes_on
+        if accumulator.finished:  # what was appended for a topic that was recreated since
+            self._told()
+        for tp in ready.renumbered:
+            logger.warning("%s: records are sent again in another epoch, and may be stored twice (KIP-360)", tp)
+        for queue in ready.without_leader:
+            code = cluster.errors.get(queue.tp.topic)
+            queue.trouble = "the partition has no leader" if code is None else error_name(code)
+        self._leader_is_missing = self._leader_is_missing or bool(ready.without_leader)
+        if ready.goes_on:
+            return ready
+        return ready._replace(look_at=min(ready.look_at, self._look_for_leaders(now)))
+
+    def _look_for_leaders(self, now: float) -> float:
         """Ask for metadata where partitions have no leader, with growing pauses; return when to ask again."""
-        if not queues:
+        if not self._leader_is_missing:
             self._search_pauses.reset()
             self._next_search = 0.0
             return inf
-        cluster = self._metadata.cluster
-        for queue in queues:
-            code = cluster.errors.get(queue.tp.topic)
-            queue.trouble = "the partition has no leader" if code is None else error_name(code)
+        self._leader_is_missing = False  # until the next round finds one
         if now >= self._next_search:
             self._metadata.request_missing()
             self._next_search = now + self._search_pauses.next()
@@ -324,15 +341,17 @@ class Sender:
             self._channels[node_id] = channel
         return channel
 
-    def _goes_on(self, node_id: int, queues: list[PartitionQueue]) -> bool:
+    def _takes_more(self, node_id: int) -> bool:
         """Whether a broker may take another request now; else an append or an answer wakes the sender."""
-        return not self._is_full(self._channels[node_id]) and any(queue.waiting for queue in queues)
+        return not self._is_full(self._channel(node_id))
 
     def _is_full(self, channel: NodeChannel) -> bool:
         return len(channel.in_flight) >= self._config.max_in_flight_requests_per_connection
 
-    def _send(self, node_id: int, queues: list[PartitionQueue], tasks: TaskGroup) -> bool:
-        """Write one request with what is ready for a broker, if it takes one now; return whether it did."""
+    def _send(self, node_id: int, queues: Collection[PartitionQueue], tasks: TaskGroup) -> bool:
+        """Write one request with what is ready for a broker, if it takes one now; return whether less is ready then."""
+        if not queues:  # an observer's send was written at once
+            return False
         channel = self._channel(node_id)
         connection = channel.usable
         if connection is None or channel.preparing or self._is_full(channel):
@@ -345,22 +364,22 @@ class Sender:
                 channel.preparing = True
                 tasks.start_soon(self._prepare, channel)
             return False  # that task, or an answer, wakes the sender
-        return self._write(channel, connection, queues, tasks)
+        ready = len(queues)
+        self._write(channel, connection, queues)
+        return len(queues) < ready
 
-    def _write(
-        self, channel: NodeChannel, connection: Connection, queues: list[PartitionQueue], tasks: TaskGroup
-    ) -> bool:
+    def _write(self, channel: NodeChannel, connection: Connection, queues: Collection[PartitionQueue]) -> None:
         channel.refused_since = None
         try:
             version = self._version(channel, connection, queues)
         except UnsupportedVersion as error:
             self.accumulator.fail_waiting(Failure(Cause.BROKEN, harm=Harm.TRANSACTION, error=error), queues)
             self._told()
-            return True
-        batches = self.accumulator.drain(channel.node_id, queues, self._metadata.cluster)
-        if not batches:
-            return False
+            return
         now = asyncio.get_running_loop().time()
+        batches = self.accumulator.drain(channel.node_id, queues, self._metadata.cluster, now)
+        if not batches:
+            return
         if len(batches) == 1:
             ids = {} if batches[0].topic_id is None else {batches[0].tp.topic: batches[0].topic_id}
         else:
@@ -382,7 +401,6 @@ class Sender:
             for batch in batches:
                 written(self.accumulator, batch)
             self._told()
-        return True
 
     def _said(self) -> _Said:
         """What each Produce request says, whatever its batches are."""
@@ -413,7 +431,7 @@ class Sender:
             self._ways, self._ways_of = {}, self._metadata.cluster
         return self._ways
 
-    def _version(self, channel: NodeChannel, connection: Connection, queues: list[PartitionQueue]) -> int:
+    def _version(self, channel: NodeChannel, connection: Connection, queues: Collection[PartitionQueue]) -> int:
         """Return the version for these partitions' batches. Raises UnsupportedVersion where the broker has none."""
         lowest, highest = self.accumulator.session.versions
         for queue in queues:

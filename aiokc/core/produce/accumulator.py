@@ -10,10 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
-from ...error_codes import ErrorCode
 from ...records.encoding.batch_builder import BATCH_OVERHEAD, ClosedBatch, OpenBatch
 from ...types import TopicPartition
 from ..cluster.snapshot import Cluster
@@ -22,9 +21,9 @@ from .batch_memory import BATCH_COST, BatchMemory
 from .compression.ratios import CompressionRatios
 from .compression.to_compress import ToCompress
 from .counters import ProduceCounters
-from .failure import Cause, Failure, Harm, not_compressed
+from .failure import Cause, Failure, not_compressed, recreated
 from .partition_queue import PartitionQueue
-from .partition_queues import PartitionQueues
+from .partition_queues import PartitionQueues, Ready
 from .session import ProducerSession
 
 #: So many batches go into one request at most: to take them, to encode them, and to take in their answer takes about a
@@ -44,18 +43,6 @@ class AccumulatorOptions:
     window: int = 5
     codec: int = 0
     level: int | None = None
-
-
-class Ready(NamedTuple):
-    """What can be sent now, by node; when to look again unless something happens; and what has to be done before.
-
-    ``renumbered`` are partitions of which batches go out in another epoch although they may be stored already.
-    """
-
-    nodes: dict[int, list[PartitionQueue]]
-    look_at: float
-    without_leader: list[PartitionQueue]
-    renumbered: list[TopicPartition]
 
 
 class RecordAccumulator:
@@ -88,6 +75,7 @@ class RecordAccumulator:
         self._expires_at = inf  # no batch does before
         self._look_at = inf  # when the sender looks again at the latest
         self._seen: Cluster | None = None  # what ``ready`` was asked about last
+        self._hurries = False  # whether it was to hurry
         self._transactional = session.transactional_id is not None
 
     # Appending
@@ -195,7 +183,7 @@ class RecordAccumulator:
         if last is not None and not last.sealed:
             last.seal()
             self.news = True
-        elif due < self._look_at:
+        elif due < self._look_at or self._hurries:
             self.news = True
         elif not queue:  # the sender comes in time as it is, and nothing else keeps it from sending this
             self.queues.rest(queue, due)
@@ -212,43 +200,55 @@ class RecordAccumulator:
     # What is ready
 
     def ready(self, cluster: Cluster, now: float, *, hurry: bool) -> Ready:
-        """Return what can be sent now. ``hurry``: without linger, since memory is wanted or the producer closes."""
-        session, options = self.session, self.options
-        ready = Ready({}, inf, [], [])
+        """Look at some of the partitions, and return what can be sent now.
+
+        ``hurry``: without linger, since memory is wanted or the producer closes. What has become ready by that stays
+        so.
+        """
+        hurry = hurry or self.session.hurries
         self.to_compress.turn_begins()
-        hurry = hurry or session.hurries
-        changed, self._seen = cluster is not self._seen, cluster
-        for queue in self.queues.to_look_at(now, all_of_them=hurry or changed):
-            if not (queue.waiting or changed):  # thousands of partitions may have nothing but batches in flight
-                continue
+        if cluster is not self._seen or (hurry and not self._hurries):
+            self.queues.wake_all()
+        self._seen, self._hurries = cluster, hurry
+        without_leader: list[PartitionQueue] = []
+        renumbered: list[TopicPartition] = []
+        for queue in self.queues.to_look_at(now):
             topic = cluster.topics.get(queue.tp.topic)
             if topic is not None and topic.topic_id is not queue.topic_id:
                 self.learn_topic_id(queue, topic.topic_id)
-            renumbered = queue.renumbered
-            may_go_on = queue.resolve(session)
-            if queue.renumbered > renumbered:
-                ready.renumbered.append(queue.tp)
+            if not queue.waiting:  # an answer or an append comes next
+                continue
+            before = queue.renumbered
+            may_go_on = queue.resolve(self.session)
+            if queue.renumbered > before:
+                renumbered.append(queue.tp)
             if queue.given_up:
                 self._fail_given_up(queue)
-            if not may_go_on or not queue.waiting:
-                continue
             leader = None if topic is None else topic.partitions.get(queue.tp.partition)
-            if leader is None or leader.leader is None or leader.leader not in cluster.brokers:
-                ready.without_leader.append(queue)
-                continue
-            first = queue.waiting[0]
-            epoch = -1 if leader.leader_epoch is None else leader.leader_epoch
-            at = queue.sendable_at(now, leader.leader, epoch, linger=options.linger, window=options.window, hurry=hurry)
-            if now < at < inf:
-                self.queues.rest(queue, at)
-            elif at > now or not session.may_drain(queue.tp) or not (first.is_numbered or self._has_identity(queue)):
-                continue  # the answer, the thread or the session wakes the sender
+            if not may_go_on or not queue.waiting:
+                self.queues.wake(queue)
+            elif leader is None or leader.leader is None or leader.leader not in cluster.brokers:
+                without_leader.append(queue)
+                self.queues.wake(queue)
             else:
-                ready.nodes.setdefault(leader.leader, []).append(queue)
+                epoch = -1 if leader.leader_epoch is None else leader.leader_epoch
+                self._place(queue, leader.leader, epoch, now)
         if self.queues.is_empty:
             self._expires_at = inf
         self._look_at = min(self.queues.wakes_at, self._expires_at)
-        return ready._replace(look_at=self._look_at)
+        return Ready(self.queues.ready, self._look_at, self.queues.goes_on(now), without_leader, renumbered)
+
+    def _place(self, queue: PartitionQueue, node_id: int, epoch: int, now: float) -> None:
+        """Put a partition among those that are ready, or that rest, or that are looked at again each time."""
+        options, session = self.options, self.session
+        hurry, window = self._hurries, options.window
+        at = queue.sendable_at(now, node_id, epoch, linger=options.linger, window=window, hurry=hurry)
+        if now < at < inf:
+            self.queues.rest(queue, at)
+        elif at <= now and session.may_drain(queue.tp) and queue.has_identity(session):
+            self.queues.is_ready(queue, node_id)
+        else:  # the answer, the thread or the session wakes the sender
+            self.queues.wake(queue)
 
     def take_at_rest(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
         """Take the only batch there is, without linger, for the leader that got the partition's last one.
@@ -269,6 +269,7 @@ class RecordAccumulator:
         if session.numbered:
             batch.identity, batch.sequence = sequences.identity, sequences.take(batch.count)
         queue.sent_again(batch)
+        self.queues.unready(queue)
         session.sent(queue.tp)
         return batch
 
@@ -291,7 +292,7 @@ class RecordAccumulator:
             for batch in queue.unfinished():
                 batch.topic_id = topic_id
             return
-        self.fail_waiting(recreated(queue), [queue])
+        self.fail_waiting(recreated(), [queue])
         # Where Produce goes by name (before Kafka 4.1):
         # 1. The topic is recreated. The metadata do not show it yet.
         # 2. A record is sent by name, with sequence 0. The new topic stores it.
@@ -304,40 +305,42 @@ class RecordAccumulator:
         if queue.in_flight and self.session.renumbers:
             queue.lost_sequence = True
 
-    def _has_identity(self, queue: PartitionQueue) -> bool:
-        session = self.session
-        return (
-            not session.numbered or session.identity is not None or any(one.is_numbered for one in queue.unfinished())
-        )
-
-    def drain(self, node_id: int, queues: Iterable[PartitionQueue], cluster: Cluster) -> list[ProducerBatch]:
+    def drain(
+        self, node_id: int, queues: Iterable[PartitionQueue], cluster: Cluster, now: float
+    ) -> list[ProducerBatch]:
         """Take the first batch of each of these ready partitions for one request to its leader.
 
         It ends with MOST_BATCHES, or where the request would be longer than max_request_size; but a first batch goes
-        whatever its size.
+        whatever its size. A partition of which nothing can be sent any more is looked at again.
         Partitions that are served come last the next time, so none waits for ever behind others.
         """
         taken: list[ProducerBatch] = []
         size = 0
-        for queue in queues:
-            if not queue.waiting:  # an observer was told of another batch since, and its send was written at once
-                continue
-            batch = queue.waiting[0]
-            if not self.session.may_drain(queue.tp):  # another partition has failed since, and the transaction with it
-                continue
-            if not self._close(queue, batch):
-                continue
-            if taken and (len(taken) == MOST_BATCHES or size + batch.size > self.options.max_request_size):
+        for queue in list(queues):
+            if len(taken) == MOST_BATCHES:
                 break
-            if not queue.number(batch, self.session):
-                continue
             info = cluster.partition(queue.tp)
             epoch = -1 if info is None or info.leader_epoch is None else info.leader_epoch
+            if not queue.is_sendable(self.session, now, node_id, epoch, window=self.options.window):
+                self.queues.look_again(queue)
+                continue
+            batch = queue.waiting[0]
+            if not self._close(queue, batch):
+                if batch.outcome is None and not batch.closing:  # threads have enough to compress: one of them wakes us
+                    break
+                self.queues.look_again(queue)
+                continue
+            if taken and size + batch.size > self.options.max_request_size:
+                break
+            if not queue.number(batch, self.session):
+                self.queues.look_again(queue)
+                continue
             queue.sent(batch, node_id, epoch)
             self.session.sent(queue.tp)
             size += batch.size
             taken.append(batch)
             self.queues.served(queue)
+        self.queues.node_served(node_id)
         return taken
 
     def _close(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
@@ -461,7 +464,7 @@ class RecordAccumulator:
     def put_back(self, queue: PartitionQueue, batch: ProducerBatch, retry_at: float) -> None:
         """An attempt has failed, and the batch is to be sent again."""
         queue.put_back(batch, retry_at)
-        self.queues.wake(queue)
+        self.queues.look_again(queue)
 
     def replace(self, queue: PartitionQueue, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """``parts`` take the place of a batch that was too large, in front of all that wait."""
@@ -485,9 +488,3 @@ class RecordAccumulator:
         """The batch is in no queue any more."""
         self.batch_memory.left(batch)
         self.queues.lost_batch(queue)
-
-
-def recreated(queue: PartitionQueue) -> Failure:
-    """Return why the batches fail that were appended for a topic which was deleted since, and created again."""
-    why = "the topic was deleted and created again after the record was appended"
-    return Failure(Cause.RECREATED, ErrorCode.UNKNOWN_TOPIC_ID, why, harm=Harm.TRANSACTION)

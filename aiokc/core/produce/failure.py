@@ -135,3 +135,9 @@ def not_compressed(tp: TopicPartition, error: Exception) -> Failure:
     failed = ProduceError(why, topic=tp.topic, partition=tp.partition)
     failed.__cause__ = error
     return Failure(Cause.BROKEN, harm=Harm.TRANSACTION, error=failed)
+
+
+def recreated() -> Failure:
+    """Return why the batches fail that were appended for a topic which was deleted since, and created again."""
+    why = "the topic was deleted and created again after the record was appended"
+    return Failure(Cause.RECREATED, ErrorCode.UNKNOWN_TOPIC_ID, why, harm=Harm.TRANSACTION)

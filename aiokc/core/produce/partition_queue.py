@@ -121,6 +121,24 @@ class PartitionQueue:
         is_due = hurry or first.urgent or first.sealed or len(self.waiting) > 1
         return now if is_due else first.created + linger
 
+    def is_sendable(self, session: ProducerSession, now: float, node_id: int, epoch: int, *, window: int) -> bool:
+        """Whether the first batch can still be sent, which was found ready for this leader.
+
+        It may be some time since. A batch in flight was refused, an observer was told of another batch and its send
+        was written at once, or another partition has failed, and the transaction with it.
+        """
+        if not self.waiting or not session.may_drain(self.tp):
+            return False
+        if (self.lost_sequence or self.unresolved) and (self.in_flight or not self._was_first_passed):
+            return False
+        return self.sendable_at(now, node_id, epoch, linger=0.0, window=window, hurry=True) <= now
+
+    def has_identity(self, session: ProducerSession) -> bool:
+        """Whether there is something to number the first batch under, where it needs that."""
+        if not session.numbered or session.identity is not None:
+            return True
+        return any(one.is_numbered for one in self.unfinished())
+
     def number(self, batch: ProducerBatch, session: ProducerSession) -> bool:
         """Give the batch its sequence, unless it has one; return False while there is no identity to number under."""
         if not session.numbered or batch.sequence != NO_SEQUENCE:
@@ -186,6 +204,10 @@ class PartitionQueue:
         """Whether a later batch of the same numbering is acknowledged."""
         return batch.identity == self.sequences.identity and self.sequences.has_passed(batch.sequence)
 
+    @property
+    def _was_first_passed(self) -> bool:
+        return bool(self.waiting) and self.waiting[0].is_numbered and self.has_passed(self.waiting[0])
+
     # Sequences that can't go on
 
     def resolve(self, session: ProducerSession) -> bool:
@@ -197,7 +219,7 @@ class PartitionQueue:
             return True
         if self.in_flight:
             return False
-        if self.waiting and self.waiting[0].is_numbered and self.has_passed(self.waiting[0]):
+        if self._was_first_passed:
             # Sent again as it was, it is either a duplicate or refused. Numbered anew, it would be stored behind the
             # later one, maybe for the second time. While it waits, nothing can be told of the others.
             return True

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
+from typing import Final, NamedTuple
 
 from ...types import TopicPartition
 from .identity import ProducerIdentity
 from .partition_queue import PartitionQueue
 
+#: So many are looked at in one step at most, which takes about a millisecond.
+MOST_LOOKED_AT: Final = 256
+_ALARMS_SPARED: Final = 64
+
+
+class Ready(NamedTuple):
+    """What a look at some partitions has found: what can be sent now, by node; when to look again at the latest.
+
+    ``nodes`` are ``PartitionQueues.ready``, which changes. ``goes_on``: there is more to look at, in a step to come.
+    What was looked at and has no leader is in ``without_leader``. ``renumbered`` are partitions of which batches go out
+    in another epoch although they may be stored already.
+    """
+
+    nodes: dict[int, dict[PartitionQueue, None]]
+    look_at: float
+    goes_on: bool
+    without_leader: list[PartitionQueue]
+    renumbered: list[TopicPartition]
+
 
 class PartitionQueues:
     """The queues of all partitions that were sent to, and which of them have batches without an outcome.
 
-    A partition whose next batch is due at a known time ``rests``: nobody looks at it until then, or until it gets or
-    loses a batch. So thousands of partitions that linger cost nothing while others are sent.
+    Of those that have some, nobody looks at one that ``rests``, since its next batch is due at a known time; nor at one
+    of which all batches are in flight; nor at one that is ``ready``: it has its place among those that its leader is to
+    have a batch of. So thousands of partitions that linger, or that busy brokers can take nothing of, cost nothing
+    while others are sent. All others are awake. They are looked at in rounds of many steps.
     What is counted of a partition stays counted where the partition is forgotten.
     """
 
     def __init__(self) -> None:
         self.known: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[PartitionQueue, None] = {}
-        self._awake: dict[PartitionQueue, None] = {}  # those of the active ones that do not rest
+        self.ready: dict[int, dict[PartitionQueue, None]] = {}  # by broker, none for which nothing is ready
+        self._ready_for: dict[PartitionQueue, int] = {}
+        self._awake: dict[PartitionQueue, None] = {}
+        self._round: deque[PartitionQueue] = deque()  # those that were awake as it began, and are still to be looked at
         self._alarms: list[tuple[float, int, PartitionQueue]] = []  # a heap
         self._alarm_at: dict[PartitionQueue, float] = {}  # the next one of each
         self._alarms_set = 0
@@ -72,35 +98,75 @@ class PartitionQueues:
         """A batch is about to be put into ``queue``."""
         if not (queue.waiting or queue.in_flight):
             self._active[queue] = None
-        self._awake[queue] = None
+        if queue not in self._ready_for:
+            self._awake[queue] = None
 
     def served(self, queue: PartitionQueue) -> None:
         """A batch of ``queue`` was taken to be sent: all other partitions come before it the next time."""
-        for queues in (self._active, self._awake):
-            queues.pop(queue, None)
-            queues[queue] = None
+        if self._active.pop(queue, False) is None:
+            self._active[queue] = None
+        self.look_again(queue)
 
     def lost_batch(self, queue: PartitionQueue) -> None:
         """A batch has left ``queue``."""
         if queue.waiting or queue.in_flight:
-            self._awake[queue] = None
+            self.look_again(queue)
         else:
             self._active.pop(queue, None)
             self._awake.pop(queue, None)
+            self.unready(queue)
 
     # Those to look at
 
-    def to_look_at(self, now: float, *, all_of_them: bool) -> list[PartitionQueue]:
-        """Return the partitions that do not rest, in order. ``all_of_them``: none does any more."""
-        alarms = self._alarms
-        while alarms and alarms[0][0] <= now:
-            at, _, queue = heappop(alarms)
+    def to_look_at(self, now: float) -> list[PartitionQueue]:
+        """Return the next ones of a round. They are left alone then, but for what is said of them in answer to this."""
+        if not self._round:
+            self._round.extend(self._awake)
+        for _ in range(MOST_LOOKED_AT):
+            if self.wakes_at > now:
+                break
+            at, _, queue = heappop(self._alarms)
             if self._alarm_at.get(queue) == at:
                 del self._alarm_at[queue]
-            self.wake(queue)
-        if all_of_them:
-            self._awake = dict(self._active)
-        return list(self._awake)
+            if queue not in self._awake:
+                self.wake(queue)
+                self._round.append(queue)
+        found: list[PartitionQueue] = []
+        while self._round and len(found) < MOST_LOOKED_AT:
+            queue = self._round.popleft()
+            if queue in self._awake:
+                del self._awake[queue]
+                found.append(queue)
+        return found
+
+    def goes_on(self, now: float) -> bool:
+        """Whether the round has more to look at. Those that wake in it are of the next one."""
+        return bool(self._round) or self.wakes_at <= now
+
+    @property
+    def some_wait(self) -> bool:
+        """Whether some can be sent, or are to be looked at in the next round."""
+        return bool(self._awake or self.ready)
+
+    def is_ready(self, queue: PartitionQueue, node_id: int) -> None:
+        """The first batch of ``queue`` can be sent to that broker: it comes behind all others."""
+        self._ready_for[queue] = node_id
+        self.ready.setdefault(node_id, {})[queue] = None
+
+    def unready(self, queue: PartitionQueue) -> None:
+        """``queue`` has no place among those that are ready."""
+        node_id = self._ready_for.pop(queue, None)
+        if node_id is not None:
+            ready = self.ready[node_id]
+            del ready[queue]
+            if not ready:
+                del self.ready[node_id]
+
+    def node_served(self, node_id: int) -> None:
+        """A request to that broker was made: all others come before it the next time."""
+        ready = self.ready.pop(node_id, None)
+        if ready is not None:
+            self.ready[node_id] = ready
 
     def rest(self, queue: PartitionQueue, until: float) -> None:
         """Nothing of ``queue`` can be sent before that time, unless something happens to it."""
@@ -111,11 +177,27 @@ class PartitionQueues:
             self._alarm_at[queue] = until
             self._alarms_set += 1
             heappush(self._alarms, (until, self._alarms_set, queue))
+            # Each pause before another attempt is sooner than the end of a long linger time, whose alarm stays behind.
+            if len(self._alarms) > 2 * len(self._alarm_at) + _ALARMS_SPARED:
+                self._alarms = [(at, number, one) for number, (one, at) in enumerate(self._alarm_at.items())]
+                heapify(self._alarms)
 
     def wake(self, queue: PartitionQueue) -> None:
         """Something has happened to ``queue``: it may be that its next batch can be sent now."""
-        if queue in self._active:
+        if queue.waiting and queue not in self._ready_for:
             self._awake[queue] = None
+
+    def look_again(self, queue: PartitionQueue) -> None:
+        """Something has happened to ``queue``: it may be that its next batch can be sent now, or can't any more."""
+        self.unready(queue)
+        self.wake(queue)
+
+    def wake_all(self) -> None:
+        """Look at each anew."""
+        self._awake = dict(self._active)
+        self._round.clear()
+        self._ready_for.clear()
+        self.ready.clear()
 
     @property
     def wakes_at(self) -> float:

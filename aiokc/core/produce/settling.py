@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from ...error_codes import ErrorCode
 from ...records.encoding.batch_builder import BATCH_OVERHEAD, OpenBatch
 from ..connection.denials import DENIALS
-from .accumulator import RecordAccumulator, recreated
+from .accumulator import RecordAccumulator
 from .batch import ProducerBatch, Stored
-from .failure import Cause, Failure
+from .failure import Cause, Failure, recreated
 from .identity import after
 from .partition_queue import PartitionQueue
 from .verdicts import DOUBTED, RULES, Verdict, rule_of
@@ -60,7 +60,7 @@ def settle(
     if batch.outcome is not None:  # it expired in flight
         _give_up(accumulator, queue, batch, refused)
     elif batch.topic_id != queue.topic_id:
-        _give_up(accumulator, queue, batch, recreated(queue))
+        _give_up(accumulator, queue, batch, recreated())
     elif rule.verdict in (Verdict.RETRY, Verdict.REFRESH):
         _again(accumulator, queue, batch, now)
     elif rule.verdict is Verdict.SPLIT and batch.count > 1 and not batch.unclear:

@@ -9,6 +9,7 @@ from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.produce.accumulator import AccumulatorOptions, RecordAccumulator
 from aiokc.core.produce.batch import ProducerBatch
 from aiokc.core.produce.identity import ProducerIdentity
+from aiokc.core.produce.partition_queues import Ready
 from aiokc.core.produce.session import PlainSession
 from aiokc.core.produce.settling import PartitionAnswer, settle, split_further
 from aiokc.core.produce.verdicts import Verdict
@@ -63,17 +64,26 @@ class Produced:
         """Append so many batches of one record each, which leaves no room."""
         return [self.append(bytes(200), partition) for _ in range(batches)]
 
+    def look(self, *, hurry: bool = False) -> Ready:
+        """Look at all partitions, in as many steps as that takes."""
+        without_leader: list[Any] = []
+        while True:
+            found = self.accumulator.ready(self.cluster, self.now, hurry=hurry)
+            without_leader += found.without_leader
+            if not found.goes_on:
+                return found._replace(without_leader=without_leader)
+
     def ready(self, *, hurry: bool = False) -> dict[int, list[int]]:
-        found = self.accumulator.ready(self.cluster, self.now, hurry=hurry)
-        return {node: [queue.tp.partition for queue in queues] for node, queues in found.nodes.items()}
+        nodes = self.look(hurry=hurry).nodes
+        return {node: [queue.tp.partition for queue in queues] for node, queues in nodes.items()}
 
     def look_at(self) -> float:
-        return self.accumulator.ready(self.cluster, self.now, hurry=False).look_at
+        return self.look().look_at
 
     def send(self, node: int = 1, *, hurry: bool = False) -> list[ProducerBatch]:
         """Return the batches of the next request to a broker, in flight from now on."""
-        found = self.accumulator.ready(self.cluster, self.now, hurry=hurry)
-        return self.accumulator.drain(node, found.nodes.get(node, []), self.cluster)
+        found = self.look(hurry=hurry)
+        return self.accumulator.drain(node, found.nodes.get(node, {}), self.cluster, self.now)
 
     def send_one(self, node: int = 1) -> ProducerBatch:
         (batch,) = self.send(node)

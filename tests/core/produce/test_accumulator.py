@@ -355,7 +355,10 @@ def test_a_session_may_hold_partitions_back() -> None:
     world.append(partition=1)
     assert world.ready() == {1: [1]}
     session.held.clear()
-    assert world.ready() == {1: [0, 1]}
+    assert world.ready() == {1: [1, 0]}
+    session.held.add(1)
+    assert [batch.tp.partition for batch in world.send()] == [0], "it was ready"
+    assert world.ready() == {}
 
 
 def test_a_session_may_want_no_linger() -> None:

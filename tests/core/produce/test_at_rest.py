@@ -155,6 +155,7 @@ def test_what_was_ready_and_is_taken_meanwhile_is_not_drained() -> None:
     """An observer that is told of another batch may send a record between the two."""
     world = at_rest()
     batch = world.append()
-    ready = world.accumulator.ready(world.cluster, world.now, hurry=False)
+    ready = [*world.look().nodes[1]]
     assert world.accumulator.take_at_rest(world.queue(), world.now) is batch
-    assert world.accumulator.drain(1, ready.nodes[1], world.cluster) == []
+    assert world.accumulator.drain(1, ready, world.cluster, world.now) == []
+    assert world.ready() == {}

@@ -36,7 +36,7 @@ class Scene:
 
     def drained(self) -> list[ProducerBatch]:
         ready = self.accumulator.ready(CLUSTER, 1.0, hurry=True)
-        return self.accumulator.drain(1, ready.nodes.get(1, []), CLUSTER)
+        return self.accumulator.drain(1, ready.nodes.get(1, []), CLUSTER, 1.0)
 
     def answer(self, batch: ProducerBatch, code: int = 0) -> None:
         settle(self.accumulator, batch, PartitionAnswer(code, 0), 1.0)

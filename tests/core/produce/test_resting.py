@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from aiokc.core.produce.accumulator import MOST_BATCHES
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.partition_queue import PartitionQueue
+from aiokc.core.produce.partition_queues import MOST_LOOKED_AT
 from aiokc.error_codes import ErrorCode
 from tests.core.produce.one_partition import Produced
 
@@ -82,22 +84,107 @@ def test_only_the_one_is_looked_at_to_which_something_happens(
 
 
 def test_all_are_looked_at_without_linger_for_a_flush_and_for_other_metadata() -> None:
+    for without_linger in ("memory is wanted", "a transaction ends", "a flush"):
+        world = lingering()
+        assert world.ready() == {}
+        if without_linger == "a flush":
+            world.accumulator.flush()
+        world.session.hurries = without_linger == "a transaction ends"
+        assert world.ready(hurry=without_linger == "memory is wanted") == {1: [*range(MANY)]}
+        world.session.hurries = False
+        assert world.ready() == {1: [*range(MANY)]}, "it stays so, whether or not the broker could take them then"
     world = lingering()
-    assert world.ready() == {}
-    assert world.ready(hurry=True) == {1: [*range(MANY)]}
-    assert world.ready() == {}
-    world.session.hurries = True
-    assert world.ready() == {1: [*range(MANY)]}
-    world.session.hurries = False
-    assert world.ready() == {}
     world.leaders[5] = 9
     for _ in range(2):
-        found = world.accumulator.ready(world.cluster, world.now, hurry=False)
-        assert [queue.tp.partition for queue in found.without_leader] == [5], "the search for its leader goes on"
+        assert [queue.tp.partition for queue in world.look().without_leader] == [5], "the search for its leader goes on"
     world.leaders[5] = 2
     assert world.ready() == {}
     world.accumulator.flush()
     assert world.ready() == {1: [number for number in range(MANY) if number != 5], 2: [5]}
+
+
+MORE = 10 * MOST_LOOKED_AT
+
+
+@pytest.mark.parametrize("due", ["without linger", "linger is over", "flush", "memory is wanted", "other metadata"])
+def test_a_step_looks_at_few_of_those_that_are_due_and_each_gets_its_turn(due: str, looked_at: list[int]) -> None:
+    world = Produced(partitions=MORE, linger=0.0 if due == "without linger" else 5.0)
+    for partition in range(MORE):
+        world.append(partition=partition)
+    if due not in ("without linger", "linger is over"):
+        assert world.ready() == {}
+        looked_at.clear()
+    if due == "linger is over":
+        world.now += 5.0
+    if due == "flush":
+        world.accumulator.flush()
+    if due == "other metadata":
+        world.leaders[0] = 2
+    steps = []
+    goes_on = True
+    while goes_on:
+        before = len(looked_at)
+        goes_on = world.accumulator.ready(world.cluster, world.now, hurry=due == "memory is wanted").goes_on
+        steps.append(len(looked_at) - before)
+    assert max(steps) == MOST_LOOKED_AT
+    assert sorted(looked_at) == [*range(MORE)]
+    assert set(world.ready()) == (set() if due == "other metadata" else {1})
+
+
+def test_what_is_ready_is_not_looked_at_again_while_others_are_sent(looked_at: list[int]) -> None:
+    """Brokers that can't keep up make that a long time."""
+    world = Produced(partitions=MORE)
+    for partition in range(MORE):
+        world.append(partition=partition)
+    world.ready()
+    looked_at.clear()
+    served = []
+    while sent := world.send():
+        assert len(sent) == MOST_BATCHES
+        for batch in sent:
+            served.append(batch.tp.partition)
+            world.append(partition=batch.tp.partition)
+            world.answer(batch)
+        if len(served) == 2 * MORE:
+            break
+    assert served == [*range(MORE), *range(MORE)], "all others come before one is served again"
+    assert len(looked_at) <= 2 * MORE
+
+
+def test_what_was_ready_and_meets_a_pause_since_is_not_sent_before() -> None:
+    """1. A partition has a batch in flight, and one that is ready. 2. The first is refused. 3. Its broker has room."""
+    world = Produced(partitions=2)
+    first, second = world.fill(2)
+    other = world.append(partition=1)
+    assert world.send() == [first, other]
+    ready = [*world.look().nodes[1]]
+    world.answer(first, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert world.accumulator.drain(1, ready, world.cluster, world.now) == []
+    assert world.ready() == {}
+    world.now += 0.1
+    assert world.send_one() is first
+    world.answer(first)
+    assert world.send_one() is second
+
+
+def test_brokers_take_turns() -> None:
+    world = Produced(partitions=4, max_request_size=300)
+    world.leaders = {0: 1, 1: 1, 2: 2, 3: 2}
+    for partition in range(4):
+        world.append(bytes(150), partition)
+    assert [*world.ready()] == [1, 2]
+    world.send(1)
+    assert [*world.ready()] == [2, 1]
+
+
+def test_what_begins_while_memory_is_wanted_does_not_linger() -> None:
+    world = Produced(partitions=2, linger=1000.0)
+    world.append()
+    assert world.ready(hurry=True) == {1: [0]}
+    world.accumulator.news = False
+    world.append(partition=1)
+    assert world.accumulator.news
+    assert world.ready(hurry=True) == {1: [0, 1]}
 
 
 def test_what_comes_back_rests_for_its_pause_unless_its_leader_moves(looked_at: list[int]) -> None:
@@ -156,6 +243,31 @@ def test_a_partition_that_fills_many_batches_in_its_linger_time_sets_one_alarm()
         world.answer(world.send_one())
         world.now += 0.01
     assert len(world.accumulator.queues._alarms) == 1
+
+
+def test_alarms_that_are_not_needed_any_more_do_not_pile_up() -> None:
+    """Each attempt that is to be repeated soon leaves the alarm of a batch behind it that lingers for long."""
+    world = Produced(partitions=20, linger=1000.0, delivery_timeout=10_000.0)
+    alarms = world.accumulator.queues
+    first = [world.append(partition=partition) for partition in range(20)]
+    world.accumulator.flush()
+    assert world.send() == first
+    for _ in range(50):
+        for batch in first:
+            world.append(partition=batch.tp.partition)
+            world.answer(batch, ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert world.ready() == {}
+        world.now += 0.1
+        assert set(world.send()) == set(first)
+        for batch in first:
+            world.queue(batch.tp.partition).in_flight.pop(batch)
+            assert world.look_at() > world.now
+            world.queue(batch.tp.partition).in_flight[batch] = None
+    assert len(alarms._alarms) <= 2 * 20 + 64
+    for batch in first:
+        world.answer(batch)
+    world.now += 1000.0
+    assert world.ready() == {1: [*range(20)]}, "each has the alarm that it needs"
 
 
 def test_nothing_is_kept_of_those_that_are_at_rest_for_good() -> None:

@@ -326,7 +326,7 @@ def test_other_partitions_change_over_when_they_have_nothing_unfinished() -> Non
     assert world.send() == [broken, first]
     world.answer(broken, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     world.now += 1
-    assert world.send() == [broken, second]
+    assert set(world.send()) == {broken, second}
     assert numbers(broken) == (1, 0)
     assert numbers(second) == (0, 1)
     world.answer(first)
