@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from aiokc import Producer, ProducerInterceptor, ProducerRecord, RecordMetadata
 from aiokc.client.produce import answers
+from aiokc.client.produce import sender as sender_module
+from aiokc.client.produce.producer_ids import ProducerIds
+from aiokc.core.produce import partition_queues
 from aiokc.core.produce.accumulator import RecordAccumulator
 from aiokc.net.connection import Connection
 from aiokc.testing import ApiKey, Cluster
@@ -84,3 +88,39 @@ def test_each_record_takes_each_step_once_and_in_order(monkeypatch: pytest.Monke
         assert [record.value for record in cluster.records("t", 1)] == [b"first", b"second"]
 
     virtually(story, brokers=1)
+
+
+def test_what_happens_while_the_sender_looks_at_the_partitions_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. The sender looks at partition 0, of which nothing may be sent yet. It lets others run.
+    2. Partition 0 may be sent, and the sender is woken: it does not sleep, so nobody hears that.
+    3. It looks at partition 1, of which nothing may be sent either, and the round is over.
+    """
+    monkeypatch.setattr(partition_queues, "MOST_LOOKED_AT", 1)
+    monkeypatch.setattr(sender_module, "SLICE_SECONDS", 0.0)
+    allowed: set[int] = set()
+    running: list[Producer[bytes, bytes]] = []
+    monkeypatch.setattr(ProducerIds, "may_drain", lambda _, tp: tp.partition in allowed)
+    ready = RecordAccumulator.ready
+
+    def in_between(self: RecordAccumulator, *arguments: Any, **options: Any) -> Any:
+        found = ready(self, *arguments, **options)
+        if found.goes_on:
+            allowed.add(0)
+            running[0]._runtime.sender.wake.notify()
+        return found
+
+    async def story(cluster: Cluster) -> None:
+        async with Producer[bytes, bytes](bootstrap_servers=cluster.bootstrap, linger_ms=0) as producer:
+            running.append(producer)
+            await producer.partitions_for("t")
+            monkeypatch.setattr(RecordAccumulator, "ready", in_between)
+            first, second = (producer.send_soon("t", b"", partition=number) for number in range(2))
+            began = asyncio.get_running_loop().time()
+            await first
+            assert asyncio.get_running_loop().time() - began < 1.0
+            assert not second.done()
+            allowed.add(1)
+            producer._runtime.sender.wake.notify()
+            await second
+
+    virtually(story, topics={"t": 2})
