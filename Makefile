@@ -56,7 +56,7 @@ OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && A
 
 # `make test` without ARGS runs lint and four parts beside each other, since most tests wait more than they work: those
 # that start programs (Spark, Kafka, other processes); those of groups, of security and of the test cluster; those of
-# clients and the simulation, behind them the decoder in Python and the C decoder under sanitizers; and all others. All
+# clients and the simulation; and all others, behind them the decoder in Python and the C decoder under sanitizers. All
 # but the last one's output comes at the end.
 SANITIZED := tests/_native/test_sanitized.py
 GROUPS := tests/client/group tests/security tests/testing tests/written
@@ -68,11 +68,11 @@ PROGRAMS := tests/docs tests/benchmarks tests/comparison tests/mutants tests/tes
 PYTEST = $(VENV_PYTHON) -m pytest -m "not long"
 OF_PROGRAMS = { echo "== tests of what starts programs" && $(PYTEST) -q $(PROGRAMS); }
 OF_GROUPS = { echo "== tests of groups and security" && $(PYTEST) -q $(GROUPS) $(PROGRAMS:%=--ignore=%); }
-OF_CLIENTS = { echo "== tests of clients" && $(PYTEST) -q $(CLIENTS) $(GROUPS:%=--ignore=%); first=$$?; \
+OF_CLIENTS = { echo "== tests of clients" && $(PYTEST) -q $(CLIENTS) $(GROUPS:%=--ignore=%); }
+OF_ALL_ELSE = { echo "== tests" && \
+	$(PYTEST) --deselect $(SANITIZED) $(PROGRAMS:%=--ignore=%) $(GROUPS:%=--ignore=%) $(CLIENTS:%=--ignore=%); first=$$?; \
 	$(call OTHER_DECODER,-m "not long") && echo "== the C decoder under sanitizers" && $(PYTEST) -q $(SANITIZED) && \
 	test $$first -eq 0; }
-OF_ALL_ELSE = { echo "== tests" && \
-	$(PYTEST) --deselect $(SANITIZED) $(PROGRAMS:%=--ignore=%) $(GROUPS:%=--ignore=%) $(CLIENTS:%=--ignore=%); }
 
 # Tests on real old brokers, which aiokc promises to work with.
 OLD_VERSIONS = from aiokc.testing.kafka.jars import OLD_VERSIONS; print(*OLD_VERSIONS)
