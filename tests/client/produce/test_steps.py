@@ -124,3 +124,53 @@ def test_what_happens_while_the_sender_looks_at_the_partitions_is_seen(monkeypat
             await second
 
     virtually(story, topics={"t": 2})
+
+
+@pytest.fixture
+def one_partition_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_queues, "MOST_LOOKED_AT", 1)
+    monkeypatch.setattr(sender_module, "SLICE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("one_partition_a_step")
+def test_all_partitions_hurry_where_one_call_has_asked_for_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Producer[bytes, bytes](bootstrap_servers=cluster.bootstrap, linger_ms=60_000) as producer:
+            await producer.partitions_for("t")
+            sent = [producer.send_soon("t", b"", partition=number) for number in range(3)]
+            await asyncio.sleep(1.0)
+            began = asyncio.get_running_loop().time()
+            producer._runtime.sender.hurry()
+            for delivery in sent:
+                await delivery
+            assert asyncio.get_running_loop().time() - began < 1.0
+
+    virtually(story, topics={"t": 3})
+
+
+@pytest.mark.usefixtures("one_partition_a_step")
+def test_a_leader_is_looked_for_also_where_the_last_partition_of_a_round_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Producer[bytes, bytes](bootstrap_servers=cluster.bootstrap, linger_ms=60_000) as producer:
+            cluster.create_topic("alone", 2, replication_factor=1)
+            await producer.partitions_for("alone")
+            leader = cluster.leader("alone", 0)
+            assert leader is not None
+            cluster.take_down(leader)
+            metadata = producer._runtime.cluster_client.metadata
+            while (await producer.partitions_for("alone"))[0].leader is not None:
+                await metadata.changed.wait()
+            asked: list[float] = []
+            with monkeypatch.context() as patched:
+                patched.setattr(metadata, "request_missing", lambda: asked.append(asyncio.get_running_loop().time()))
+                for number in range(2):
+                    producer.send_soon("alone", b"", partition=number)
+                await asyncio.sleep(1.0)
+            assert asked
+            cluster.bring_up(leader)
+            metadata.request_update()
+            await producer.flush()
+
+    virtually(story, topics={"t": 1})

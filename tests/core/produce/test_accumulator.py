@@ -596,3 +596,11 @@ def test_the_oldest_batch_is_found_again_after_others_have_expired() -> None:
     world.now = 115.0
     world.accumulator.expire(world.now)
     assert world.finished() == [sent]
+
+
+def test_what_was_ready_for_a_former_leader_is_ready_for_the_new_one_only() -> None:
+    world = Produced()
+    world.append()
+    assert world.ready() == {1: [0]}
+    world.leaders[0] = 2
+    assert world.ready() == {2: [0]}
