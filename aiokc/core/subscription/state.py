@@ -204,7 +204,7 @@ class Subscription:
         old = self._assigned
         added = [tp for tp in wanted if tp not in old] if old else wanted
         new = PartitionPosition.new(added, self._tokens, topic_ids)
-        self._assigned = {tp: old.pop(tp, None) or new[tp] for tp in wanted} if old else new
+        self._assigned = {tp: old.pop(tp) if tp in old else new[tp] for tp in wanted} if old else new
         self._waiting.begin(added)
         self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
         for tp in old:
