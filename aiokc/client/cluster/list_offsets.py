@@ -44,7 +44,7 @@ prepare(ListOffsetsRequest)
 # broker for fetch_max_wait_ms before other partitions can be asked for.
 AT_ONCE: Final = 1_000
 
-# After so many answers of a response, Python's garbage collector is told to ignore them.
+# After so many answers of a response, Python's garbage collector is told to ignore them, and other tasks run.
 _UNTRACKED_AT_ONCE: Final = 250
 
 # The special timestamps that not every broker knows: the version of ListOffsets, the name, the release.
@@ -215,6 +215,7 @@ class OffsetLister:
             if done % _UNTRACKED_AT_ONCE == 0:
                 untrack(answer.found)
                 untrack(answer.found.values())
+                await asyncio.sleep(0)
             if not error_code:
                 answer.found[tp] = offset
             elif error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:

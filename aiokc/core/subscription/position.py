@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -109,14 +110,11 @@ class PartitionPosition:
     ) -> dict[TopicPartition, PartitionPosition]:
         """Return the state of each of these partitions, which have just been assigned, each under the next token."""
         made: dict[TopicPartition, PartitionPosition] = {}
-        fresh: list[PartitionPosition] = []
-        for tp in partitions:
-            position = made[tp] = PartitionPosition(next(tokens), topic_ids.get(tp))
-            fresh.append(position)
-            if len(fresh) == _UNTRACKED_AT_ONCE:
-                untrack(fresh)
-                fresh.clear()
-        untrack(fresh)
+        left, known = iter(partitions), topic_ids.get
+        while some := list(islice(left, _UNTRACKED_AT_ONCE)):
+            positions = [PartitionPosition(token, known(tp)) for tp, token in zip(some, tokens, strict=False)]
+            untrack(positions)
+            made.update(zip(some, positions, strict=True))
         return made
 
     @property

@@ -201,12 +201,10 @@ class Subscription:
             return False
         self._taken |= {tp for tp in self._held if tp not in wanted and self._assigned[tp].held}
         self._held &= wanted.keys()
-        old, self._assigned = self._assigned, {}
+        old = self._assigned
         added = [tp for tp in wanted if tp not in old] if old else wanted
         new = PartitionPosition.new(added, self._tokens, topic_ids)
-        for tp in wanted:
-            kept = old.pop(tp, None)
-            self._assigned[tp] = kept or new[tp]
+        self._assigned = {tp: old.pop(tp) if tp in old else new[tp] for tp in wanted} if old else new
         self._waiting.begin(added)
         self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
         for tp in old:

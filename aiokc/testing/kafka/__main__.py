@@ -12,9 +12,12 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from . import LocalKafka, SecureKafka
+from .class_archive import write_class_archive
 from .jars import KAFKA_VERSION, LocalKafkaError, java, libs, release
 
 _OLDEST: Final = (2, 8)
+# An older one needs a ZooKeeper, or is started too seldom.
+_ARCHIVED_FROM: Final = (4, 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -37,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if options.fetch:
             libs(options.version)
             java()
+            if release(options.version) >= _ARCHIVED_FROM:
+                write_class_archive(options.version)
             sys.exit(0)
         with kafka:
             for name, partitions in options.topic:
@@ -76,7 +81,11 @@ def _parser() -> argparse.ArgumentParser:
         "--secure", action="store_true", help="add listeners with TLS, SASL and ACLs (aiokc.testing.kafka.SecureKafka)"
     )
     parser.add_argument("--benchmark", action="store_true", help="the JVM of a benchmark: slower to start, faster then")
-    parser.add_argument("--fetch", action="store_true", help="check Java, fetch Kafka's jars where needed, and end")
+    parser.add_argument(
+        "--fetch",
+        action="store_true",
+        help="check Java, fetch Kafka's jars and archive its classes where needed, and end",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the data afterwards")
     return parser
 

@@ -7,6 +7,7 @@ outside of it, not even into Maven's own repository.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -127,9 +128,22 @@ def java() -> str:
     return found
 
 
+def class_archive(version: str = KAFKA_VERSION) -> Path:
+    """Return where the archive of the loaded classes of a Kafka version is, whether it is there or not.
+
+    It is of use to the Java alone that wrote it, and to jars that have not moved.
+    """
+    jars, java_itself = libs(version).resolve(), Path(java()).resolve()
+    written_by = f"{java_itself} {java_itself.stat().st_mtime_ns} {jars}"
+    return jars.parent / f"classes-{hashlib.sha256(written_by.encode()).hexdigest()[:12]}.jsa"
+
+
 def java_command(main_class: str, *args: str, jvm: Sequence[str] = (), version: str = KAFKA_VERSION) -> list[str]:
-    """Return the command line that runs one of Kafka's classes with its jars, its logging and these JVM flags."""
-    jars = libs(version)
+    """Return the command line that runs one of Kafka's classes with its jars, its logging and these JVM flags.
+
+    The JVM starts in half the time where `class_archive` is there.
+    """
+    jars, archive = libs(version).resolve(), class_archive(version)
     if release(version) >= (4, 0):
         logging = f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.properties'}"
     else:
@@ -140,6 +154,8 @@ def java_command(main_class: str, *args: str, jvm: Sequence[str] = (), version: 
         "-XX:-UsePerfData",
         "-Djava.awt.headless=true",
         logging,
+        # Where Java can't use the archive, it does without: a warning would be taken for what a tool has to say.
+        *((f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off") if archive.exists() else ()),
         *jvm,
         "-cp",
         f"{jars}/*",

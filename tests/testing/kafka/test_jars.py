@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiokc.testing.kafka import jars
-from aiokc.testing.kafka.jars import LocalKafkaError, java_command, last_lines, libs
+from aiokc.testing.kafka.jars import LocalKafkaError, class_archive, java_command, last_lines, libs
 
 _MVN = """\
 #!/bin/sh
@@ -96,6 +97,29 @@ def test_every_version_has_its_folder_and_its_logging(programs: Path, tmp_path: 
     )
     assert f"-Dlog4j2.configurationFile={tmp_path}/home/kafka-4.3.1/log4j2.properties" in java_command("A")
     assert (tmp_path / "calls").read_text() == "called\ncalled\n"
+
+
+def test_the_archive_of_classes_is_that_of_this_java_and_of_these_jars(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A JVM would refuse another one's, and say so among what the tool says."""
+    _program(programs / "java", _java("17"))
+    _program(programs / "mvn", _MVN)
+    archive = class_archive()
+    assert not any("SharedArchiveFile" in word for word in java_command("A"))
+
+    archive.touch()
+    assert f"-XX:SharedArchiveFile={archive}" in java_command("A")
+    assert class_archive("4.0.2") != archive
+
+    (tmp_path / "home").rename(tmp_path / "moved")
+    monkeypatch.setenv("AIOKC_KAFKA_HOME", str(tmp_path / "moved"))
+    assert not any("SharedArchiveFile" in word for word in java_command("A"))
+    (tmp_path / "moved").rename(tmp_path / "home")
+    monkeypatch.setenv("AIOKC_KAFKA_HOME", str(tmp_path / "home"))
+    assert class_archive() == archive
+    os.utime(programs / "java", ns=(0, 0))  # another release
+    assert class_archive() != archive
 
 
 def test_a_failed_download_leaves_nothing_and_says_why(programs: Path, tmp_path: Path) -> None:

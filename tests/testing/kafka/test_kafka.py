@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError, local_kafka, run_tool
 from aiokc.testing.kafka.admin import describe
-from aiokc.testing.kafka.jars import OLD_VERSIONS
+from aiokc.testing.kafka.class_archive import write_class_archive
+from aiokc.testing.kafka.jars import OLD_VERSIONS, libs
 from aiokc.testing.reserved_port import ReservedPort
 from tests.producing import Message, Stored, add_partitions, produce, produce_in_transaction
 
@@ -212,6 +214,21 @@ def test_a_broker_that_does_not_start_leaves_its_log(home: Path) -> None:
     assert str(log) in str(error.value)
     with pytest.raises(LocalKafkaError, match="not started"):
         _ = kafka.bootstrap
+
+
+@pytest.mark.long
+def test_a_broker_starts_from_the_archive_of_its_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / libs().parent.name
+    shutil.copytree(libs().parent, folder, ignore=shutil.ignore_patterns("classes-*"))
+    monkeypatch.setenv("AIOKC_KAFKA_HOME", str(tmp_path))
+    write_class_archive()
+    (archive,) = folder.glob("classes-*")
+    written = archive.stat().st_mtime_ns
+    write_class_archive()
+    assert archive.stat().st_mtime_ns == written
+    with LocalKafka(config={"num.partitions": "1"}) as kafka:
+        assert str(archive) in Path(f"/proc/{kafka.node(1).pid}/maps").read_text()
+    assert run_tool("kafka.Kafka", "--version").split() == ["4.3.1"], "a tool says nothing about the archive"
 
 
 @pytest.mark.long
