@@ -854,7 +854,12 @@ def test_batch_ranges_that_cannot_be(
     starting: int | Offsets, ending: int | Offsets, error: type[Exception], message: str
 ) -> None:
     cluster = PlayedCluster({A0: (3, 50)})
-    options = replace(OPTIONS, starting=AtOffset("startingOffsets", starting), ending=AtOffset("endingOffsets", ending))
+    options = replace(
+        OPTIONS,
+        starting=AtOffset("startingOffsets", starting),
+        ending=AtOffset("endingOffsets", ending),
+        offset_retry_ms=1,
+    )
 
     with pytest.raises(error, match=message):
         batch_ranges(options, cluster)
