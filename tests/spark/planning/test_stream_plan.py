@@ -419,6 +419,21 @@ def test_what_one_broker_has_not_heard_of_is_looked_for_again(
     assert "data loss" not in caplog.text
 
 
+def test_available_now_reads_a_partition_that_one_broker_had_not_heard_of() -> None:
+    cluster = PlayedCluster({A0: (0, 10), A1: (0, 10)})
+    plan = cluster.plan()
+    cluster.hidden = [A1]
+    plan.freeze()
+
+    end = stored(plan.latest({"a": {"0": 5, "1": 5}}, 6))
+    assert end == {"a": {"0": 8, "1": 8}}
+    cluster.logs[A1] = (0, 20)
+    end = stored(plan.latest(end, 6))
+
+    assert end == {"a": {"0": 10, "1": 10}}
+    assert plan.latest(end, 6) is end
+
+
 @pytest.mark.parametrize("fail", [False, True])
 def test_a_partition_that_is_hidden_while_a_batch_is_planned_is_looked_for_again(fail: bool) -> None:
     cluster = PlayedCluster({A0: (0, 50), A1: (0, 9)})
