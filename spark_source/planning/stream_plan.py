@@ -101,7 +101,7 @@ class StreamPlan:
         is_whole = are_whole and begins == reached and all(ends[tp] >= position for tp, position in reached.items())
         if is_whole and not is_idle and not is_first and min_offsets is not None:
             is_idle = self._are_too_few(begins | new, ends, min_offsets)
-        self._pace.asked(leaders=self._view.leaders(), is_idle=is_idle)
+        self._pace.asked(leaders=self._view.leaders(), rounds=2 if new else 1, is_idle=is_idle)
         if not is_idle:
             self._last_batch = self._clock()
         if max_offsets is not None:
