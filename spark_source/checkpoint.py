@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from aiokc.errors import UsageError
 
-from .offsets import ANCHOR
+from .offsets import ANCHOR, anchor, positions
 
 _VERSION: Final = "v1"
 
@@ -27,19 +27,21 @@ _VERSION: Final = "v1"
 def take_back(checkpoint: Path) -> list[str]:
     """Remove the anchors from the offset log in this folder; return what was done, line by line.
 
-    A second call finds nothing to do. Raises UsageError if the folder is no checkpoint or has an unknown version, and
-    if batch 0 is not finished and its entry does not say which source is which.
+    A second call finds nothing to do. Raises UsageError if the folder is no checkpoint or has an unknown version, if
+    batch 0 is not finished and its entry does not say which source is which, and if a later batch is not finished that
+    Spark's own source would begin elsewhere.
     """
     log = checkpoint / "offsets"
     entries = sorted((entry for entry in log.glob("*") if entry.name.isdigit()), key=lambda entry: int(entry.name))
     if not entries:
         raise UsageError(f"{checkpoint} has no entry in its folder 'offsets': it is not the checkpoint of a query")
+    _check_begin(checkpoint, entries[-1])
     done = [line for entry in entries for line in _take_out(checkpoint, entry)]
     return done or ["nothing to do: no entry has an anchor"]
 
 
 def _take_out(checkpoint: Path, entry: Path) -> list[str]:
-    version, *lines = entry.read_bytes().decode().split("\n")  # UTF-8 in every locale; JSON may hold U+2028
+    version, *lines = _lines(entry)
     if version != _VERSION:
         raise UsageError(
             f"{entry} is of version {version!r}; this knows {_VERSION!r} only: let aiokc finish batches until neither "
@@ -64,6 +66,31 @@ def _take_out(checkpoint: Path, entry: Path) -> list[str]:
     if done:
         _replace(entry, "\n".join([version, *lines]).encode())
     return done
+
+
+def _lines(entry: Path) -> list[str]:
+    return entry.read_bytes().decode().split("\n")  # UTF-8 in every locale; JSON may hold U+2028
+
+
+def _check_begin(checkpoint: Path, newest: Path) -> None:
+    """Raise UsageError if Spark's own source would repeat this batch from elsewhere than where it began.
+
+    That source begins where the entry before ended, and at the earliest record of a partition that is not in there.
+    With failOnDataLoss=false a batch of aiokc may begin elsewhere: at offset 0 of a topic that was recreated, or where
+    it was in a topic that was only hidden for a while. Batch 0 is another matter: its start is written down.
+    """
+    if newest.name == "0" or (checkpoint / "commits" / newest.name).exists():
+        return
+    for number, line in enumerate(_lines(newest)[1:]):
+        if not (begins := anchor(_document(line) or {})):
+            continue
+        before = _lines(newest.with_name(str(int(newest.name) - 1)))[1:]
+        known = positions(_document(before[number]) or {})
+        if elsewhere := [tp for tp, begin in begins.items() if tp in known or begin > 0]:
+            raise UsageError(
+                f"{newest} is of a batch that is not finished, and Spark's own source would repeat it from other "
+                f"offsets of {', '.join(map(str, elsewhere))}: let aiokc finish this batch, and call this again"
+            )
 
 
 def _check_numbers(entry: Path, lines: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ new in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
@@ -19,6 +20,8 @@ from aiokc import TopicPartition
 from aiokc.errors import ConfigError
 
 ANCHOR: Final = "__aiokc_from__"
+
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,9}")  # "00" would be another name of partition 0
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 OffsetJson: TypeAlias = dict[str, dict[str, Any]]
@@ -58,7 +61,7 @@ def from_json(origin: str, document: object, *, least: int) -> Offsets:
         if not isinstance(parts, Mapping):
             raise ConfigError(f'{origin}: topic {topic!r} must hold {{"partition": offset}}, not {parts!r}')
         for partition, offset in parts.items():
-            if not (partition.isascii() and partition.isdigit()):
+            if not _NUMBER.fullmatch(partition):
                 raise ConfigError(f"{origin}: {partition!r} of topic {topic!r} is no partition number")
             if isinstance(offset, bool) or not isinstance(offset, int) or not least <= offset < 1 << 63:
                 raise ConfigError(f"{origin}: {offset!r} is no offset for {topic}-{partition} (least: {least})")

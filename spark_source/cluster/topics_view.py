@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -20,8 +20,8 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MAX_AGE_SECONDS: Final = 2.0
-# While a topic is missing, a lookup takes seconds: the client waits in case the topic has only just been created.
-_INCOMPLETE_MAX_AGE_SECONDS: Final = 60.0
+# To look for a topic that is missing takes seconds: the client waits in case it has only just been created.
+_MISSING_SECONDS: Final = 60.0
 # How long high watermarks are kept: an open transaction may stop an idle query for long.
 _MARKS_SECONDS: Final = 10.0
 
@@ -40,6 +40,7 @@ class TopicsView:
         self._options, self._cluster, self._clock, self._sleep = options, cluster, clock, sleep
         self._topics: dict[str, TopicInfo] = {}
         self._valid_until = clock()
+        self._look_again_at = clock()  # for topics of the options that are missing
         self._ids: dict[str, UUID] = {}
         self._left: set[UUID] = set()
         self._high_watermarks: tuple[Offsets, float] = ({}, clock())
@@ -47,23 +48,31 @@ class TopicsView:
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions that the query reads and that exist."""
         if self._clock() >= self._valid_until:
-            choice = self._options.choice
-            found = self._cluster.topics(choice.topics)
-            if choice.topics is None:
-                # As in Spark's own source, a pattern never matches Kafka's internal topics.
-                found = {
-                    name: info for name, info in found.items() if choice.wants_topic(name) and not info.is_internal
-                }
-            self._topics = found
-            for name, info in found.items():
+            names = self._options.choice.topics
+            self._topics = self._matching() if names is None else self._named(names)
+            for name, info in self._topics.items():
                 # From the first look on, which may be for a batch that Spark repeats after a restart: it takes its
                 # time, and a topic that is recreated meanwhile must be told from the one that the batch was of.
                 if info.topic_id is not None:
                     self._ids.setdefault(name, info.topic_id)
-            is_complete = choice.topics is None or len(found) == len(choice.topics)
-            self._valid_until = self._clock() + (_MAX_AGE_SECONDS if is_complete else _INCOMPLETE_MAX_AGE_SECONDS)
+            self._valid_until = self._clock() + _MAX_AGE_SECONDS
         there = [TopicPartition(name, number) for name, info in self._topics.items() for number in info.partitions]
         return [tp for tp in there if self._options.choice.wants(tp)]
+
+    def _matching(self) -> dict[str, TopicInfo]:
+        wants = self._options.choice.wants_topic
+        # As in Spark's own source, a pattern never matches Kafka's internal topics.
+        return {name: info for name, info in self._cluster.topics(None).items() if wants(name) and not info.is_internal}
+
+    def _named(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        """Return those of these topics that exist. The missing ones are looked for once in a while only."""
+        if self._clock() < self._look_again_at:
+            there = [name for name in names if name in self._topics]
+            return self._cluster.topics(there) if there else {}
+        found = self._cluster.topics(names)
+        if len(found) < len(names):
+            self._look_again_at = self._clock() + _MISSING_SECONDS
+        return found
 
     def look_for(self, expected: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Return the partitions that exist; ask again while an ``expected`` one seems to be gone.
@@ -121,7 +130,7 @@ class TopicsView:
         choice, known = self._options.choice, set(besides)
         there = known | set(self.partitions())
         topics = self._topics.keys() | {tp.topic for tp in known}
-        missing = [f"topic {topic!r}" for topic in choice.topics or () if topic not in topics]
+        missing = [f"topic {topic!r}" for topic in sorted(choice.topics or ()) if topic not in topics]
         missing += [
             f"partition {tp}" for tp in sorted((choice.partitions or frozenset()) - there) if tp.topic in topics
         ]
@@ -174,14 +183,23 @@ class TopicsView:
     def _of_existing(
         self, ask: Callable[[list[TopicPartition]], dict[TopicPartition, T]], partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, T]:
-        """Return what ``ask`` finds for these partitions, without those that are gone since they were listed."""
-        wanted = list(partitions)
-        try:
-            return ask(wanted)
-        except UnknownTopic:
+        """Return what ``ask`` finds for these partitions, without those that are gone since they were listed.
+
+        Topics may be deleted one after the other, each just after it was listed. So this raises UnknownTopic only if
+        partitions are listed again and again that their leader does not know.
+        """
+        wanted, attempts = list(partitions), self._options.offset_attempts
+        while True:
+            try:
+                return ask(wanted)
+            except UnknownTopic:
+                if not attempts:
+                    raise
             self._valid_until = self._clock()
             there = self.look_for(wanted)
-            return ask([tp for tp in wanted if tp in there])
+            left = [tp for tp in wanted if tp in there]
+            attempts -= 1 if left == wanted else 0
+            wanted = left
 
     def at_times(
         self, times: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -205,7 +223,8 @@ class TopicsView:
     def confirmed_ends(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
         """Return ``ends``; ask again, some times, for those that lie before what the query has ``reached``.
 
-        Those of partitions that are gone by then are left out.
+        Those of partitions that are gone by then are left out. The topics are listed again, too: a topic that was
+        recreated since the last look is no log that was cut, and ``recreated`` tells the two apart.
         """
         # A leader that has just been elected may not know yet where its log ends (KAFKA-7703).
         for _ in range(self._options.offset_attempts):
@@ -215,6 +234,8 @@ class TopicsView:
                 break
             _logger.warning("the logs of %s end before what was expected; asking again", ", ".join(map(str, behind)))
             self._sleep(self._options.offset_retry_ms / 1e3)
+            self._valid_until = self._clock()
+            self.partitions()
             others = {tp: end for tp, end in ends.items() if tp not in behind}
             ends = others | self._of_existing(self._latest, behind)
         return ends

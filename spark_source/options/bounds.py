@@ -137,6 +137,16 @@ def named_by(bound: Bound | None, partition: TopicPartition) -> str | None:
     return bound.option if bound is not None and is_given(bound, partition) else None
 
 
+def contradict(starting: Bound | None, ending: Bound, partition: TopicPartition) -> bool:
+    """Return whether the options give this partition two offsets, or two times, of which the end is the lower one."""
+    if not isinstance(starting, AtOffset | AtTime) or not isinstance(ending, type(starting)):
+        return False
+    first, last = (
+        bound.at if isinstance(bound.at, int) else bound.at.get(partition, LATEST) for bound in (starting, ending)
+    )
+    return 0 <= last < first
+
+
 def overruled(side: Side, given: Mapping[str, str]) -> list[str]:
     """Return the options of one side that have no effect, because another one takes precedence."""
     ordered = [f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"]

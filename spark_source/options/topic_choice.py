@@ -27,7 +27,7 @@ class TopicChoice:
     """
 
     option: str
-    topics: tuple[str, ...] | None
+    topics: frozenset[str] | None
     pattern: str | None = None
     partitions: frozenset[TopicPartition] | None = None
 
@@ -44,7 +44,7 @@ class TopicChoice:
 
 def subscribe(*topics: str) -> TopicChoice:
     """Return the choice of all partitions of these topics."""
-    return TopicChoice("subscribe", topics)
+    return TopicChoice("subscribe", frozenset(topics))
 
 
 def parse_choice(given: Mapping[str, str]) -> TopicChoice:
@@ -64,10 +64,10 @@ def parse_choice(given: Mapping[str, str]) -> TopicChoice:
 
 
 def _subscribed(text: str) -> TopicChoice:
-    topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+    topics = frozenset(topic.strip() for topic in text.split(",") if topic.strip())
     if not topics:
         raise ConfigError("option 'subscribe' names no topic; give one or more: 'events,orders'")
-    for topic in topics:
+    for topic in sorted(topics):
         _check_name("subscribe", topic)
     return TopicChoice("subscribe", topics)
 
@@ -85,7 +85,7 @@ def _assigned(text: str) -> TopicChoice:
             partitions.add(TopicPartition(topic, number))
     if not partitions:
         raise ConfigError(f"option 'assign' names no partition; give some, like {example}")
-    return TopicChoice("assign", tuple(sorted({tp.topic for tp in partitions})), None, frozenset(partitions))
+    return TopicChoice("assign", frozenset(tp.topic for tp in partitions), None, frozenset(partitions))
 
 
 def _matching(text: str) -> TopicChoice:

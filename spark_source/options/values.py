@@ -83,7 +83,9 @@ def json_object(option: str, example: str, text: str) -> Mapping[str, Any]:
 
     try:
         document = json.loads(text, object_pairs_hook=unique)
-    except json.JSONDecodeError as error:
+    except ConfigError:
+        raise
+    except (ValueError, RecursionError) as error:  # no JSON, too many digits for int(), nested too deeply
         raise ConfigError(f"option '{option}': {text!r} is no JSON like {example}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"option '{option}': {text!r} is no JSON object like {example}")

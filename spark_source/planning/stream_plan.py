@@ -101,7 +101,7 @@ class StreamPlan:
         is_whole = are_whole and begins == reached and all(ends[tp] >= position for tp, position in reached.items())
         if is_whole and not is_idle and not is_first and min_offsets is not None:
             is_idle = self._are_too_few(begins | new, ends, min_offsets)
-        self._pace.asked(leaders=self._view.leaders(), is_idle=is_idle)
+        self._pace.asked(leaders=self._view.leaders(), rounds=2 if new else 1, is_idle=is_idle)
         if not is_idle:
             self._last_batch = self._clock()
         if max_offsets is not None:
@@ -193,8 +193,11 @@ class StreamPlan:
         ends, listed_id = self._view.ends(), self._view.listed_id
         back = {tp: position for tp, (position, topic_id) in self._gone.items() if topic_id == listed_id(tp.topic)}
         ends = self._ends = self._view.confirmed_ends(ends, back | due)
-        if self._targets is not None:
-            ends = self._targets = {tp: min(until, ends[tp]) for tp, until in due.items() if tp in ends}
+        if (frozen := self._targets) is not None:
+            # freeze() does not know what was read. So it may have missed a partition that one broker had not heard of.
+            ends = self._targets = {
+                tp: min(until, ends[tp]) if tp in frozen else ends[tp] for tp, until in due.items() if tp in ends
+            }
         return ends
 
     def _without_lost(

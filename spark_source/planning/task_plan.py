@@ -69,13 +69,11 @@ def split(part: OffsetRange, count: int) -> Iterable[OffsetRange]:
 
     Only the first piece keeps ``from_earliest``: the records before any other piece belong to the piece before it.
     """
-    start, remaining = part.start, part.size
+    start, count = part.start, min(count, part.size)
     for index in range(count):
-        size = remaining // (count - index)
-        remaining -= size
-        if size:
-            is_from_earliest = part.from_earliest and start == part.start
-            yield part._replace(start=start, until=start + size, from_earliest=is_from_earliest)
+        size = (part.until - start) // (count - index)
+        is_from_earliest = part.from_earliest and start == part.start
+        yield part._replace(start=start, until=start + size, from_earliest=is_from_earliest)
         start += size
 
 

@@ -37,7 +37,8 @@ class WriteAfterStart(stream_reader_of(pyspark.__version__)):  # type: ignore[mi
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._is_decided, self._into = False, (str(options.client.bootstrap_servers), (options.choice.topics or ())[0])
+        (topic,) = sorted(options.choice.topics or ())
+        self._is_decided, self._into = False, (str(options.client.bootstrap_servers), topic)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         start: dict[str, Any] = super().initialOffset()

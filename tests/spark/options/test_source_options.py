@@ -126,7 +126,7 @@ def test_partitions_and_patterns() -> None:
     assigned = parse_choice({"assign": '{"events":[1,0],"orders":[3]}'})
     matching = parse_choice({"subscribepattern": "events-(?<year>20..)"})
 
-    assert assigned.topics == ("events", "orders")
+    assert assigned.topics == frozenset({"events", "orders"})
     assert assigned.partitions == frozenset({E0, E1, TopicPartition("orders", 3)})
     assert (assigned.wants(E1), assigned.wants(E2)) == (True, False)
     topics = ("events-2026", "old-events-2026b", "events")
@@ -194,6 +194,10 @@ def test_parsed_options_travel_to_the_executors() -> None:
         ({"startingOffsets": "[1]"}, r"'startingOffsets': '\[1\]' is none of earliest, latest, committed, and JSON"),
         ({"startingOffsets": '{"events":{"0":3,"0":4}}'}, "'startingOffsets' names '0' twice"),
         ({"startingOffsets": '{"events":'}, "'startingOffsets': .* is no JSON like"),
+        ({"startingOffsets": '{"events":{"0":' + "9" * 5_000 + "}}"}, "'startingOffsets': .* is no JSON like"),
+        ({"startingOffsets": '{"events":' * 100_000}, "'startingOffsets': .* is no JSON like"),
+        ({"startingOffsets": '{"events":{"0":3,"00":4}}'}, "'startingOffsets': '00' of topic 'events' is no partition"),
+        ({"startingOffsets": '{"events":{"' + "9" * 5_000 + '":3}}'}, "of topic 'events' is no partition number"),
         ({"startingOffsets": "committed"}, "startingOffsets=committed needs 'kafka.group.id'"),
         ({"endingOffsets": "committed", "kafka.group.id": "g"}, "'endingOffsets': 'committed' is none of latest, and"),
         ({"startingOffsetsDefault": "latest"}, "completes the JSON of 'startingOffsets', which is not given"),

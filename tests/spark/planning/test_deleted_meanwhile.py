@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from aiokc import LATEST, ClientConfig, TopicPartition
+from aiokc import LATEST, ClientConfig, TopicInfo, TopicPartition
+from aiokc.errors import UnknownTopic
 from spark_source.data_loss import DataLoss
 from spark_source.offsets import ANCHOR
 from spark_source.options.bounds import AtOffset, AtTime
@@ -29,6 +30,19 @@ class Deleting(PlayedCluster):
         found = super().list_offsets(timestamps)
         if timestamps.get(B0) == LATEST:
             del self.logs[B0]
+        return found
+
+
+class DeletingOneByOne(PlayedCluster):
+    """Each of these topics is deleted just after it was listed."""
+
+    doomed: Sequence[TopicPartition] = ()
+
+    def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
+        found = super().topics(names)
+        if self.doomed:
+            first, *self.doomed = self.doomed
+            del self.logs[first]
         return found
 
 
@@ -152,6 +166,35 @@ def test_a_topic_to_read_until_a_time(caplog: pytest.LogCaptureFixture) -> None:
     lenient = replace(options, fail_on_data_loss=False)
     assert batch_ranges(lenient, Deleting(logs))[0] == {A0: (0, 2)}
     assert len(told(caplog)) == 1
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_topics_that_are_deleted_one_after_the_other(fail: bool, caplog: pytest.LogCaptureFixture) -> None:
+    topics = [TopicPartition(name, 0) for name in "abcdef"]
+    cluster = DeletingOneByOne(dict.fromkeys(topics, (0, 5)))
+    plan = cluster.plan(fail_on_data_loss=fail, choice=TopicChoice("subscribePattern", None, "[a-f]"))
+    end = stored(plan.latest(plan.initial()))
+    cluster.sleep(10)
+    cluster.doomed = topics[1:]
+
+    if fail:
+        with pytest.raises(DataLoss, match="topic 'b', partition 0: it is gone"):
+            plan.latest(end)
+    else:
+        assert stored(plan.latest(end)) == {"a": {"0": 5}}
+        assert len(told(caplog)) == 5
+
+
+def test_a_topic_that_is_listed_though_its_leader_does_not_know_it() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    plan = cluster.plan(choice=BY_PATTERN)
+    end = stored(plan.latest(plan.initial()))
+    cluster.unknown = [A0] * 3
+    assert plan.latest(end) is end
+    cluster.unknown = [A0] * 99
+
+    with pytest.raises(UnknownTopic):
+        plan.latest(end)
 
 
 def test_a_topic_that_only_one_broker_has_not_heard_of(caplog: pytest.LogCaptureFixture) -> None:

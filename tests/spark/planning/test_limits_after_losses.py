@@ -78,3 +78,7 @@ def test_a_new_partition_that_has_lost_nothing_waits_for_min_offsets() -> None:
     cluster.sleep(10)
 
     assert plan.latest(end, None, 100) is end
+    cluster.asked, began = 0, cluster.now
+    while cluster.now < began + 60:
+        assert plan.latest(end, None, 100) is end
+    assert cluster.asked <= 60 * 5

@@ -293,14 +293,14 @@ def test_a_pattern_takes_in_new_topics_and_no_internal_ones() -> None:
 
 def test_assigned_partitions_only() -> None:
     cluster = PlayedCluster({A0: (0, 5), A1: (0, 9)})
-    assigned = TopicChoice("assign", ("a",), None, frozenset({A1}))
+    assigned = TopicChoice("assign", frozenset("a"), None, frozenset({A1}))
 
     assert cluster.plan(choice=assigned).initial() == {"a": {"1": 9}}
     for there in ({A1}, set[TopicPartition]()):
         missing = replace(assigned, partitions=frozenset({*there, TopicPartition("a", 7)}))
         with pytest.raises(ConfigError, match="option 'assign': no partition a-7 on the cluster at localhost:9092"):
             first_end(cluster.plan(choice=missing))
-    missing = TopicChoice("assign", ("a", "b"), None, frozenset({A1, B0}))
+    missing = TopicChoice("assign", frozenset("ab"), None, frozenset({A1, B0}))
     with pytest.raises(ConfigError, match="option 'assign': no topic 'b' on the cluster"):
         first_end(cluster.plan(choice=missing))
     with pytest.raises(DataLoss, match="topic 'a', partition 0: 'assign' no longer names it"):
@@ -343,7 +343,7 @@ def test_however_many_leaders_there_are_an_idle_stream_asks_each_second(leaders:
 def test_leaders_of_what_is_not_assigned_do_not_count() -> None:
     cluster = PlayedCluster({TopicPartition("a", part): (0, 5) for part in range(10)})
     cluster.brokers = 10
-    plan = cluster.plan(choice=TopicChoice("assign", ("a",), None, frozenset({A0, A1})))
+    plan = cluster.plan(choice=TopicChoice("assign", frozenset("a"), None, frozenset({A0, A1})))
     end = plan.latest(first_end(plan))
     began = cluster.now
 
@@ -417,6 +417,21 @@ def test_what_one_broker_has_not_heard_of_is_looked_for_again(
     assert not cluster.hidden
     assert f"{hidden} is missing from what a broker says; asking again" in caplog.text
     assert "data loss" not in caplog.text
+
+
+def test_available_now_reads_a_partition_that_one_broker_had_not_heard_of() -> None:
+    cluster = PlayedCluster({A0: (0, 10), A1: (0, 10)})
+    plan = cluster.plan()
+    cluster.hidden = [A1]
+    plan.freeze()
+
+    end = stored(plan.latest({"a": {"0": 5, "1": 5}}, 6))
+    assert end == {"a": {"0": 8, "1": 8}}
+    cluster.logs[A1] = (0, 20)
+    end = stored(plan.latest(end, 6))
+
+    assert end == {"a": {"0": 10, "1": 10}}
+    assert plan.latest(end, 6) is end
 
 
 @pytest.mark.parametrize("fail", [False, True])
@@ -854,7 +869,12 @@ def test_batch_ranges_that_cannot_be(
     starting: int | Offsets, ending: int | Offsets, error: type[Exception], message: str
 ) -> None:
     cluster = PlayedCluster({A0: (3, 50)})
-    options = replace(OPTIONS, starting=AtOffset("startingOffsets", starting), ending=AtOffset("endingOffsets", ending))
+    options = replace(
+        OPTIONS,
+        starting=AtOffset("startingOffsets", starting),
+        ending=AtOffset("endingOffsets", ending),
+        offset_retry_ms=1,
+    )
 
     with pytest.raises(error, match=message):
         batch_ranges(options, cluster)

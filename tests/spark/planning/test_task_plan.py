@@ -41,6 +41,10 @@ def test_large_ranges_are_split_in_proportion() -> None:
     assert sizes(10, 10, min_partitions=2) == [10, 10]
 
 
+def test_there_are_no_more_tasks_than_records() -> None:
+    assert sizes(2, min_partitions=10**18) == [1, 1]
+
+
 def test_no_task_has_more_records_than_it_may() -> None:
     assert sizes(10, 4, max_records_per_partition=4) == [3, 3, 4, 4]
     assert sizes(10, 4, max_records_per_partition=100) == [10, 4]

@@ -194,6 +194,33 @@ def test_a_source_that_the_query_reads_twice_has_two_lines_and_one_number(tmp_pa
     assert len(take_back(tmp_path)) == 3, "a finished batch needs no start"
 
 
+@pytest.mark.parametrize(
+    ("before", "begins", "is_refused"),
+    [
+        ({"a": {"0": 100}}, {"a": {"0": 0}}, True),
+        ({"b": {"0": 1}}, {"a": {"0": 50}}, True),
+        ({"b": {"0": 1}}, {"a": {"0": 0}}, False),
+        ({"a": {"1": 1}}, {"a": {"0": 0}}, False),
+    ],
+    ids=["recreated", "hidden for a while", "a new topic", "a new partition"],
+)
+def test_a_later_batch_that_is_not_finished(
+    tmp_path: Path, before: dict[str, object], begins: dict[str, object], is_refused: bool
+) -> None:
+    """Spark's own source repeats it from where the batch before ended, and new partitions from their first record."""
+    first = entry(tmp_path, 9, '{"logOffset": 3}', json.dumps(before | {ANCHOR: before}), "")
+    newest = entry(tmp_path, 10, '{"logOffset": 4}', json.dumps(before | {"a": {"0": 250}, ANCHOR: begins}), "")
+    entries = first.read_bytes(), newest.read_bytes()
+
+    if is_refused:
+        with pytest.raises(UsageError, match=r"offsets/10 .*other offsets of a-0: let aiokc finish this batch"):
+            take_back(tmp_path)
+        assert entries == (first.read_bytes(), newest.read_bytes())
+        (tmp_path / "commits").mkdir()
+        (tmp_path / "commits" / "10").write_text("v1\n{}")
+    assert take_back(tmp_path) == ["batch 9, source 1: anchor taken out", "batch 10, source 1: anchor taken out"]
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Run it in this process: what it prints, and its exit code."""
     entry(tmp_path, 0, json.dumps({"a": {"0": 5}, ANCHOR: {"a": {"0": 1}}}))

@@ -1,0 +1,78 @@
+"""A topic that is recreated is read from its first record, whatever else the plan is busy with just then."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from spark_source.options.topic_choice import subscribe
+
+from .played_cluster import A0, A1, B0, FROM_EARLIEST, PlayedCluster, stored
+
+
+@pytest.fixture
+def cluster() -> PlayedCluster:
+    cluster = PlayedCluster({A0: (0, 100), B0: (0, 1)})
+    cluster.ids = {"a": UUID(int=1), "b": UUID(int=9)}
+    return cluster
+
+
+def test_another_topic_is_missing(cluster: PlayedCluster) -> None:
+    """That one is looked for each minute only. Those that exist are listed as often as if none were missing."""
+    plan = cluster.plan(choice=subscribe("a", "b"), fail_on_data_loss=False, starting=FROM_EARLIEST)
+    end = stored(plan.latest(plan.initial()))
+    del cluster.logs[B0]
+    cluster.sleep(10)
+    end = stored(plan.latest(end))
+    assert end == {"a": {"0": 100}}
+    cluster.sleep(5)
+    cluster.ids["a"], cluster.logs[A0] = UUID(int=2), (0, 150)
+
+    after = stored(plan.latest(end))
+
+    assert plan.ranges(end, after) == {A0: (0, 150)}
+    assert plan.topic_ids([A0]) == {"a": UUID(int=2)}
+    cluster.logs[A1] = (0, 7)
+    cluster.sleep(5)
+    end, after = after, stored(plan.latest(after))
+    assert plan.ranges(end, after) == {A1: (0, 7)}, "a new partition is noticed as soon"
+    cluster.ids["b"], cluster.logs[B0] = UUID(int=10), (0, 3)
+    cluster.sleep(5)
+    assert plan.latest(after) is after
+    cluster.sleep(60)
+    assert plan.ranges(after, stored(plan.latest(after))) == {B0: (0, 3)}
+
+
+def test_all_topics_are_missing(cluster: PlayedCluster) -> None:
+    plan = cluster.plan(fail_on_data_loss=False, starting=FROM_EARLIEST)
+    end = stored(plan.latest(plan.initial()))
+    cluster.logs.clear()
+    cluster.sleep(10)
+    end = stored(plan.latest(end))
+    cluster.asked, began = 0, cluster.now
+    while cluster.now < began + 45:
+        assert plan.latest(end) is end
+    assert cluster.asked == 0
+    cluster.ids["a"], cluster.logs[A0] = UUID(int=2), (0, 2)
+    cluster.sleep(60)
+
+    assert plan.ranges(end, stored(plan.latest(end))) == {A0: (0, 2)}
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_its_log_is_shorter_than_the_old_one(
+    cluster: PlayedCluster, caplog: pytest.LogCaptureFixture, is_frozen: bool
+) -> None:
+    """The topics were listed just before: its id is looked at before the log counts as cut."""
+    plan = cluster.plan(fail_on_data_loss=False, starting=FROM_EARLIEST)
+    if is_frozen:
+        plan.freeze()
+    end = stored(plan.latest(plan.initial(), 60))
+    cluster.ids["a"], cluster.logs[A0] = UUID(int=2), (0, 50)
+
+    after = stored(plan.latest(end))
+
+    assert plan.ranges(end, after) == {A0: (0, 50)}
+    assert "its topic was deleted and created again" in caplog.text
+    assert "its log ends before" not in caplog.text
