@@ -18,8 +18,7 @@ def test_an_answer_that_says_nothing_new_does_not_go_through_the_partitions(monk
     holdings = Holdings()
     holdings.aim_at(TARGET)
     holdings.named(NAMES)
-    assert holdings.is_behind
-    assert holdings.take()
+    assert len(holdings.take()) == len(TARGET)
     calls = list[str]()
     for name in ("__hash__", "__eq__", "__lt__"):
         plain = getattr(UUID, name)
@@ -40,6 +39,5 @@ def test_what_is_taken_is_in_order_of_topic_ids_and_numbers() -> None:
     holdings = Holdings()
     holdings.aim_at(TARGET)
     holdings.named(NAMES)
-    assert [*holdings.held] == []
     holdings.take()
     assert [*holdings.held] == sorted(TARGET)
