@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from ..core.connection.handshake import Greeting, handshake
 from ..core.connection.in_flight import InFlightRequests
+from ..core.connection.late_alarm import LateAlarm
 from ..core.connection.traffic import NodeTraffic
 from ..core.sasl.mechanism import Mechanism
 from ..core.versions import AnyRequest, VersionRange, api_name
@@ -25,10 +26,6 @@ from .reply import Awaited, Reply, Waiter, Written, decoded, decoded_at_once, de
 from .user_errors import cancellation_is_ours
 
 R = TypeVar("R", bound=Response)
-
-# If a timer fires this many seconds late, something held the loop: the delay says nothing about the broker.
-_LOOP_IS_LATE_SECONDS: Final = 0.1
-_LATE_READING_SECONDS: Final = 1.0
 
 
 class Connection:
@@ -57,6 +54,7 @@ class Connection:
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._alarm: asyncio.Handle | None = None  # uvloop: a plain Handle, no TimerHandle, for a time that is due
         self._alarm_at = inf
+        self._late_alarm = LateAlarm()
         self._not_yet_sent = 0
         self._retiring = False
         self._session: SaslSession | None = None
@@ -420,16 +418,14 @@ class Connection:
         """
         self._alarm, self._alarm_at = None, inf
         now = self._loop.time()
-        late = now - due
         first = min(self._pipeline, key=lambda exchange: exchange.waiter.deadline, default=None)
         if first is None:
             return
         if first.waiter.deadline > now:
             return self._set_alarm(first.waiter.deadline)
-        if late > _LOOP_IS_LATE_SECONDS:
-            # Something held the loop, for instance an application's handler that computes. The reply may have been in
-            # the socket for long. Let the loop read first: set the timer again, for the time it was late, at most 1 s.
-            return self._set_alarm(now + min(late, _LATE_READING_SECONDS))
+        received = next(iter(self._pipeline)).correlation_id, self._transport.partial
+        if (more := self._late_alarm.extension(now - due, received)) > 0:
+            return self._set_alarm(now + more)
         error = RequestTimedOut(f"{self.name}: no answer to {first} within {now - first.waiter.sent_at:.3g} s")
         first.waiter.has_failed(fresh(error))
         self._end(error)
@@ -472,7 +468,7 @@ class Connection:
                 is_greeted=bool(self.greeting.versions),
                 is_due=session is not None and session.is_due(self._loop.time()),
                 is_by_token=session is not None and session.is_by_token,
-                at_first_request=not self.has_served and not self._transport.is_inside_frame,
+                at_first_request=not self.has_served and not self._transport.partial,
             )
         )
 

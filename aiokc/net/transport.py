@@ -199,9 +199,9 @@ class FrameTransport(asyncio.BufferedProtocol):
             self._writable.clear()
 
     @property
-    def is_inside_frame(self) -> bool:
-        """Whether a part of a frame has been received, and its rest is missing."""
-        return self._assembler.is_inside_frame
+    def partial(self) -> int:
+        """How many bytes of a frame were received whose rest is missing; 0: there is no such frame."""
+        return self._assembler.partial
 
     async def writable(self) -> None:
         """Return when the peer has read enough of what was sent, or when the connection has ended."""

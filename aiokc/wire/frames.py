@@ -92,9 +92,9 @@ class FrameAssembler:
         return memoryview(self._own)[self._own_held : self._own_length]
 
     @property
-    def is_inside_frame(self) -> bool:
-        """Whether a part of a frame has been received, and its rest is missing."""
-        return self._own is not None or self._held > 0
+    def partial(self) -> int:
+        """How many bytes of a frame were received whose rest is missing; 0: there is no such frame."""
+        return self._held if self._own is None else _LENGTH.size + self._own_held
 
     def _begun(self, length: int) -> bytearray:
         """Return the buffer of a long frame that begins, with room for the bytes of it that are there."""

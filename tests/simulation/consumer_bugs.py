@@ -66,7 +66,7 @@ def revoke_what_had_its_name_before(self: Holdings, names: Mapping[UUID, str]) -
     late = self.unnamed
     _named(self, names)
     if late and names and not self.unnamed and self.held and self.target is not None:
-        self.target = frozenset(tp for tp in self.target if tp.topic_id in names)
+        _aim_at(self, [tp for tp in self.target if tp.topic_id in names])
 
 
 def begin_anew_with_each_assignment(self: Subscription, partitions: Iterable[TopicPartition], *topic_ids: Any) -> bool:

@@ -165,8 +165,10 @@ class FetchCollector:
                 opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
             except RuntimeError as error:
                 raise UsageError(
-                    f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}, for the loop's "
-                    "default executor was shut down: give it another by loop.set_default_executor(), and call again"
+                    f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}: the loop's default "
+                    f"executor takes nothing ({error}); if it was shut down, give it another by "
+                    "loop.set_default_executor(), and if the process can have no more threads, raise that limit; then "
+                    "call again"
                 ) from error
             self._opening[key] = opening
 

@@ -66,12 +66,12 @@ class Watchdog:
         self._heard: deque[Event] = deque()
         self._lock = threading.Lock()
         self._seen = Seen(time.monotonic())
+        self._warnings = RateLimit(_WARNING_INTERVAL)  # the loop uses it only before there is a thread
         # For the thread alone
         self._done: HeartbeatPlan | None = None
         self._next: tuple[HeartbeatPlan, SendHeartbeat] | None = None  # what this plan's last answer has led to
         self._connection: BlockingConnection | None = None
         self._connected_by: Route | None = None
-        self._warnings = RateLimit(_WARNING_INTERVAL)
 
     # Called by the loop
 
@@ -84,8 +84,24 @@ class Watchdog:
         """Start the thread before the first HeartbeatPlan comes, so that this need not start or wake it."""
         self._may_rest_until = time.monotonic() + self._rest
         if self._thread is None and self._loop is not None and not self._stopped and self._is_of_this_world(self._loop):
-            self._thread = threading.Thread(target=self._run, name="aiokc watchdog", daemon=True)
-            self._thread.start()
+            self._start_thread()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name="aiokc watchdog", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # a limit of the process, its container or its user: the next plan tries again
+            held_back = self._warnings.admit("thread", time.monotonic())
+            if held_back is not None:
+                logger.warning(
+                    "group %r: the watchdog of the event loop has no thread (%s): a loop that is blocked sends no "
+                    "heartbeats; the next heartbeat tries again%s",
+                    self._group_id,
+                    error,
+                    and_more(held_back),
+                )
+            return
+        self._thread = thread
 
     def watch(self, plan: HeartbeatPlan | None, route: Route | None) -> None:
         """From here on, if the loop is late, send heartbeats for the member of ``plan`` (None: send nothing)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Final, TypeAlias
 
 from anyio.abc import TaskGroup
@@ -51,10 +52,22 @@ class Compressing:
 
     async def _in_thread(self, opened: list[OpenBatch]) -> list[ClosedBatch | Exception]:
         loop = asyncio.get_running_loop()
+        outcome = Future[list[ClosedBatch | Exception]]()
+
+        def close() -> list[ClosedBatch | Exception]:
+            if outcome.set_running_or_notify_cancel():
+                outcome.set_result(_closed(opened))
+                return outcome.result()
+            return []
+
         try:
-            working = loop.run_in_executor(None, _closed, opened)
-        except RuntimeError as error:  # the application has shut it down
-            return await self._in_the_loop(opened, error)
+            working = loop.run_in_executor(None, close)
+        except RuntimeError as error:
+            # The application has shut it down. Or the process can have no more threads: then the executor has the call
+            # in its queue all the same, and a thread that it has may run it, or be at it now.
+            if outcome.cancel():
+                return await self._in_the_loop(opened, error)
+            working = asyncio.wrap_future(outcome)
         await asyncio.wait([working])
         if working.cancelled():  # it was shut down before it began with this
             return await self._in_the_loop(opened, "it was shut down")

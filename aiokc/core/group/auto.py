@@ -74,7 +74,8 @@ class AutoMachine:
 
     @property
     def last_member(self) -> MemberToken:
-        return self.current.last_member
+        last, former = self.current.last_member, self._consumer.last_member
+        return former if last.generation_id < 0 <= former.generation_id else last  # a classic one that has not joined
 
     @property
     def plan(self) -> HeartbeatPlan | None:

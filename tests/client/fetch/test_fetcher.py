@@ -20,7 +20,7 @@ from aiokc.core.fetch.frame_memory import Unread
 from aiokc.core.fetch.partition_buffer import PartitionBuffer
 from aiokc.core.fetch.planner import Looked
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import AuthorizationFailed
+from aiokc.errors import AuthorizationFailed, UsageError
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -227,6 +227,23 @@ async def test_what_a_thread_opens_between_two_calls_is_not_opened_again(
             rows = len(batch[ZERO]) if isinstance(batch, ConsumerRecords) else len(pa.record_batch(batch))
             assert rows == before + 1
             assert opened == [before]
+
+
+async def test_a_large_batch_is_read_by_the_next_call_once_there_is_a_thread_to_spare(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error tells what the executor has said: it need not have been shut down."""
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with Cluster(topics={"t": 1}) as cluster, reading(cluster, ZERO) as consumer:
+        cluster.append("t", NewRecord(bytes(400_000)))
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            with pytest.raises(UsageError, match=r"offset 0: .*\(can't start new thread\)"):
+                await consumer.getmany(timeout_ms=20_000)
+        assert len((await consumer.getmany(timeout_ms=20_000))[ZERO]) == 1
 
 
 async def test_one_error_for_many_partitions_is_raised_once() -> None:

@@ -409,6 +409,32 @@ def test_the_thread_ends_with_a_closed_loop_though_it_has_no_heartbeat_plan(
     assert not watchdog._thread.is_alive()
 
 
+async def test_a_thread_that_cannot_be_started_is_tried_again_with_the_next_plan(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process may have no more threads just now. The member must not stay without a watchdog for good."""
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    group = ClassicGroup(group_id="g", session_timeout_ms=1_000, rebalance_timeout_ms=1_000, assignors=())
+    options = ConnectionOptions(client_id="test", max_response_bytes=1_000)
+    watchdog = Watchdog(ClassicKeepalive(group), PollClock(), options, 1.0)
+    watchdog.start(lambda: None)
+    plan = HeartbeatPlan(by_the_thread(MemberToken(1, "m")), due=1e9, grace=1e9, interval=1e9, max_poll_interval=1e9)
+    route = Route("broker 1", ("127.0.0.1", dead_port()), "localhost")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        watchdog.prepare()
+        watchdog.watch(plan, route)
+    (said,) = [each for each in caplog.messages if "has no thread" in each]
+    assert "can't start new thread" in said
+    watchdog.watch(plan, route)
+    assert watchdog._thread is not None
+    watchdog.stop()
+    await asyncio.to_thread(watchdog._thread.join, WITHIN)
+
+
 async def test_a_forked_child_has_no_watchdog(member: GroupMember) -> None:
     assert watchdogs()
     with warnings.catch_warnings():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -62,6 +63,24 @@ async def test_batches_are_compressed_in_the_loop_where_its_executor_is_shut_dow
             assert [(await one).offset for one in sent] == list(range(1, 40))
         assert [(record.value or b"")[:2] for record in cluster.records("t")[10:]] == [b"%d" % n for n in range(10, 40)]
     assert "set_default_executor" in caplog.text
+
+
+class WithoutThreads(ThreadPoolExecutor):
+    """The process can have no more threads. One that there is runs the call nevertheless: it was queued before that."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        thread = threading.Thread(target=fn, args=args, kwargs=kwargs)
+        thread.start()
+        thread.join()
+        raise RuntimeError("can't start new thread")
+
+
+async def test_a_batch_is_compressed_once_where_the_executor_can_start_no_further_thread() -> None:
+    options = {"compression_type": "gzip", "batch_size": 1 << 20}
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, **options) as producer:
+        await producer.send_and_wait("t", b"0")
+        asyncio.get_running_loop().set_default_executor(WithoutThreads())
+        assert (await producer.send_and_wait("t", bytes(600_000))).offset == 1
 
 
 async def test_a_batch_that_a_shut_down_executor_never_began_with_is_sent() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from ....core.assignors.values import NO_RACKS, Racks
@@ -13,7 +12,8 @@ from ....core.cluster.missing_topics import MissingTopics
 from ....core.cluster.snapshot import Cluster
 from ....core.group.classic.messages import ClassicGroup
 from ....core.group.events import ComputeAssignment, Event
-from ....errors import RequestTimedOut
+from ....errors import ConnectionFailed, RequestTimedOut
+from ....net.own_thread import OwnThread
 from ...cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.group")
@@ -37,7 +37,7 @@ class GroupLeader:
         self._metadata = metadata
         self._missing = MissingTopics(patience)
         self._counted: frozenset[str] = frozenset()  # topics that existed when partitions were counted
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: OwnThread | None = None
         self._interest = metadata.interest(may_create=True)
 
     def basis(self, topics: frozenset[str]) -> Mapping[str, object]:
@@ -79,15 +79,21 @@ class GroupLeader:
         # a session lasts. A cancelled assignment runs to its end, and its result is dropped. The next assignment waits
         # for that end: an assignor may be the application's code, which need not be thread-safe.
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "aiokc assignor")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._group.assign, task, counts, racks, basis)
+            self._thread = OwnThread("aiokc assignor")
+        assign = partial(self._group.assign, task, counts, racks, basis)
+        try:
+            return await self._thread.run(assign)
+        except ConnectionFailed as error:  # no thread to spare just now; so no assignor runs in one
+            logger.warning(
+                "group %r: the assignor runs in the event loop, which holds it up: %s", self._group.group_id, error
+            )
+            return assign()
 
     def close(self) -> None:
         """Assign nothing more. Do not wait for an assignor that is running: its thread ends when it returns."""
         self._interest.close()
         if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread.close()
             self._thread = None
 
     async def _metadata_of(self, topics: frozenset[str]) -> None:

@@ -25,6 +25,7 @@ class Holdings:
     def __init__(self) -> None:
         self.held: dict[TopicIdPartition, TopicPartition] = {}
         self.target: frozenset[TopicIdPartition] | None = None
+        self._in_target: frozenset[UUID] = frozenset()  # the topics of the target
         self._names: dict[UUID, str] = {}
         self._former: Set[UUID] = frozenset()
 
@@ -44,19 +45,20 @@ class Holdings:
     @property
     def unnamed(self) -> frozenset[UUID]:
         """The topic ids of the target whose names are not known."""
-        return frozenset(tp.topic_id for tp in self.target or () if tp.topic_id not in self._names)
+        return self._in_target.difference(self._names)
 
     @property
     def topics(self) -> frozenset[str]:
         """The names, as far as they are known, of the topics that are held or in the target."""
         held = frozenset(tp.topic for tp in self.held.values())
-        coming = {tp.topic_id for tp in self.target or ()}
-        return held | {self._names[topic_id] for topic_id in coming if topic_id in self._names}
+        return held | {self._names[topic_id] for topic_id in self._in_target if topic_id in self._names}
 
     def named(self, names: Mapping[UUID, str]) -> None:
         """The newest metadata name these topics. Names that nothing here needs are not kept."""
+        if not names:  # as with most heartbeats: then this must not cost a member with thousands of partitions anything
+            return
         self._names.update(names)
-        needed = {tp.topic_id for tp in (*self.held, *(self.target or ()))} | names.keys()
+        needed = {tp.topic_id for tp in self.held} | self._in_target | names.keys()
         self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in needed}
 
     def recreated(self, topic_ids: Set[UUID]) -> None:
@@ -70,7 +72,11 @@ class Holdings:
         return bool(self._former) and any(tp.topic_id in self._former and tp in target for tp in self.held)
 
     def aim_at(self, target: Iterable[TopicIdPartition]) -> None:
-        self.target = frozenset(target)
+        self._set_target(frozenset(target))
+
+    def _set_target(self, target: frozenset[TopicIdPartition] | None) -> None:
+        self.target = target
+        self._in_target = frozenset(tp.topic_id for tp in target or ())
 
     def withdraws(self, target: Set[TopicIdPartition]) -> bool:
         """Whether ``target`` takes away what the present one gives and was not taken: its topic has no name yet."""
@@ -80,14 +86,13 @@ class Holdings:
         """The rest of the target is not wanted any more; what it takes away still goes. Return whether it had any."""
         rest = (self.target or frozenset()) - self.held.keys()
         if self.target is not None:
-            self.target -= rest
+            self._set_target(self.target - rest)
         return bool(rest)
 
     def going(self) -> Partitions:
         """What the target takes away."""
-        if self.target is None:
-            return ()
-        return tuple(name for tp, name in self.held.items() if tp not in self.target)
+        gone = frozenset(self.held) - self.target if self.target is not None else ()
+        return tuple(name for tp, name in self.held.items() if tp in gone) if gone else ()
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
         gone = frozenset(partitions)
@@ -109,11 +114,14 @@ class Holdings:
         return tuple(coming.values())
 
     def _coming(self) -> dict[TopicIdPartition, TopicPartition]:
-        taken = set(self.held.values())
         coming: dict[TopicIdPartition, TopicPartition] = {}
-        for tp in sorted(self.target or ()):
+        given = (self.target or frozenset()).difference(self.held)
+        if not given:
+            return coming
+        taken = set(self.held.values())
+        for tp in sorted(given, key=_order):
             topic = self._names.get(tp.topic_id)
-            if tp in self.held or topic is None:
+            if topic is None:
                 continue
             name = TopicPartition(topic, tp.partition)
             if name not in taken:  # two ids of one name: the coordinator takes the older one away by its next answer
@@ -123,5 +131,9 @@ class Holdings:
 
     def lose(self) -> Partitions:
         """The membership is over. Return what was held; ``give_up`` follows when that is carried out."""
-        self.target = None
+        self._set_target(None)
         return self.partitions
+
+
+def _order(tp: TopicIdPartition) -> tuple[int, int]:
+    return tp.topic_id.int, tp.partition  # as UUIDs are ordered: to compare these themselves takes a call in Python

@@ -304,6 +304,22 @@ async def test_the_thread_of_the_assignor_ends_with_its_member() -> None:
         assert not thread.is_alive()
 
 
+async def test_without_a_thread_to_spare_a_large_group_is_assigned_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of the process, say. To end would leave the group without its leader."""
+    start = threading.Thread.start
+
+    def refused(self: threading.Thread) -> None:
+        if self.name.startswith("aiokc assignor"):
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assignor = WhereAmI(1)
+    async with Cluster(topics={TOPIC: 600}) as cluster, member(cluster, assignor) as one:
+        await one.assigned(600)
+        assert assignor.thread == threading.get_ident()
+
+
 def test_strategies_that_cannot_be() -> None:
     def strategy(*strategy: str | Assignor) -> None:
         GroupMember("localhost:9", GROUP, partition_assignment_strategy=strategy)

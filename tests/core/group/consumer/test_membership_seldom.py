@@ -120,3 +120,18 @@ def test_a_member_in_the_group_does_not_become_a_classic_one_with_what_it_holds(
     with pytest.raises(IllegalTransition):
         machine.on(JoinDeclined(member.beat, UnsupportedVersion("no API 68")), member.now)
     assert machine.declined is None
+
+
+def test_a_member_that_becomes_a_classic_one_keeps_its_last_name_until_that_one_has_joined() -> None:
+    """A coordinator accepts a transaction's offsets without a member's name, whatever other members read by now."""
+    member = Member().stable(0)
+    machine = AutoMachine(member.machine, new_membership(member.polls), lambda error: None)
+    last = member.machine.member
+    member.wait(INTERVAL)
+    member.feed(IdentityLost(member.beat, "the feature was switched off"))
+    member.feed(RevocationDone(member.machine._step))
+    member.wait(INTERVAL)
+    machine.on(JoinDeclined(member.beat, UnsupportedVersion("no API 68")), member.now)
+    assert machine.declined is not None
+    assert machine.member.generation_id == -1
+    assert machine.last_member == last

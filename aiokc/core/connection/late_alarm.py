@@ -1,0 +1,33 @@
+"""LateAlarm: how much longer to wait for an answer whose time was over while something held the event loop."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# If an alarm fires this many seconds late, something held the loop: the delay says nothing about the broker.
+_LATE_SECONDS: Final = 0.1
+_MOST_SECONDS: Final = 1.0
+
+
+class LateAlarm:
+    """Has a connection read what is in its socket before a request fails, and lets no silent broker off.
+
+    1. A handler of the application computes. Meanwhile an answer comes into the socket, and its time is over.
+    2. The alarm is late. The loop is to read first: the alarm is set again, for as long as it was late, 1 s at most.
+    3. The handler computes on, and the alarm is late once more. By now the loop has read from the socket. If nothing
+       has come, the broker is silent, and the request fails, however often the handler holds the loop. If something
+       has, it may be a part of an answer that takes several reads: go on with 2.
+    """
+
+    def __init__(self) -> None:
+        self._received: object = None  # when the alarm was set again
+
+    def extension(self, late: float, received: object) -> float:
+        """Return for how many seconds to set an alarm again that is ``late`` (seconds); 0: the request has failed.
+
+        ``received`` is another value each time that bytes have come.
+        """
+        if late <= _LATE_SECONDS or received == self._received:
+            return 0.0
+        self._received = received
+        return min(late, _MOST_SECONDS)
