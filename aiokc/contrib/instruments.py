@@ -22,7 +22,7 @@ _ATTRIBUTES: Final = {
 }
 
 
-ClientT = TypeVar("ClientT", Consumer[Any, Any], Producer[Any, Any])
+ClientT = TypeVar("ClientT", bound=Consumer[Any, Any] | Producer[Any, Any])
 SampleT = TypeVar("SampleT")
 
 
