@@ -102,6 +102,8 @@ class ToOffsets:
     offsets: Mapping[TopicPartition, int]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.offsets, Mapping):
+            raise ConfigError(f"{shown(self.offsets)} are no offsets: give a mapping of partitions to offsets")
         for tp, offset in self.offsets.items():
             _check(f"offset of {tp}", offset)
 

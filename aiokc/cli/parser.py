@@ -86,7 +86,9 @@ def parse(words: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         raise UsageProblem(f"unknown command {quoted(command)}{hint}", _TRY_HELP)
     parser, module = parser_of(command), module_of(command)
     try:
-        return module, parser.parse_intermixed_args(_joined(parser, rest))
+        # Of mixed arguments argparse loses the "--", behind which a name may begin with a dash.
+        read = parser.parse_args if "--" in rest else parser.parse_intermixed_args
+        return module, read(_joined(parser, rest))
     except UsageProblem as problem:
         not_here = getattr(module, "NOT_HERE", {})
         problem.hint = next((not_here[word] for word in rest if word in not_here), problem.hint)

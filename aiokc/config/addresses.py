@@ -9,6 +9,7 @@ from ..errors import ConfigError
 
 _DEFAULT_PORT: Final = 9092
 _MOST_SHOWN: Final = 100  # characters
+_MOST_DIGITS: Final = 5  # of a port; int() refuses thousands of them
 
 
 def parse_addresses(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
@@ -37,7 +38,8 @@ def _parse_address(entry: str) -> tuple[str, int]:
         raise ConfigError(f"{what}: write an IPv6 address in brackets, '[::1]:9092'")
     else:
         host, colon, port = entry.partition(":")
-    number = _DEFAULT_PORT if not colon else int(port) if port.isascii() and port.isdigit() else 0
+    is_number = port.isascii() and port.isdigit() and len(port) <= _MOST_DIGITS
+    number = _DEFAULT_PORT if not colon else int(port) if is_number else 0
     if not host or not 0 < number < 65_536:
         raise ConfigError(f"{what} is not 'host:port'")
     if not host.isprintable() or " " in host:  # bytes that are no UTF-8 are surrogates here: not printable

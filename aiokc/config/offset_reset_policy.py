@@ -12,8 +12,8 @@ OffsetResetPolicy: TypeAlias = str
 
 _BY_DURATION: Final = "by_duration:"
 _DURATION: Final = re.compile(
-    r"P(?=.)(?:(?P<days>[0-9]+)D)?"
-    r"(?:T(?=.)(?:(?P<hours>[0-9]+)H)?(?:(?P<minutes>[0-9]+)M)?(?:(?P<seconds>[0-9]+)(?:[.,](?P<fraction>[0-9]{1,9}))?S)?)?",
+    r"P(?=.)(?:(?P<days>[0-9]{1,18})D)?"
+    r"(?:T(?=.)(?:(?P<hours>[0-9]{1,18})H)?(?:(?P<minutes>[0-9]{1,18})M)?(?:(?P<seconds>[0-9]{1,18})(?:[.,](?P<fraction>[0-9]{1,9}))?S)?)?",
     re.IGNORECASE | re.ASCII,
 )
 

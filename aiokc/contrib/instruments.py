@@ -1,14 +1,14 @@
-"""The instruments of OpenTelemetry for consumers: one observable for each series, and two histograms."""
+"""The instruments of OpenTelemetry for consumers, and the clients that those of one provider observe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from typing import Any, Final, Generic, TypeVar
+from weakref import ref
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-from .. import Consumer
+from .. import Consumer, Producer
 from ..observation import Latency
 from . import messaging
 from .messaging import Attributes
@@ -22,14 +22,51 @@ _ATTRIBUTES: Final = {
 }
 
 
+ClientT = TypeVar("ClientT", bound=Consumer[Any, Any] | Producer[Any, Any])
+SampleT = TypeVar("SampleT")
+
+
+class WatchedClients(Generic[ClientT, SampleT]):
+    """The clients that the instruments of one meter provider observe, and what was seen of them. None is kept alive.
+
+    A reader collects in a thread of its own, while the application adds clients: so what it may be looking through is
+    replaced, and never changed.
+    """
+
+    def __init__(self, look: Callable[[ClientT], SampleT]) -> None:
+        self._look = look
+        self._clients: tuple[tuple[ref[ClientT], Attributes], ...] = ()
+        self._samples: list[tuple[Attributes, SampleT]] = []
+        self._served: set[str] = set()
+
+    def add(self, client: ClientT) -> None:
+        alive = [known for known in self._clients if known[0]() is not None]
+        self._clients = (*alive, (ref(client), messaging.identity(client)))
+
+    def remove(self, client: ClientT) -> None:
+        self._clients = tuple(known for known in self._clients if known[0]() is not client)
+
+    def seen(self, name: str) -> list[tuple[Attributes, SampleT]]:
+        """One look at all clients, for all instruments of one collection: an instrument that asks again is another.
+
+        Readers collect one after the other, each instrument once.
+        """
+        if name in self._served or not self._served:
+            self._served = set()
+            self._samples = [
+                (identity, self._look(client)) for known, identity in self._clients if (client := known()) is not None
+            ]
+        self._served.add(name)
+        return self._samples
+
+
 class Instruments:
     """The instruments of one meter provider, and the consumers that they observe. It keeps no consumer alive."""
 
     def __init__(self, meter: Meter, *, per_partition: bool, nodes: bool) -> None:
-        self._per_partition = per_partition
-        self._consumers: WeakKeyDictionary[Consumer[Any, Any], Attributes] = WeakKeyDictionary()
-        self._samples: list[tuple[Attributes, Sample]] = []
-        self._served: set[str] = set()
+        self._consumers: WatchedClients[Consumer[Any, Any], Sample] = WatchedClients(
+            lambda consumer: Sample(consumer.health(), consumer.metrics(per_partition=per_partition))
+        )
         self.operations = meter.create_histogram(
             messaging.OPERATION_DURATION,
             unit="s",
@@ -48,10 +85,10 @@ class Instruments:
 
     def add(self, consumer: Consumer[Any, Any]) -> None:
         """Observe ``consumer``, too."""
-        self._consumers[consumer] = messaging.identity(consumer)
+        self._consumers.add(consumer)
 
     def remove(self, consumer: Consumer[Any, Any]) -> None:
-        self._consumers.pop(consumer, None)
+        self._consumers.remove(consumer)
 
     def _create(self, meter: Meter, series: Series) -> None:
         if series.kind is Kind.LATENCY:
@@ -78,7 +115,7 @@ class Instruments:
     def _observations(
         self, series: Series, name: str, of_latency: Callable[[Latency], float] | None
     ) -> Iterator[Observation]:
-        for identity, sample in self._sample(name):
+        for identity, sample in self._consumers.seen(name):
             for where, value in series.points(sample):
                 labels = zip(series.scope.value, where, strict=False)  # a whole topic has no partition
                 attributes = identity | {_ATTRIBUTES[label]: text for label, text in labels}
@@ -89,17 +126,3 @@ class Instruments:
                     yield Observation(of_latency(value), attributes)
                 else:
                     yield Observation(value, attributes)
-
-    def _sample(self, name: str) -> list[tuple[Attributes, Sample]]:
-        """One look at all consumers, for all instruments of one collection: an instrument that asks again is another.
-
-        Readers collect one after the other, each instrument once.
-        """
-        if name in self._served or not self._served:
-            self._served = set()
-            self._samples = [
-                (identity, Sample(consumer.health(), consumer.metrics(per_partition=self._per_partition)))
-                for consumer, identity in list(self._consumers.items())
-            ]
-        self._served.add(name)
-        return self._samples

@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
@@ -86,13 +87,15 @@ class ProbeServer:
     request at once, so neither a port scanner nor a load balancer that only connects keeps it from its answer: without
     one, kubelet restarts the container.
 
-    ``look`` gives the verdict; ``metrics`` gives the text for /metrics, and runs in a thread (None: 404).
+    ``look`` gives the verdict; ``metrics`` gives the text for /metrics (None: 404). It runs in a thread of the server's
+    own: the loop's default executor belongs to the application, which may fill it or shut it down.
     """
 
     def __init__(self, look: Callable[[], Judged], metrics: Callable[[], bytes] | None) -> None:
         self.port = 0
         self._look = look
         self._metrics = metrics
+        self._thread = ThreadPoolExecutor(1, "aiokc metrics")  # it begins with the first request for them
         self._server: asyncio.Server | None = None
         self._inside: dict[asyncio.Task[None], None] = {}  # the oldest first
         self._unasked: dict[asyncio.Task[None], None] = {}  # those of them without a whole request
@@ -124,6 +127,7 @@ class ProbeServer:
         inside = [task for task in self._inside if task is not asyncio.current_task()]
         for task in inside:
             task.cancel()
+        self._thread.shutdown(wait=False)
         if inside:
             await asyncio.wait(inside)
 
@@ -192,5 +196,5 @@ class ProbeServer:
         if path == "/metrics":
             if self._metrics is None:
                 return _said(404, "metrics need prometheus-client: pip install aiokc[prometheus]")
-            return Answer(200, _METRICS, await asyncio.to_thread(self._metrics))
+            return Answer(200, _METRICS, await asyncio.get_running_loop().run_in_executor(self._thread, self._metrics))
         return _said(404, "there are /livez, /readyz and /metrics")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from opentelemetry import context, metrics, propagate, trace
@@ -24,6 +24,7 @@ from ..errors import ConfigError
 from ..observation import Latency
 from ..types import HeadersToSend
 from . import messaging
+from .instruments import WatchedClients
 from .messaging import Attributes, AttributesByTopic
 from .producer_series import PRODUCER_SERIES, ProducerSample, ProducerSeries
 from .series import Kind
@@ -37,7 +38,9 @@ class ProducerInstruments:
     """The instruments of one meter provider, and the producers that they observe. It keeps no producer alive."""
 
     def __init__(self, meter: Meter) -> None:
-        self.producers: WeakKeyDictionary[Producer[Any, Any], Attributes] = WeakKeyDictionary()
+        self.producers: WatchedClients[Producer[Any, Any], ProducerSample] = WatchedClients(
+            lambda producer: ProducerSample(producer.health(), producer.metrics())
+        )
         self.operations = meter.create_histogram(
             messaging.OPERATION_DURATION,
             unit="s",
@@ -51,26 +54,36 @@ class ProducerInstruments:
     def _create(self, meter: Meter, series: ProducerSeries) -> None:
         if series.kind is Kind.LATENCY:
             name = series.otel.removesuffix("_seconds")
-            count, time = self._callback(series, "count"), self._callback(series, "total_ms", 1e-3)
+            count = self._callback(series, f"{name}.count", lambda latency: latency.count)
+            time = self._callback(series, f"{name}.time", lambda latency: latency.total_ms / 1e3)
             meter.create_observable_counter(f"{name}.count", [count], "1", series.help)
             meter.create_observable_counter(f"{name}.time", [time], "s", f"{series.help} Time of all of them.")
         elif series.kind is Kind.COUNTER:
-            meter.create_observable_counter(series.otel, [self._callback(series)], series.unit, series.help)
+            meter.create_observable_counter(
+                series.otel, [self._callback(series, series.otel)], series.unit, series.help
+            )
         else:
-            meter.create_observable_gauge(series.otel, [self._callback(series)], series.unit, series.help)
+            meter.create_observable_gauge(series.otel, [self._callback(series, series.otel)], series.unit, series.help)
 
-    def _callback(self, series: ProducerSeries, field: str = "", scale: float = 1) -> Any:
+    def _callback(
+        self, series: ProducerSeries, name: str, of_latency: Callable[[Latency], float] | None = None
+    ) -> Callable[[CallbackOptions], Sequence[Observation]]:
         def observe(options: CallbackOptions) -> Sequence[Observation]:
-            return list(self._observations(series, field, scale))
+            return list(self._observations(series, name, of_latency))
 
         return observe
 
-    def _observations(self, series: ProducerSeries, field: str, scale: float) -> Iterator[Observation]:
-        for producer, identity in list(self.producers.items()):
-            for where, value in series.points(ProducerSample(producer.health(), producer.metrics())):
+    def _observations(
+        self, series: ProducerSeries, name: str, of_latency: Callable[[Latency], float] | None
+    ) -> Iterator[Observation]:
+        for identity, sample in self.producers.seen(name):
+            for where, value in series.points(sample):
                 attributes = identity | ({series.label: where[0]} if series.label else {})
-                number = getattr(value, field) * scale if isinstance(value, Latency) else value
-                yield Observation(number, attributes)
+                if isinstance(value, Latency):
+                    assert of_latency is not None
+                    yield Observation(of_latency(value), attributes)
+                else:
+                    yield Observation(value, attributes)
 
 
 class ProducerTelemetry(ProducerObserver):
@@ -97,7 +110,7 @@ class ProducerTelemetry(ProducerObserver):
         producer = self._producer()
         if producer is not None:
             producer.no_longer_observe(self)
-            self._instruments.producers.pop(producer, None)
+            self._instruments.producers.remove(producer)
             _instrumented.discard(producer)
 
 
@@ -121,7 +134,7 @@ def instrument_producer(
     instruments = _instruments.get(provider)
     if instruments is None:
         instruments = _instruments[provider] = ProducerInstruments(provider.get_meter("aiokc"))
-    instruments.producers[producer] = messaging.identity(producer)
+    instruments.producers.add(producer)
     _instrumented.add(producer)
     return ProducerTelemetry(producer, instruments)
 
@@ -132,20 +145,23 @@ class ProducerTracing(ProducerInterceptor):
     The span ``send TOPIC`` begins with the call, under the ambient span, and ends with the acknowledgement. Its
     context, and the ambient baggage, go with the record in the headers of the global propagators (traceparent,
     tracestate and baggage, unless OTEL_PROPAGATORS says otherwise). Such headers that the record has already, because
-    it is forwarded with those that it came with, are replaced, and the span is linked to their context.
+    it is forwarded with those that it came with, are replaced, and the span is linked to their context. Where two of
+    these are interceptors of one producer, a framework's and the application's, only the first one traces.
 
     Several producers may share one. So ``close()``, which each of them calls, ends no span: those that are open then
     belong to the records of the others, since a producer calls it after its last acknowledgement.
     """
 
+    #: By the header that has the span's id: its value as it was added, and the span. There is one for all of these.
+    _open: ClassVar[dict[tuple[str, bytes], tuple[bytes, Span]]] = {}
+
     def __init__(self, *, tracer_provider: TracerProvider | None = None) -> None:
         self._provider = tracer_provider
         self._both_names = messaging.wants_former_names()
-        self._open: dict[tuple[str, bytes], Span] = {}  # by the header that has the span's id
 
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
         tracer = self._tracer()
-        if tracer is None:
+        if tracer is None or self._is_traced(record):
             return record
         span = tracer.start_span(
             f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=self._attributes(record), links=_links(record)
@@ -159,15 +175,27 @@ class ProducerTracing(ProducerInterceptor):
         if key is None or len(self._open) >= _MOST_OPEN or not span.is_recording():
             span.end()
         else:
-            self._open[key] = span
+            self._open[key] = key[1], span
         return record._replace(headers=(*kept, *added))
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: HeadersToSend, /) -> None:
         for name, value in headers:
-            span = None if value is None else self._open.pop((name, value), None)
-            if span is not None:
-                self._end(span, metadata, error)
+            opened = None if value is None else self._open.pop((name, value), None)
+            if opened is not None:
+                self._end(opened[1], metadata, error)
                 return
+
+    def _is_traced(self, record: ProducerRecord[Any, Any]) -> bool:
+        """Whether another one of the producer's interceptors has begun the record's span.
+
+        Then a header has the very bytes that were added. A record that was read, and is sent on before the producer of
+        this process that sent it first has its acknowledgement, has others that equal them: it gets a span of its own.
+        """
+        for name, value in record.headers:
+            opened = None if value is None else self._open.get((name, value))
+            if opened is not None and opened[0] is value:
+                return True
+        return False
 
     def _end(self, span: Span, metadata: RecordMetadata, error: Exception | None) -> None:
         attributes: Attributes = {}

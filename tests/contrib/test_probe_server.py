@@ -175,6 +175,14 @@ async def test_the_place_of_the_connection_that_has_waited_longest_is_taken() ->
             writer.close()
 
 
+async def test_metrics_need_no_thread_of_the_application() -> None:
+    executor = ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(executor)
+    executor.shutdown()
+    async with serving(metrics=lambda: b"m 1\n") as server:
+        assert (await asked(server, get("/metrics")))[0::2] == (200, b"m 1\n")
+
+
 async def test_an_answer_before_the_end_of_the_request_arrives() -> None:
     """Bytes that nobody has read would make the close a reset, and the client lose its answer."""
     async with serving() as server:

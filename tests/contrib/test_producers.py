@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,7 +19,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import CollectorRegistry
 
-from aiokc import Consumer, Producer, ProducerInterceptor, ProducerObserver, ProducerRecord, TopicPartition
+from aiokc import (
+    Consumer,
+    Producer,
+    ProducerInterceptor,
+    ProducerMetrics,
+    ProducerObserver,
+    ProducerRecord,
+    TopicPartition,
+)
 from aiokc.contrib.otel import ProducerTracing, instrument, instrument_producer
 from aiokc.contrib.producer_series import PRODUCER_SERIES
 from aiokc.contrib.prometheus import collector, exposition, producer_collector
@@ -72,6 +81,27 @@ def test_an_observer_hears_of_each_batch_once() -> None:
         assert heard.batches == [(T0, 3, 0, "NoneType"), (T0, 1, None, "RecordRefused"), (T0, 1, 3, "NoneType")]
         assert later.batches == heard.batches[1:2]
         assert min(heard.seconds) >= 0.1
+
+    virtually(story)
+
+
+def test_an_observer_that_equals_another_one_hears_the_same() -> None:
+    @dataclass
+    class Counts(ProducerObserver):
+        batches: int = 0
+
+        def batch(self, *given: Any) -> None:
+            self.batches += 1
+
+    async def story(cluster: Cluster) -> None:
+        one, other = Counts(), Counts()
+        async with producing(cluster, observer=one) as producer:
+            producer.observe(other)
+            await producer.send_and_wait("t", b"")
+            assert (one.batches, other.batches) == (1, 1)
+            producer.no_longer_observe(other)
+            await producer.send_and_wait("t", b"")
+            assert (one.batches, other.batches) == (2, 1)
 
     virtually(story)
 
@@ -195,6 +225,37 @@ def test_opentelemetry_counts_and_times_what_is_sent() -> None:
     virtually(story)
 
 
+def test_a_collection_looks_at_a_producer_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a look at each partition with records, in the reader's thread, and its figures are of one moment."""
+    looks: list[Producer[Any, Any]] = []
+    metrics = Producer.metrics
+
+    def counted(producer: Producer[Any, Any]) -> ProducerMetrics:
+        looks.append(producer)
+        return metrics(producer)
+
+    monkeypatch.setattr(Producer, "metrics", counted)
+
+    async def story(cluster: Cluster) -> None:
+        memory = InMemoryMetricReader()
+        provider = MeterProvider([memory])
+        async with producing(cluster) as first, producing(cluster, client_id="d") as second:
+            for producer in (first, second):
+                instrument_producer(producer, meter_provider=provider)
+            for number in (1, 2):
+                await first.send_and_wait("t", b"")
+                found = collected(memory)
+                assert {where["messaging.client.id"]: p.value for where, p in found["aiokc.producer.records"]} == {
+                    "c": number,
+                    "d": 0,
+                }
+                assert len(found["aiokc.producer.request.time"]) == 2
+            assert looks == [first, second] * 2
+        provider.shutdown()
+
+    virtually(story)
+
+
 class Spans:
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
@@ -300,6 +361,54 @@ def test_a_producer_that_stops_ends_no_span_of_another_one(spans: Spans) -> None
             hold.release()
             await delivery
         assert [span.attributes["messaging.kafka.offset"] for span in spans("send t")] == [0, 1]
+        assert not tracing._open
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_record_that_two_interceptors_would_trace_has_one_span(spans: Spans, is_same: bool) -> None:
+    """A framework adds one, and so does the application. The span of the first one would never end."""
+
+    async def story(cluster: Cluster) -> None:
+        first = ProducerTracing(tracer_provider=spans.provider)
+        second = first if is_same else ProducerTracing(tracer_provider=spans.provider)
+        async with producing(cluster, interceptors=[first, second]) as producer:
+            for number in range(3):
+                await producer.send_and_wait("t", b"", partition=0, headers=[("own", b"%d" % number)])
+        assert [span.attributes["messaging.kafka.offset"] for span in spans("send t")] == [0, 1, 2]
+        assert not first._open
+        ids = [b"%016x" % span.context.span_id for span in spans("send t")]
+        for record, span_id in zip(cluster.records("t", 0), ids, strict=True):
+            assert [name for name, _ in record.headers] == ["own", "traceparent"]
+            assert span_id in (record.headers[1][1] or b"")
+
+    virtually(story)
+
+
+def test_a_record_that_is_sent_on_before_its_acknowledgement_has_a_span_of_its_own(spans: Spans) -> None:
+    """A consumer of the same process may have read it by then."""
+    sent: list[ProducerRecord[Any, Any]] = []
+
+    class Notes(ProducerInterceptor):
+        def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+            sent.append(record)
+            return record
+
+    async def story(cluster: Cluster) -> None:
+        tracing, hold = ProducerTracing(tracer_provider=spans.provider), Hold()
+        async with producing(cluster, interceptors=[tracing, Notes()]) as producer:
+            cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+            delivery = await producer.send("t", b"", partition=0)
+            await hold.arrived()
+            read = [(name, bytes(bytearray(value or b""))) for name, value in sent[0].headers]
+            on = await producer.send("t", b"", partition=1, headers=read)
+            hold.release()
+            await delivery
+            await on
+        found = {span.attributes["messaging.destination.partition.id"]: span for span in spans("send t")}
+        assert found.keys() == {"0", "1"}
+        assert [link.context.span_id for link in found["1"].links] == [found["0"].context.span_id]
         assert not tracing._open
 
     virtually(story)

@@ -6,9 +6,11 @@ import json
 import struct
 from base64 import b64decode
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from ..problems import quoted
+
+_DECODER: Final = json.JSONDecoder()
 
 
 class Unencodable(Exception):
@@ -29,17 +31,25 @@ class Encoder:
             text = data.decode()
         except UnicodeDecodeError as error:
             raise Unencodable(f"is no UTF-8: {error.reason} at byte {error.start}") from error
-        if self._how == "json":
-            parsed_json(text)  # the text itself is sent: parsing and writing it again could lose digits
+        if self.keeps_text:
+            parsed_json(text)
             return data
         return ENCODERS[self._how](text)
 
-    def of_json(self, value: object) -> bytes | None:
-        """Return the bytes that a value of a JSON object stands for; None for null. Raises Unencodable."""
+    @property
+    def keeps_text(self) -> bool:
+        """Whether a value is sent as the JSON text that it is: parsing and writing it again could lose digits."""
+        return self._how == "json"
+
+    def of_json(self, value: object, text: str = "") -> bytes | None:
+        """Return the bytes that a value of a JSON object stands for; None for null. Raises Unencodable.
+
+        ``text`` is how the value is written there: needed where ``keeps_text``.
+        """
         if value is None:
             return None
-        if self._how == "json":
-            return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        if self.keeps_text:
+            return _utf8(text)
         if isinstance(value, str):
             return ENCODERS[self._how or "utf8"](value)
         if self._how in _NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
@@ -55,6 +65,27 @@ def parsed_json(text: str) -> Any:
         raise Unencodable("is nested too deep") from error
     except ValueError as error:
         raise Unencodable(f"is no JSON: {error}") from error
+
+
+def texts_of(text: str) -> dict[str, str]:
+    """Return the values of a JSON object as they are written in ``text``, which ``parsed_json`` has found to be one."""
+    texts: dict[str, str] = {}
+    at = _after_blanks(text, text.index("{") + 1)
+    while text[at] != "}":
+        name, end = _DECODER.raw_decode(text, at)
+        at = _after_blanks(text, _after_blanks(text, end) + 1)  # behind the colon
+        _, end = _DECODER.raw_decode(text, at)
+        texts[name] = text[at:end]
+        at = _after_blanks(text, end)
+        if text[at] == ",":
+            at = _after_blanks(text, at + 1)
+    return texts
+
+
+def _after_blanks(text: str, at: int) -> int:
+    while text[at] in " \t\n\r":
+        at += 1
+    return at
 
 
 def json_kind(value: object) -> str:

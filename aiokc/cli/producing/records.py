@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ..problems import cut, nearest, quoted
-from .encoding import Encoder, Unencodable, json_kind, parsed_json
+from .encoding import Encoder, Unencodable, json_kind, parsed_json, texts_of
 
 _MOST_PARTITION = (1 << 31) - 1
 _MOST_MS = (1 << 63) - 1
@@ -92,22 +93,23 @@ class JsonLines:
         for name in fields:
             if name not in _USED and name not in _ELSEWHERE:
                 raise Unencodable(f"has an unknown field {quoted(name)}{nearest(name, _USED)}")
+        texts = texts_of(text) if self._key.keeps_text or self._value.keeps_text else {}
         fixed = self._fixed
         partition = _whole(fields, "partition", _MOST_PARTITION)
         timestamp = fields.get("timestamp")
         return Outgoing(
-            _content(fields, "value", self._value),
-            _content(fields, "key", self._key) if "key" in fields else fixed.key,
+            _content(fields, texts, "value", self._value),
+            _content(fields, texts, "key", self._key) if "key" in fields else fixed.key,
             (*_headers(fields), *fixed.headers),
             None if fixed.by_key else partition if fixed.partition is None else fixed.partition,
             None if timestamp == -1 else _whole(fields, "timestamp", _MOST_MS),  # -1: the record has none
         )
 
 
-def _content(fields: dict[str, Any], name: str, encoder: Encoder) -> bytes | None:
+def _content(fields: dict[str, Any], texts: Mapping[str, str], name: str, encoder: Encoder) -> bytes | None:
     encoding = fields.get(f"{name}_encoding")
     try:
-        return _encoder(encoding, encoder).of_json(fields.get(name))
+        return _encoder(encoding, encoder).of_json(fields.get(name), texts.get(name, ""))
     except Unencodable as error:
         raise Unencodable(f"the {name} {error}") from error
 

@@ -14,6 +14,7 @@ from ...core.offsets.messages import TOPIC_IDS, commit_codes, commit_request
 from ...errors import ConfigError, KafkaError, UnknownTopic, shown
 from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ...wire.messages.offsets import OffsetCommitRequest
+from ..arguments import checked_group, checked_partition
 from .asking import Asking, always, raised
 from .cluster import describe_topics
 from .coordinators import ask_coordinator, behind_doubt
@@ -30,7 +31,7 @@ async def plan_reset(
     topics: Collection[str] | None,
     partitions: Collection[TopicPartition] | None,
 ) -> ResetPlan:
-    checked_target(target)
+    target = checked_target(target)
     unknown = await _checked_kind(asking, group_id)
     committed = raised((await all_offsets_of(asking, [group_id], stable=True))[group_id])
     copied: Mapping[TopicPartition, OffsetAndMetadata] = {}
@@ -138,9 +139,13 @@ def _portions(new: Mapping[TopicPartition, int]) -> Iterable[dict[TopicPartition
 
 
 def checked_target(given: object) -> ResetTarget:
-    """Return ``given``, if it is a target. Raises ConfigError."""
+    """Return ``given``, if it is a target, with partitions and a group that may exist. Raises ConfigError."""
     if not isinstance(given, ResetTarget):
         names = ", ".join(kind.__name__ for kind in get_args(ResetTarget))
         raise ConfigError(f"{shown(given)} is no target of a reset: give one of aiokc.admin's {names}")
+    if isinstance(given, LikeGroup):
+        checked_group(given.group_id)
+    elif isinstance(given, ToOffsets):
+        return ToOffsets({checked_partition(tp): offset for tp, offset in given.offsets.items()})
     target: ResetTarget = given
     return target

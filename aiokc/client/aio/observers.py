@@ -22,7 +22,9 @@ class ClientObservers(Generic[ObserverT]):
             self.add(first)
 
     def add(self, observer: ObserverT) -> None:
-        self._set(self.all if observer in self.all else (*self.all, observer))
+        """Whoever is there already stays so: that object, not one that equals it, as dataclasses do at first."""
+        is_there = any(one is observer for one in self.all)
+        self._set(self.all if is_there else (*self.all, observer))
 
     def remove(self, observer: ObserverT) -> None:
         self._set(tuple(one for one in self.all if one is not observer))

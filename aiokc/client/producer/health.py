@@ -75,11 +75,12 @@ def metrics(
     unobserved: Unobserved,
 ) -> ProducerMetrics:
     counted = accumulator.counters
-    waiting = sum(batch.count for queue in accumulator.queues.active for batch in queue.snapshot())
-    failed = dict(counted.failed)
+    # First: so another thread than the loop's never finds more records with an outcome than records.
+    stored, failed = counted.stored, dict(counted.failed)
+    of_partitions = accumulator.queues.counted()
     return ProducerMetrics(
-        records=counted.stored + sum(failed.values()) + waiting,
-        acknowledged=counted.stored,
+        records=of_partitions.appended,
+        acknowledged=stored,
         failed=failed,
         unobserved_failures=unobserved.count,
         batches=counted.batches,
@@ -93,12 +94,12 @@ def metrics(
         retries=counted.retries,
         splits=counted.splits,
         expired=counted.expired,
-        renumbered=accumulator.queues.renumbered,
-        epoch_bumps=accumulator.queues.begun_anew,
+        renumbered=of_partitions.renumbered,
+        epoch_bumps=of_partitions.begun_anew,
         requests=sender.requests.answered.snapshot(),
         failed_requests=sender.requests.failed,
         buffered_bytes=accumulator.used,
-        buffered_records=waiting,
+        buffered_records=sum(batch.count for queue in accumulator.queues.active for batch in queue.snapshot()),
         memory_waiters=len(memory),
         nodes=cluster_client.pool.metrics,
     )

@@ -193,8 +193,7 @@ class RecordAccumulator:
         self.batch_memory.begins(batch)
         if now + options.delivery_timeout < self._expires_at:
             self._expires_at = now + options.delivery_timeout
-        queue.waiting.append(batch)
-        queue.was_used = True
+        queue.begun(batch)
         return batch
 
     # What is ready
@@ -458,8 +457,7 @@ class RecordAccumulator:
         queue.stored(batch)
         if batch.outcome is None:
             self._end(batch, stored)
-        self.batch_memory.left(batch)
-        self.queues.lost_batch(queue)
+        self.left(queue, batch)
 
     def put_back(self, queue: PartitionQueue, batch: ProducerBatch, retry_at: float) -> None:
         """An attempt has failed, and the batch is to be sent again."""
@@ -471,6 +469,7 @@ class RecordAccumulator:
         queue.waiting.remove(batch)
         batch.split_into(parts)
         self.batch_memory.left(batch)
+        queue.left(batch)
         for part in reversed(parts):  # so that none has to pass the others on its way to the front
             self.batch_memory.is_part(part)
             queue.insert(part)
@@ -487,4 +486,5 @@ class RecordAccumulator:
     def left(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """The batch is in no queue any more."""
         self.batch_memory.left(batch)
+        queue.left(batch)
         self.queues.lost_batch(queue)

@@ -118,8 +118,9 @@ class ProducerBatch:
 
     @property
     def count(self) -> int:
-        """How many records it has. They are appended to ``open`` by single sends in C, too."""
-        return self._count if self.open is None else self.open.count
+        """How many records it has. They are appended to ``open`` by single sends in C, too. Any thread may ask."""
+        opened = self.open
+        return self._count if opened is None else opened.count
 
     @property
     def sealed(self) -> bool:

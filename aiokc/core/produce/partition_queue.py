@@ -28,6 +28,7 @@ class PartitionQueue:
     """
 
     __slots__ = (
+        "_appended",
         "begun_anew",
         "given_up",
         "in_flight",
@@ -60,6 +61,8 @@ class PartitionQueue:
         self.leader: int | None = None
         self.leader_epoch = -1
         self.trouble = ""  # why nothing can be sent at the moment, where that is known
+        # Records of batches before the newest one; and that one, until it leaves: its records may still become more.
+        self._appended: tuple[int, ProducerBatch | None] = 0, None
         self.was_used = False  # whether anything was ever appended
         self.begun_anew = 0  # how often its sequences were lost
         self.renumbered = 0  # batches that got another sequence though they may be in the log under the former one
@@ -100,6 +103,26 @@ class PartitionQueue:
         """What the next record is appended to, if it has room; None: a batch has to begin."""
         last = self.waiting[-1] if self.waiting else None
         return None if last is None or last.sealed else last.open
+
+    def begun(self, batch: ProducerBatch) -> None:
+        """A batch comes behind all others."""
+        self._appended = self.appended, batch
+        self.waiting.append(batch)
+        self.was_used = True
+
+    def left(self, batch: ProducerBatch) -> None:
+        """The batch is among these no more, and gets no more records."""
+        if self._appended[1] is batch:
+            self._appended = self.appended, None
+
+    @property
+    def appended(self) -> int:
+        """How many records were ever appended. Any thread may ask: it never says less than before.
+
+        The sum of those that are stored, that have failed and that wait may: batches go from one to another meanwhile.
+        """
+        before, newest = self._appended
+        return before if newest is None else before + newest.count
 
     # Sending
 

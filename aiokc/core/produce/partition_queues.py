@@ -32,6 +32,18 @@ class Ready(NamedTuple):
     renumbered: list[TopicPartition]
 
 
+class Counted(NamedTuple):
+    """What was counted of all partitions so far: none of it becomes less.
+
+    ``appended``: records. ``renumbered``: batches that were sent again under other sequences although they may have
+    been stored. ``begun_anew``: how often a partition has lost its sequences, and gone on in another epoch.
+    """
+
+    appended: int
+    renumbered: int
+    begun_anew: int
+
+
 class PartitionQueues:
     """The queues of all partitions that were sent to, and which of them have batches without an outcome.
 
@@ -52,7 +64,8 @@ class PartitionQueues:
         self._alarms: list[tuple[float, int, PartitionQueue]] = []  # a heap
         self._alarm_at: dict[PartitionQueue, float] = {}  # the next one of each
         self._alarms_set = 0
-        self._renumbered = self._begun_anew = 0  # of partitions that are forgotten
+        self._forgotten = Counted(0, 0, 0)  # of partitions that are forgotten
+        self._version = 0  # odd while one is being forgotten
 
     def __getitem__(self, tp: TopicPartition) -> PartitionQueue:
         """Return the batches of a partition: always the same object."""
@@ -66,9 +79,10 @@ class PartitionQueues:
         for number in range(partitions):
             queue = self.known.get(TopicPartition(topic, number))
             if queue is not None and not queue and may_forget(queue.sequences.identity):
+                self._version += 1
                 del self.known[queue.tp]
-                self._renumbered += queue.renumbered
-                self._begun_anew += queue.begun_anew
+                self._forgotten = _sum(self._forgotten, [queue])
+                self._version += 1
 
     # Those with batches
 
@@ -206,17 +220,28 @@ class PartitionQueues:
 
     # What is counted
 
-    @property
-    def renumbered(self) -> int:
-        """How many batches were sent again under other sequences although they may have been stored."""
-        return self._renumbered + sum(queue.renumbered for queue in list(self.known.values()))
+    def counted(self) -> Counted:
+        """Return what was counted so far.
 
-    @property
-    def begun_anew(self) -> int:
-        """How often a partition has lost its sequences, and gone on in another epoch."""
-        return self._begun_anew + sum(queue.begun_anew for queue in list(self.known.values()))
+        Another thread than the loop's may ask: where a partition is forgotten meanwhile, it looks again, so that its
+        figures count neither twice nor not at all.
+        """
+        while True:
+            version = self._version
+            found = _sum(self._forgotten, list(self.known.values()))
+            if self._version == version and version % 2 == 0:
+                return found
 
     @property
     def unanswered(self) -> int:
         """How many batches have no outcome yet."""
         return sum(sum(1 for _ in queue.unfinished()) for queue in self._active)
+
+
+def _sum(counted: Counted, queues: list[PartitionQueue]) -> Counted:
+    appended, renumbered, begun_anew = counted
+    for queue in queues:
+        appended += queue.appended
+        renumbered += queue.renumbered
+        begun_anew += queue.begun_anew
+    return Counted(appended, renumbered, begun_anew)

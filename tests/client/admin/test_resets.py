@@ -303,6 +303,15 @@ def test_what_cannot_be_planned() -> None:
                 await client.plan_reset("g", "earliest", topics=["t"])  # type: ignore[arg-type]
             with pytest.raises(ConfigError, match="is no partition"):
                 await client.plan_reset("g", ToEarliest(), partitions=["t"])  # type: ignore[list-item]
+            for wrong in ({"t": 5}, {TopicPartition("t", -1): 5}, {("t", "0"): 5}):
+                with pytest.raises(ConfigError, match="is no partition"):
+                    await client.plan_reset("g", ToOffsets(wrong))  # type: ignore[arg-type]
+            with pytest.raises(ConfigError, match="are no offsets: give a mapping"):
+                ToOffsets([5])  # type: ignore[arg-type]
+            with pytest.raises(ConfigError, match="is no group"):
+                await client.plan_reset("g", LikeGroup(5), topics=["t"])  # type: ignore[arg-type]
+            plan = await client.plan_reset("g", ToOffsets({("t", 0): 0}))  # type: ignore[dict-item]
+            assert plan.rows[0].partition.topic == "t"
             cluster.intercept(ListOffsetsRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=2)
             with pytest.raises(AuthorizationFailed):
                 await client.plan_reset("g", ToEarliest(), topics=["t"])

@@ -62,7 +62,17 @@ def test_durations(policy: str, expected: int | None) -> None:
 
 @pytest.mark.parametrize("name", ["auto_offset_reset", "offset_out_of_range_reset"])
 @pytest.mark.parametrize(
-    "wrong", ["by_duration:", "by_duration:P", "by_duration:PT", "by_duration:1H", "by_duration:PT-1H", "early", ""]
+    "wrong",
+    [
+        "by_duration:",
+        "by_duration:P",
+        "by_duration:PT",
+        "by_duration:1H",
+        "by_duration:PT-1H",
+        pytest.param("by_duration:P" + "9" * 5000 + "D", id="by_duration:P999…D"),
+        "early",
+        "",
+    ],
 )
 def test_what_is_no_policy_is_refused(name: str, wrong: str) -> None:
     options: dict[str, Any] = {name: wrong}

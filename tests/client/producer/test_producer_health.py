@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from aiokc import Producer, ProducerHealth, ProducerMetrics, TopicPartition
+from aiokc.core.produce.batch import ProducerBatch
+from aiokc.core.produce.partition_queue import PartitionQueue
 from aiokc.errors import DeliveryTimedOut, ProduceError
 from aiokc.testing import ApiKey, Cluster, ErrorCode
-from aiokc.testing.faults import disconnect, drop
+from aiokc.testing.faults import Hold, disconnect, drop
 from tests.client.virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
@@ -60,6 +63,31 @@ def test_a_producer_that_is_well() -> None:
         assert not producer.health().running
 
     virtually(story, brokers=1, topics={"t": 1})
+
+
+async def test_records_are_counted_once_while_another_thread_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prometheus takes a figure that falls for a new beginning, and what was counted twice for a burst."""
+    loop, counted, is_stored = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    snapshot = PartitionQueue.snapshot
+
+    def slowly(queue: PartitionQueue) -> list[ProducerBatch]:
+        found = snapshot(queue)
+        loop.call_soon_threadsafe(counted.set)
+        assert is_stored.wait(20)
+        return found
+
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        hold = Hold()
+        cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+        delivery = await producer.send("t", b"")
+        await hold.arrived()
+        monkeypatch.setattr(PartitionQueue, "snapshot", slowly)
+        asked = asyncio.ensure_future(asyncio.to_thread(producer.metrics))
+        await counted.wait()
+        hold.release()
+        await delivery
+        is_stored.set()
+        assert (await asked).records == producer.metrics().records == producer.metrics().acknowledged == 1
 
 
 def test_a_producer_in_trouble() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
@@ -14,6 +15,8 @@ from aiokc.core.produce.batch_memory import BATCH_COST
 from aiokc.core.produce.compression.to_compress import COMPRESSION_COST
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.identity import ProducerIdentity
+from aiokc.core.produce.partition_queue import PartitionQueue
+from aiokc.core.produce.partition_queues import Counted
 from aiokc.core.produce.session import PlainSession
 from aiokc.core.produce.settling import unanswered
 from aiokc.error_codes import ErrorCode
@@ -564,10 +567,36 @@ def test_a_partition_that_is_not_at_rest_is_not_forgotten() -> None:
 
 def test_what_was_counted_of_a_forgotten_partition_still_counts() -> None:
     world = Produced()
+    world.append()
+    world.answer(world.send_one())
     queue = world.queue()
     queue.begun_anew, queue.renumbered = 3, 2
     world.accumulator.forget("t", 1)
-    assert (world.accumulator.queues.begun_anew, world.accumulator.queues.renumbered) == (3, 2)
+    assert world.accumulator.queues.counted() == (1, 2, 3)
+
+
+def test_another_thread_that_asks_while_a_partition_is_forgotten_waits_for_its_figures() -> None:
+    looked, answers = threading.Event(), list[Counted]()
+
+    class Known(dict[TopicPartition, PartitionQueue]):
+        def values(self) -> Any:
+            looked.set()
+            return super().values()
+
+        def __delitem__(self, tp: TopicPartition) -> None:
+            super().__delitem__(tp)
+            reader.start()
+            assert looked.wait(20)
+
+    world = Produced()
+    queues = world.accumulator.queues
+    world.append()
+    world.answer(world.send_one())
+    queues.known = Known(queues.known)
+    reader = threading.Thread(target=lambda: answers.append(queues.counted()))
+    world.accumulator.forget("t", 1)
+    reader.join(20)
+    assert answers == [(1, 0, 0)]
 
 
 def test_a_request_has_so_many_batches_at_most_and_the_others_come_next() -> None:

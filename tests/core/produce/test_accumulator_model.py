@@ -278,6 +278,9 @@ class Producing(RuleBasedStateMachine):
         self.accumulator.finished.clear()
         assert all(batch.outcome is outcome for batch, outcome in self.outcomes.items())
         assert 0 <= self.accumulator.used <= 40_000
+        counters, queues = self.accumulator.counters, self.accumulator.queues
+        waiting = sum(batch.count for queue in queues.active for batch in queue.unfinished())
+        assert queues.counted().appended == counters.stored + sum(counters.failed.values()) + waiting == self.count
 
     def teardown(self) -> None:
         """Everything works from now on: all that did not fail is stored, in order."""
@@ -331,7 +334,7 @@ class WithoutRenumbering(Producing):
 
     def check_logs(self) -> None:
         super().check_logs()
-        assert self.accumulator.queues.renumbered == 0
+        assert self.accumulator.queues.counted().renumbered == 0
 
 
 class InSmallSteps(Producing):

@@ -109,7 +109,7 @@ def test_five_in_flight_and_the_first_fails() -> None:
             assert world.send() == [], "one at a time"
         world.answer(again[-1])
     assert again == batches
-    assert world.accumulator.queues.begun_anew == 0
+    assert world.accumulator.queues.counted().begun_anew == 0
 
 
 def test_a_retry_waits_until_those_behind_it_are_answered() -> None:
@@ -292,7 +292,7 @@ def test_a_gap_at_the_head_begins_another_epoch() -> None:
     world.answer(second)
     assert world.send() == [third]
     assert numbers(third) == (1, 1)
-    assert world.accumulator.queues.begun_anew == 1
+    assert world.accumulator.queues.counted().begun_anew == 1
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID])
@@ -704,7 +704,7 @@ def test_without_idempotence_there_are_no_sequences() -> None:
     assert first.sequence == second.sequence == -1
     world.answer(first, ErrorCode.INVALID_RECORD)
     world.answer(second)
-    assert world.accumulator.queues.begun_anew == 0
+    assert world.accumulator.queues.counted().begun_anew == 0
     assert not world.queue().lost_sequence
     assert world.answer(world.append(), 0) is Verdict.STORED, "it was not sent, and nothing happens"
 

@@ -86,7 +86,7 @@ def _tell(
             say_undo(context, group_id, saved.get(group_id))
     if not args.execute and groups:
         context.say("nothing was changed; to delete them, run:")
-        context.say(command_line(context, "groups", "delete", *map(exactly, groups), "--execute"))
+        context.say(command_line(context, "groups delete", [*map(exactly, groups)], "--execute"))
 
 
 async def _delete(context: Context, client: Client, saved: Mapping[str, Path | None]) -> Mapping[str, object]:

@@ -90,7 +90,7 @@ def _tell(
         say_undo(context, args.group, saved)
     elif not args.execute and wanted:
         context.say("nothing was changed; to delete these offsets, run:")
-        context.say(command_line(context, "groups", "forget", args.group, *args.topics, "--execute"))
+        context.say(command_line(context, "groups forget", [args.group, *args.topics], "--execute"))
 
 
 def _is_subscribed(error: object) -> bool:

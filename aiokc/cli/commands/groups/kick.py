@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...output.columns import Column
 from ...problems import Problem, UsageProblem
 from .choosing import add_execute, described, exactly, show_results
-from .command_lines import command_line
+from .command_lines import command_line, option_words
 from .showing import assignment_text
 from .undo import result_of
 
@@ -57,7 +57,7 @@ async def run(context: Context) -> int:
     if not args.member and not args.instance:
         raise UsageProblem(
             "which members? Give --member ID or --instance ID",
-            f"{command_line(context, 'groups', 'show', exactly(args.group), '--members')} lists them",
+            f"{command_line(context, 'groups show', [exactly(args.group)], '--members')} lists them",
         )
     async with context.client() as client:
         groups = await described(client, [args.group], context.fail, named=[args.group])
@@ -94,11 +94,11 @@ def _tell(
         rows.append(_row(group, member, result))
     show_results(context, COLUMNS, rows)
     if not args.execute and members:
-        words = [word for name in args.member for word in ("--member", name)]
-        words += [word for name in args.instance for word in ("--instance", name)]
-        words += ["--reason", args.reason] if args.reason else []
+        words = [word for name in args.member for word in option_words("--member", name)]
+        words += [word for name in args.instance for word in option_words("--instance", name)]
+        words += option_words("--reason", args.reason) if args.reason else []
         context.say("nothing was changed; to take them out of the group, run:")
-        context.say(command_line(context, "groups", "kick", args.group, *words, "--execute"))
+        context.say(command_line(context, "groups kick", [args.group], *words, "--execute"))
 
 
 def _wanted(context: Context, group: GroupDescription) -> list[MemberDescription]:

@@ -14,6 +14,7 @@ from ...options.times import duration_ms, is_local, time_ms
 from ...output.units import time_shown
 from ...problems import UsageProblem, quoted
 from .choosing import add_execute
+from .command_lines import option_words
 
 if TYPE_CHECKING:
     from aiokc import TopicPartition
@@ -54,16 +55,14 @@ def add_reset_arguments(parser: ArgumentParser) -> None:
     add_execute(parser)
 
 
-def reset_words(context: Context) -> list[str]:
-    """Return the words of this command line, without --save and --execute."""
+def reset_options(context: Context) -> list[str]:
+    """Return the options of this command line, without --save and --execute."""
     args = context.args
-    words = ["reset-offsets", args.group, *args.topics]
-    words += ["--all-topics"] if args.all_topics else []
+    words = ["--all-topics"] if args.all_topics else []
     for option in ("to", "shift", "back", "like", "from_file"):
         value = getattr(args, option)
-        if value is not None:  # with "=", since a value may begin with "-"
-            name = "--" + option.replace("_", "-")
-            words += [f"{name}={value}"] if value.startswith("-") else [name, value]
+        if value is not None:
+            words += option_words("--" + option.replace("_", "-"), value)
     return words
 
 

@@ -10,8 +10,8 @@ from ...options.partitions import topic_choice
 from ...output.columns import Column
 from ...problems import Problem, Refused, UsageProblem, nearest, quoted
 from .choosing import active_sentence, does_exist
-from .command_lines import command_line
-from .reset_arguments import add_reset_arguments, reset_words, target_of
+from .command_lines import command_line, option_words
+from .reset_arguments import add_reset_arguments, reset_options, target_of
 from .undo import may_be_done, result_of, save_offsets, say_undo
 
 if TYPE_CHECKING:
@@ -184,8 +184,8 @@ def _say_how_to_go_on(context: Context, plan: ResetPlan) -> None:
     if not plan.new_offsets:
         context.say("nothing is to be changed")
         return
-    words = reset_words(context)
+    names, options = [args.group, *args.topics], reset_options(context)
     if args.save is not None and Path(args.save).is_file():  # a time is the same later, and the offsets are, too
-        words = ["reset-offsets", args.group, "--from-file", args.save]
+        names, options = [args.group], option_words("--from-file", args.save)
     context.say("nothing was changed; to do it, run:")
-    context.say(command_line(context, *words, "--execute"))
+    context.say(command_line(context, "reset-offsets", names, *options, "--execute"))

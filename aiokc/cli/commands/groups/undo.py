@@ -93,13 +93,13 @@ def undo_line(
     """Return the line that brings back what was saved, and forgets what was committed for the first time."""
     lines = []
     if saved is not None:
-        lines.append(command_line(context, "reset-offsets", group_id, "--from-file", str(saved), "--execute"))
+        lines.append(command_line(context, "reset-offsets", [group_id], "--from-file", str(saved), "--execute"))
     by_topic: dict[str, list[int]] = {}
     for tp in sorted(first_commits):
         by_topic.setdefault(tp.topic, []).append(tp.partition)
     if by_topic:
         partitions = [f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in by_topic.items()]
-        lines.append(command_line(context, "groups", "forget", group_id, *partitions, "--execute"))
+        lines.append(command_line(context, "groups forget", [group_id, *partitions], "--execute"))
     return " && ".join(lines) or None
 
 

@@ -107,6 +107,22 @@ async def test_execute_writes_and_the_line_to_undo_it_works(shell: Shell) -> Non
     assert shell.cluster.committed("billing") == before
 
 
+async def test_names_that_begin_with_a_dash_stand_behind_two(shell: Shell) -> None:
+    await commit(shell.cluster, "-billing", "orders", 4)
+    planned = await shell.run("reset-offsets", "--to", "latest", "--", "-billing", "orders")
+    line = told(planned, "nothing was changed; to do it, run:")
+    assert line == "aiokc reset-offsets --to latest --execute -- -billing orders"
+    (done,) = await shell.run_line(line)
+    assert shell.cluster.committed("-billing") == {ORDERS[0]: 10, ORDERS[1]: 20, ORDERS[2]: 0}
+    undone = await shell.run_line(told(done, "to undo this:"))
+    assert [each.code for each in undone] == [0, 0]
+    assert shell.cluster.committed("-billing") == {ORDERS[0]: 4}
+    deletion = await shell.run("groups", "delete", "--", "-billing")
+    (deleted,) = await shell.run_line(told(deletion, "nothing was changed; to delete them, run:"))
+    assert deleted.code == 0
+    assert shell.cluster.committed("-billing") == {}
+
+
 async def test_a_group_that_is_not_there_is_made(shell: Shell) -> None:
     await commit(shell.cluster, "billing", "orders", 4, 20)
     done = await shell.run("reset-offsets", "copy", "--like", "billing", "--execute")

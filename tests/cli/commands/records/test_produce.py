@@ -85,6 +85,12 @@ def stored(cluster: Cluster, topic: str) -> list[RawRecord]:
         ("--json", b'{"value":"v"}\n\n {"key":"k"}', {(None, b"v"), (b"k", None)}),
         ("--json", b'{"value":"ff","value_encoding":"hex"}', {(None, b"\xff")}),
         ("--json --value json", b'{"value":{"a":[1,"\xc3\xa9",null]}}', {(None, '{"a":[1,"é",null]}'.encode())}),
+        (
+            "--json --value json",
+            b'{ "value" : {"a": 1.10, "b": 0.1000000000000000055} ,"key":"k" }',
+            {(b"k", b'{"a": 1.10, "b": 0.1000000000000000055}')},
+        ),
+        ("--json --key json", b'{"key":1.10}', {(b"1.10", None)}),
         ("--json --value json", b'{"value":"text"}', {(None, b'"text"')}),
         ("--json --value int64 --key int32", b'{"value":-1,"key":"1"}', {(b"\0\0\0\1", b"\xff" * 8)}),
         ("--transaction", b"one\ntwo", {(None, b"one"), (None, b"two")}),
