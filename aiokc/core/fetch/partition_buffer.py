@@ -257,7 +257,7 @@ class PartitionBuffer:
     def failed_with(self, error: RecordError) -> None:
         """Put ``error`` in the place of the next batch, unless no record of that is wanted; drop it and all behind."""
         first = self._kept.first
-        if isinstance(first, Unread) and first.header.base_offset >= self._until:
+        if isinstance(first, Unread) and first.header.begins_behind(self._until):
             self.next = self._until
         else:
             self.error = self._located(error)
