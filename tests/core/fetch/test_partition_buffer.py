@@ -236,6 +236,17 @@ def test_an_error_names_the_broker_that_has_sent_its_batch() -> None:
     assert str(buffer.error).startswith("t-0 at offset 7, from broker 2: ")
 
 
+def test_an_error_in_a_header_names_the_offset_behind_the_batches_before_it() -> None:
+    """It is found as the bytes arrive, before any record of those batches is decoded: seek() past it is to lead on."""
+    good, bad, _ = (bytearray(log(["plain"] * 3)[0][at : at + size]) for at, size in three_batches())
+    bad[16] = 6  # the magic
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    buffer.add(FetchedPartition(TP, 1, 0, memoryview(bytes(good + bad)), broker=2))
+    buffer.decode(10)
+    assert len(buffer.ready) == 7
+    assert str(buffer.error) == "t-0 at offset 7, from broker 2: 6 is no magic of a record batch"
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("until", [94, 95, 99])
 @pytest.mark.parametrize("columns", [True, False])
