@@ -15,7 +15,7 @@ import anyio
 from ...config import ClientConfig, IsolationLevel, isolation_code
 from ...core.backoff import retry_backoff
 from ...core.cluster.leader_hints import DENIALS
-from ...core.cluster.snapshot import Cluster, known_error
+from ...core.cluster.snapshot import Cluster, known_error, unknown_partition
 from ...core.named import named
 from ...error_codes import ErrorCode
 from ...errors import (
@@ -30,7 +30,7 @@ from ...errors import (
 )
 from ...native import untrack
 from ...net.pool import Pool
-from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition, partition_count
+from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition
 from ...wire import prepare
 from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from .metadata import Metadata
@@ -252,16 +252,9 @@ class OffsetLister:
         )
 
     def _too_late(self, left: Asked, timeout: float, causes: list[Exception]) -> Exception:
-        cluster = self._metadata.cluster
-        for tp in sorted(left):
-            if cluster.errors.get(tp.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the cluster has no topic {tp.topic!r}")
-            topic = cluster.topics.get(tp.topic)
-            count = partition_count(topic.partitions) if topic is not None else tp.partition + 1
-            if tp.partition >= count:  # one that a broker has left out is there
-                return broker_error(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} does not exist: the topic has {count} partitions"
-                )
+        unknown = unknown_partition(self._metadata.cluster, left)
+        if unknown is not None:
+            return unknown
         cause = causes[-1] if causes else self._metadata.error
         why = f": {cause}" if cause is not None else ""
         error = RequestTimedOut(f"no offsets of {named(left)} after {timeout:.3g} s{why}")
