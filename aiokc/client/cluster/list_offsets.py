@@ -150,10 +150,10 @@ class OffsetLister:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         failures: list[KafkaError] = []
-        under_way: dict[int, anyio.CancelScope] = {}
+        under_way = {node_id: anyio.CancelScope() for node_id in by_leader}
 
         async def ask(node_id: int, asked: Asked) -> None:
-            with anyio.CancelScope() as under_way[node_id]:
+            with under_way[node_id]:
                 for portion in _portions(asked):
                     left_seconds = deadline - loop.time()
                     answer = await self.ask(node_id, portion, timeout=left_seconds, isolation_level=isolation_level)
@@ -163,11 +163,12 @@ class OffsetLister:
             del under_way[node_id]
 
         async def leave_former_leaders() -> None:
-            while await self._metadata.changed.wait():
+            while True:  # the metadata may be newer already when this task begins
                 for node_id, scope in under_way.items():
                     asked = (tp for tp in by_leader[node_id] if tp not in found)
                     if any(_is_led_anew(tp, before, self._metadata.cluster) for tp in asked):
                         scope.cancel()
+                await self._metadata.changed.wait()
 
         async with anyio.create_task_group() as watching:
             watching.start_soon(leave_former_leaders)

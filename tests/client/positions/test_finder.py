@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiokc import EARLIEST, LATEST, Client, Consumer, GroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from aiokc.client.cluster import list_offsets
 from aiokc.client.consumer.waiting_for_positions import wait_positions
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
@@ -206,6 +207,33 @@ async def test_thousands_of_partitions_are_asked_for_by_several_requests_each_on
         asked.extend(part.partition_index for topic in exchange.request.topics for part in topic.partitions)
 
     async with Cluster(topics={"t": 1_100}) as cluster:
+def test_a_call_for_offsets_sees_metadata_that_come_before_its_tasks_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has looked for the leaders, and its tasks run in the loop's next iteration: nobody waits for changes yet."""
+
+    async def story(cluster: Cluster) -> None:
+        silent = cluster.leader("t")
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(10):
+            metadata, find = client._cluster.metadata, list_offsets.group_by_leader
+            with client._followed.following({"t"}):  # so that the call itself asks for no metadata
+                await client.list_offsets({ZERO: LATEST})
+                cluster.intercept(ListOffsetsRequest, drop(), where=lambda exchange: exchange.broker == silent)
+                cluster.move_leader("t")
+                newer = await metadata.fetch(frozenset({"t"}), timeout=5)
+
+                def come() -> None:
+                    metadata.cluster = newer
+                    metadata.changed.notify()
+
+                def found(*args: Any) -> Any:
+                    asyncio.get_running_loop().call_soon(come)
+                    return find(*args)
+
+                monkeypatch.setattr(list_offsets, "group_by_leader", found)
+                assert await client.list_offsets({ZERO: LATEST})
+
+    virtually(story, topics={"t": 1})
+
+
         seen = cluster.intercept(ListOffsetsRequest, count)
         wanted = [TopicPartition("t", number) for number in range(1_100)]
         async with reading(cluster, *wanted) as consumer, asyncio.timeout(10):
