@@ -153,7 +153,8 @@ def test_a_silent_leader_is_not_waited_for_once_the_metadata_name_another(silent
     virtually(story, topics={"t": 2})
 
 
-def test_pauses_grow_although_some_refusals_come_after_a_seek() -> None:
+@pytest.mark.parametrize("kind", [ListOffsetsRequest, OffsetForLeaderEpochRequest])
+def test_pauses_grow_although_some_refusals_come_after_a_seek(kind: type[Request[Any]]) -> None:
     """A refusal that is stale for its own partition is no success of the broker, which others wait for."""
 
     async def story(cluster: Cluster) -> None:
@@ -162,19 +163,26 @@ def test_pauses_grow_although_some_refusals_come_after_a_seek() -> None:
         consumer = reading(cluster, ZERO, ONE, retry_backoff_ms=100, retry_backoff_max_ms=1_000)
 
         def refuse(exchange: Exchange) -> ErrorCode:
-            assert isinstance(exchange.request, ListOffsetsRequest)
-            numbers = [part.partition_index for topic in exchange.request.topics for part in topic.partitions]
+            request: Any = exchange.request
+            name = "partition_index" if kind is ListOffsetsRequest else "partition"
+            numbers = [getattr(part, name) for topic in request.topics for part in topic.partitions]
             if 0 in numbers:
                 asked_at.append(time())
             if 1 in numbers:
                 consumer.seek(ONE, 0)
             return ErrorCode.OFFSET_NOT_AVAILABLE
 
-        cluster.intercept(ListOffsetsRequest, refuse, times=None)
+        cluster.intercept(kind, refuse, times=None)
+        validated = OffsetAndMetadata(0, leader_epoch=0)
         async with consumer:
+            if kind is OffsetForLeaderEpochRequest:
+                consumer.seek(ZERO, validated)
             for _ in range(30):
                 await asyncio.sleep(0.3)
-                consumer._runtime.subscribing.reset([ONE], EARLIEST)
+                if kind is OffsetForLeaderEpochRequest:
+                    consumer.seek(ONE, validated)
+                else:
+                    consumer._runtime.subscribing.reset([ONE], EARLIEST)
         pauses = [after - before for before, after in pairwise(asked_at)]
         assert min(pauses[4:]) >= 0.8, pauses
 
@@ -199,14 +207,6 @@ def test_a_call_for_offsets_does_not_wait_for_a_silent_leader_once_the_metadata_
     virtually(story, topics={"t": 2})
 
 
-async def test_thousands_of_partitions_are_asked_for_by_several_requests_each_once() -> None:
-    asked: list[int] = []
-
-    def count(exchange: Exchange) -> None:
-        assert isinstance(exchange.request, ListOffsetsRequest)
-        asked.extend(part.partition_index for topic in exchange.request.topics for part in topic.partitions)
-
-    async with Cluster(topics={"t": 1_100}) as cluster:
 def test_a_call_for_offsets_sees_metadata_that_come_before_its_tasks_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has looked for the leaders, and its tasks run in the loop's next iteration: nobody waits for changes yet."""
 
@@ -234,6 +234,14 @@ def test_a_call_for_offsets_sees_metadata_that_come_before_its_tasks_begin(monke
     virtually(story, topics={"t": 1})
 
 
+async def test_thousands_of_partitions_are_asked_for_by_several_requests_each_once() -> None:
+    asked: list[int] = []
+
+    def count(exchange: Exchange) -> None:
+        assert isinstance(exchange.request, ListOffsetsRequest)
+        asked.extend(part.partition_index for topic in exchange.request.topics for part in topic.partitions)
+
+    async with Cluster(topics={"t": 1_100}) as cluster:
         seen = cluster.intercept(ListOffsetsRequest, count)
         wanted = [TopicPartition("t", number) for number in range(1_100)]
         async with reading(cluster, *wanted) as consumer, asyncio.timeout(10):
