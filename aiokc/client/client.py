@@ -180,10 +180,11 @@ class Client(ClusterCalls, GroupCalls):
         """Iterate over the records of ``{partition: (from, until)}``, in order within each partition.
 
         ``until`` is exclusive. The iteration ends when every range is passed, also where offsets at its end hold no
-        record, whatever is wrong with a batch that begins behind it. Raises OffsetOutOfRange where the start of a range
-        was deleted, and RequestTimedOut after ``timeout_ms`` without progress. Raises LogTruncated where the log was
-        cut under what was read, and where the topic turns out to be recreated since this client last heard of it: the
-        offsets may be those of the former topic. The next call reads the new one.
+        record, and the records of the batch behind them are corrupt. Raises OffsetOutOfRange where the start of a range
+        was deleted, and AuthorizationFailed where a topic may not be seen or read. Raises RequestTimedOut after
+        ``timeout_ms`` without progress, or UnknownTopic where a topic or partition does not exist then. Raises
+        LogTruncated where the log was cut under what was read, and where the topic turns out to be recreated since this
+        client last heard of it: the offsets may be those of the former topic. The next call reads the new one.
         """
         self._cluster.check()
         wanted = checked_ranges(ranges)

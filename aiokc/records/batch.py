@@ -79,6 +79,10 @@ class BatchHeader(NamedTuple):
         """The offset behind the batch: the position once the batch is read, whatever compaction left in it."""
         return self.base_offset + self.last_offset_delta + 1
 
+    def begins_behind(self, offset: int) -> bool:
+        """Whether all of the batch is known to lie at ``offset`` or behind it: of a compressed message it is not."""
+        return self.record_count >= 0 and self.base_offset >= offset
+
     @property
     def leader_epoch(self) -> int | None:
         """The epoch of the leader that appended the batch; None if the broker did not store one."""

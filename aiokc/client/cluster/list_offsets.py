@@ -15,7 +15,7 @@ import anyio
 from ...config import ClientConfig, IsolationLevel, isolation_code
 from ...core.backoff import retry_backoff
 from ...core.cluster.leader_hints import DENIALS
-from ...core.cluster.snapshot import Cluster, known_error
+from ...core.cluster.snapshot import Cluster, known_error, unknown_partition
 from ...core.named import named
 from ...error_codes import ErrorCode
 from ...errors import (
@@ -30,7 +30,7 @@ from ...errors import (
 )
 from ...native import untrack
 from ...net.pool import Pool
-from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition, partition_count
+from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition
 from ...wire import prepare
 from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from .metadata import Metadata
@@ -150,10 +150,10 @@ class OffsetLister:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         failures: list[KafkaError] = []
-        under_way: dict[int, anyio.CancelScope] = {}
+        under_way = {node_id: anyio.CancelScope() for node_id in by_leader}
 
         async def ask(node_id: int, asked: Asked) -> None:
-            with anyio.CancelScope() as under_way[node_id]:
+            with under_way[node_id]:
                 for portion in _portions(asked):
                     left_seconds = deadline - loop.time()
                     answer = await self.ask(node_id, portion, timeout=left_seconds, isolation_level=isolation_level)
@@ -163,11 +163,12 @@ class OffsetLister:
             del under_way[node_id]
 
         async def leave_former_leaders() -> None:
-            while await self._metadata.changed.wait():
+            while True:  # the metadata may be newer already when this task begins
                 for node_id, scope in under_way.items():
                     asked = (tp for tp in by_leader[node_id] if tp not in found)
                     if any(_is_led_anew(tp, before, self._metadata.cluster) for tp in asked):
                         scope.cancel()
+                await self._metadata.changed.wait()
 
         async with anyio.create_task_group() as watching:
             watching.start_soon(leave_former_leaders)
@@ -253,16 +254,9 @@ class OffsetLister:
         )
 
     def _too_late(self, left: Asked, timeout: float, causes: list[Exception]) -> Exception:
-        cluster = self._metadata.cluster
-        for tp in sorted(left):
-            if cluster.errors.get(tp.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the cluster has no topic {tp.topic!r}")
-            topic = cluster.topics.get(tp.topic)
-            count = partition_count(topic.partitions) if topic is not None else tp.partition + 1
-            if tp.partition >= count:  # one that a broker has left out is there
-                return broker_error(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} does not exist: the topic has {count} partitions"
-                )
+        unknown = unknown_partition(self._metadata.cluster, left)
+        if unknown is not None:
+            return unknown
         cause = causes[-1] if causes else self._metadata.error
         why = f": {cause}" if cause is not None else ""
         error = RequestTimedOut(f"no offsets of {named(left)} after {timeout:.3g} s{why}")

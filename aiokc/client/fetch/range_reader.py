@@ -12,10 +12,12 @@ import anyio
 
 from ...config import ClientConfig
 from ...core.cluster.avoided_replicas import AvoidedReplicas
+from ...core.cluster.snapshot import Cluster, known_error, unknown_partition
 from ...core.counters import FetchCounters
 from ...core.fetch.record_sequence import RecordSequence
+from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
-from ...errors import KafkaError, RequestTimedOut
+from ...errors import KafkaError, RequestTimedOut, fresh
 from ...records import ColumnBuilder
 from ...types import BatchEnd, PartitionRecords, RecordColumns, TopicPartition
 from ..aio.supervisor import Supervisor
@@ -47,8 +49,9 @@ async def read_ranges(
     A range ends by position: it also ends at offsets that hold no record (control records, aborted or compacted ones).
     ``counters`` counts what is fetched, ``avoided`` knows from before which replicas are silent, and ``following``
     keeps the topics in the metadata. Raises OffsetOutOfRange where the log does not hold a range's start any more,
-    RequestTimedOut, which names the positions, after ``timeout`` seconds without progress, and ConsumerClosed when the
-    client is stopped meanwhile.
+    RequestTimedOut, which names the positions, after ``timeout`` seconds without progress, or UnknownTopic where the
+    cluster says that a partition does not exist, and ConsumerClosed when the client is stopped meanwhile. An error of a
+    topic (AuthorizationFailed, an invalid name) is raised as soon as newer metadata have it, behind what was read.
     """
     async with _RangeReading(cluster_client, ranges, timeout, counters, avoided, following) as reading:
         collector = reading.fetcher.collector
@@ -146,6 +149,7 @@ class _RangeReading:
         )
         self._background = Supervisor("aiokc range reader")
         self._last_progress = 0.0
+        self._known_before = 0  # the version of the metadata that were known when the read began
         self.time_slice = TimeSlice()
         self._stood = self._positions()
         self._told = self._positions()
@@ -154,6 +158,8 @@ class _RangeReading:
         self._background.ended.followed_by(self.fetcher.arrived)
         self._cluster.background.ended.followed_by(self.fetcher.arrived)
         self._cluster.metadata.changed.followed_by(self.fetcher.wake)
+        self._cluster.metadata.changed.followed_by(self.fetcher.arrived)
+        self._known_before = self._cluster.metadata.cluster.version
         self._background.start([self.fetcher.run])
         self._following.__enter__()
         self.progresses()
@@ -163,6 +169,7 @@ class _RangeReading:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._following.__exit__(None, None, None)
+        self._cluster.metadata.changed.not_followed_by(self.fetcher.arrived)
         self._cluster.metadata.changed.not_followed_by(self.fetcher.wake)
         self._cluster.background.ended.not_followed_by(self.fetcher.arrived)
         await self._background.stop()
@@ -210,7 +217,7 @@ class _RangeReading:
             await self.time_slice.give_way()
 
     async def next(self) -> None:
-        """Drop the ranges that are finished. If no position has moved, wait for records. Raises RequestTimedOut.
+        """Drop the ranges that are finished. If no position has moved, wait for records, or raise why none can come.
 
         There must be no await between the look that has found nothing, which is ``check`` and ``take``, and this call.
         """
@@ -230,6 +237,7 @@ class _RangeReading:
             if left <= 0:
                 raise self._stuck()
             return
+        self._raise_topic_error()
         self.fetcher.collector.user_waits(None)
         if not await self.fetcher.arrived.wait(left):
             raise self._stuck()
@@ -238,11 +246,26 @@ class _RangeReading:
     def _positions(self) -> dict[TopicPartition, int]:
         return {tp: position.position for tp, position in self._subscription.assigned.items()}
 
-    def _stuck(self) -> RequestTimedOut:
+    def _newer_metadata(self) -> Cluster | None:
+        """What a broker has said of the cluster since the read began; what was known before may be out of date."""
+        cluster = self._cluster.metadata.cluster
+        return cluster if cluster.version > self._known_before else None
+
+    def _raise_topic_error(self) -> None:
+        cluster = self._newer_metadata()
+        if cluster is not None and cluster.errors:
+            error = known_error(cluster, {tp.topic for tp in self._subscription.assigned})
+            if error is not None:
+                raise fresh(error)
+
+    def _stuck(self) -> KafkaError:
+        cluster = self._newer_metadata()
+        unknown = None if cluster is None else unknown_partition(cluster, self._subscription.assigned)
+        if unknown is not None:
+            return unknown
         where = "; ".join(
             f"{tp} at offset {position.position} of the range's end {position.until}"
-            f" (its log ends at {'unknown' if position.high_watermark is None else position.high_watermark};"
-            f" {self._led_by(tp)})"
+            f" ({self._log_end(position)}; {self._led_by(tp)})"
             for tp, position in nsmallest(_SHOWN, self._subscription.assigned.items())
         )
         others = len(self._subscription.assigned) - _SHOWN
@@ -250,6 +273,15 @@ class _RangeReading:
         error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}{more}")
         error.__cause__ = self._cluster.metadata.error or self._cluster.pool.error
         return error
+
+    def _log_end(self, position: PartitionPosition) -> str:
+        end, stable = position.high_watermark, position.last_stable_offset
+        if end is None:
+            return "the end of its log is unknown"
+        says = f"its log ends at {end}"
+        if self._cluster.config.isolation_level == "read_committed" and stable is not None and stable < end:
+            says += f", but a transaction that began at {stable} is still open"
+        return says
 
     def _led_by(self, tp: TopicPartition) -> str:
         leader = self._cluster.metadata.cluster.leader(tp)

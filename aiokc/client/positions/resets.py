@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.response import Answer
 from ...core.subscription.offset_reset import OffsetReset
-from ...core.subscription.position import PartitionPosition
+from ...core.subscription.position import PartitionPosition, PositionState
 from ...core.subscription.state import Subscription
 from ...errors import LogTruncated, OffsetOutOfRange
 from ...types import EARLIEST, TopicPartition
@@ -88,6 +88,8 @@ class PositionResets:
             return
         offset = position.position
         if self._reset.timestamp(self._clock()) is None:
+            if position.state is PositionState.AWAIT_VALIDATION:
+                self._subscription.validated(tp, None)  # no leader's answer about the old log matters any more
             self._buffer.drop(tp)
             self._buffer.fail(
                 tp, position, LogTruncated({tp: offset}, {tp: 0}, "the topic was deleted and created again")

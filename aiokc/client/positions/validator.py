@@ -40,6 +40,11 @@ _COMPLAINT_SECONDS: Final = 30.0
 _UNDEFINED: Final = -1
 _CONSUMER: Final = -1  # replica_id: not a broker that replicates
 
+# After these no partition is asked about again. Each other code says that the broker can't answer now.
+_ANSWERS: Final = frozenset(
+    {ErrorCode.NONE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)
+
 
 class _Asked(NamedTuple):
     """What was asked about one partition.
@@ -192,10 +197,12 @@ class PositionValidator:
         self, node_id: int, asked: dict[TopicPartition, _Asked], response: OffsetForLeaderEpochResponse
     ) -> None:
         left = dict(asked)
+        is_refused = False
         for topic in response.topics:
             for end in topic.partitions:
                 tp = TopicPartition(topic.topic, end.partition)
                 one = left.get(tp)
+                is_refused |= end.error_code not in _ANSWERS
                 if one is None or self._waits(tp, one) is None:
                     left.pop(tp, None)
                 elif end.error_code == ErrorCode.NONE:
@@ -212,7 +219,7 @@ class PositionValidator:
                     self._complain(error)
         if left:
             self._retry(node_id, left, None)
-        else:
+        elif not is_refused:  # an error for what was sought since is one, too
             self._backoffs.pop(node_id, None)
 
     def _compare(self, tp: TopicPartition, asked: _Asked, end: EpochEndOffset) -> None:

@@ -295,6 +295,20 @@ def known_error(cluster: Cluster, topics: Iterable[str]) -> BrokerError | None:
     return None
 
 
+def unknown_partition(cluster: Cluster, partitions: Iterable[TopicPartition]) -> BrokerError | None:
+    """Return the error of the first of these that, by this snapshot, does not exist: its topic, or only itself."""
+    for tp in sorted(partitions):
+        if cluster.errors.get(tp.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the cluster has no topic {tp.topic!r}")
+        topic = cluster.topics.get(tp.topic)
+        count = partition_count(topic.partitions) if topic is not None else tp.partition + 1
+        if tp.partition >= count:  # one that a broker has left out is there
+            return broker_error(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} does not exist: the topic has {count} partitions"
+            )
+    return None
+
+
 def topic_error(code: int, topic: str) -> BrokerError:
     """Return the error of a topic in a Metadata response."""
     hint = ""

@@ -157,9 +157,8 @@ class PartitionBuffer:
     def _refuse_nothing(self, fetched: FetchedPartition) -> None:
         """Set an error where bytes arrived and no batch could be appended: nothing can be read past them."""
         if self.error is None and self.end == fetched.offset and len(fetched.records) > 0:
-            self.error = self._located(
-                RecordError("the broker sent bytes without one complete record batch; nothing can be read past here")
-            )
+            error = RecordError("the broker sent bytes without one complete record batch; nothing can be read past it")
+            self.error = self._located(error, self.end)
 
     @property
     def is_arriving(self) -> bool:
@@ -178,7 +177,7 @@ class PartitionBuffer:
                 self.end, self.epoch = next_offset, epoch
                 added += 1
         except RecordError as error:
-            self._arriving, self.error = None, self._located(error)
+            self._arriving, self.error = None, self._located(error, self.end)
             return
         if added < _ADDED_AT_ONCE:
             self._arriving = None
@@ -257,10 +256,10 @@ class PartitionBuffer:
     def failed_with(self, error: RecordError) -> None:
         """Put ``error`` in the place of the next batch, unless no record of that is wanted; drop it and all behind."""
         first = self._kept.first
-        if isinstance(first, Unread) and first.header.base_offset >= self._until:
+        if isinstance(first, Unread) and first.header.begins_behind(self._until):
             self.next = self._until
         else:
-            self.error = self._located(error)
+            self.error = self._located(error, self.next)
         self._kept.end_here()
 
     def decode(self, count: int) -> None:
@@ -491,9 +490,9 @@ class PartitionBuffer:
             senders = senders[1:]  # all that this broker has sent was handed out
         self._senders = senders
 
-    def _located(self, error: RecordError) -> RecordError:
+    def _located(self, error: RecordError, at: int) -> RecordError:
         """Return the error with its partition, the offset from which nothing can be read, and the sending broker."""
         if not error.topic:
-            error.topic, error.partition, error.offset = self.tp.topic, self.tp.partition, self.next
-        error.broker = next((broker for start, broker in reversed(self._senders) if start <= self.next), -1)
+            error.topic, error.partition, error.offset = self.tp.topic, self.tp.partition, at
+        error.broker = next((broker for start, broker in reversed(self._senders) if start <= at), -1)
         return error

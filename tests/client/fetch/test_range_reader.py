@@ -1,4 +1,6 @@
-"""Ranges that are read as the client is stopped, as an error comes, from a full buffer, beside a silent replica."""
+"""Ranges that are read as the client is stopped, as an error comes, from a full buffer, beside a silent replica; and
+what is said of those that can't be read to their end.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,19 @@ from typing import Any
 
 import pytest
 
-from aiokc import Client, TopicPartition
+from aiokc import LATEST, Client, Producer, TopicPartition
 from aiokc.client.aio import time_slice
 from aiokc.client.fetch import range_reader
-from aiokc.errors import ConsumerClosed, LogTruncated, OffsetOutOfRange, RequestTimedOut
-from aiokc.testing import Cluster
+from aiokc.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    ConsumerClosed,
+    LogTruncated,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    UnknownTopic,
+)
+from aiokc.testing import Acl, Cluster
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.fetch import FetchRequest
 
@@ -190,3 +200,74 @@ def test_a_replica_that_waits_for_records_is_not_avoided_after_a_read_that_ends(
                 assert served.hits > 3 * number
 
     virtually(story, topics={"t": 1}, racks=racks)
+
+
+@readers
+def test_a_topic_that_may_not_be_seen(reader: Reader) -> None:
+    """The offsets are the application's own, so nothing has asked for them before. The reason is no outage."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        loop = asyncio.get_running_loop()
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            began = loop.time()
+            for _ in range(2):
+                with pytest.raises(AuthorizationFailed, match="topic 't'"):
+                    await anext(reader(client, {ZERO: (0, 1)}))
+            assert loop.time() < began + 2
+            cluster.grant(Acl("ANONYMOUS", "Read", topic="t"))
+            assert [_ async for _ in reader(client, {ZERO: (0, 1)})], "what was known before the call says nothing"
+
+    virtually(story, brokers=1, topics={"t": 1}, super_users=(), acls=[])
+
+
+@readers
+def test_what_does_not_exist(reader: Reader) -> None:
+    """A topic may be created while its ranges are waited for. That the name can't be one is said at once."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            began = loop.time()
+            with pytest.raises(UnknownTopic, match="the cluster has no topic 'nope'"):
+                await anext(reader(client, {TopicPartition("nope", 0): (0, 1)}, timeout_ms=5_000))
+            with pytest.raises(UnknownTopic, match="t-7 does not exist: the topic has 1 partition"):
+                await anext(reader(client, {TopicPartition("t", 7): (0, 1)}, timeout_ms=5_000))
+            assert loop.time() >= began + 10
+            with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION: topic 'no name!'"):
+                await anext(reader(client, {TopicPartition("no name!", 0): (0, 1)}, timeout_ms=5_000))
+            assert loop.time() < began + 12
+            later = asyncio.ensure_future(anext(reader(client, {TopicPartition("later", 0): (0, 1)})))
+            await asyncio.sleep(10)
+            cluster.create_topic("later", 1)
+            cluster.append("later", b"0")
+            assert await later
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+@readers
+def test_an_open_transaction_inside_of_the_range(reader: Reader) -> None:
+    """The log has all that is asked for, and yet there is no progress."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        servers = cluster.bootstrap
+        async with (
+            Producer(bootstrap_servers=servers, transactional_id="x") as producer,
+            Client(bootstrap_servers=servers, isolation_level="read_committed") as committed,
+            Client(bootstrap_servers=servers) as uncommitted,
+        ):
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"1")
+            cluster.append("t", b"2")
+            reading = reader(committed, {ZERO: (1, 3)}, timeout_ms=2_000)
+            said = r"t-0 at offset 1 .*\(its log ends at 3, but a transaction that began at 1 is still open; broker"
+            with pytest.raises(RequestTimedOut, match=said):
+                await anext(reading)
+            assert (await uncommitted.list_offsets({ZERO: LATEST}))[ZERO].offset == 3
+            with pytest.raises(RequestTimedOut, match=r"\(its log ends at 3; broker"):
+                [_ async for _ in reader(uncommitted, {ZERO: (1, 4)}, timeout_ms=2_000)]
+            await producer.abort_transaction()
+
+    virtually(story, brokers=1, topics={"t": 1})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiokc import EARLIEST, LATEST, Client, Consumer, GroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from aiokc.client.cluster import list_offsets
 from aiokc.client.consumer.waiting_for_positions import wait_positions
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
@@ -152,7 +153,8 @@ def test_a_silent_leader_is_not_waited_for_once_the_metadata_name_another(silent
     virtually(story, topics={"t": 2})
 
 
-def test_pauses_grow_although_some_refusals_come_after_a_seek() -> None:
+@pytest.mark.parametrize("kind", [ListOffsetsRequest, OffsetForLeaderEpochRequest])
+def test_pauses_grow_although_some_refusals_come_after_a_seek(kind: type[Request[Any]]) -> None:
     """A refusal that is stale for its own partition is no success of the broker, which others wait for."""
 
     async def story(cluster: Cluster) -> None:
@@ -161,19 +163,26 @@ def test_pauses_grow_although_some_refusals_come_after_a_seek() -> None:
         consumer = reading(cluster, ZERO, ONE, retry_backoff_ms=100, retry_backoff_max_ms=1_000)
 
         def refuse(exchange: Exchange) -> ErrorCode:
-            assert isinstance(exchange.request, ListOffsetsRequest)
-            numbers = [part.partition_index for topic in exchange.request.topics for part in topic.partitions]
+            request: Any = exchange.request
+            name = "partition_index" if kind is ListOffsetsRequest else "partition"
+            numbers = [getattr(part, name) for topic in request.topics for part in topic.partitions]
             if 0 in numbers:
                 asked_at.append(time())
             if 1 in numbers:
                 consumer.seek(ONE, 0)
             return ErrorCode.OFFSET_NOT_AVAILABLE
 
-        cluster.intercept(ListOffsetsRequest, refuse, times=None)
+        cluster.intercept(kind, refuse, times=None)
+        validated = OffsetAndMetadata(0, leader_epoch=0)
         async with consumer:
+            if kind is OffsetForLeaderEpochRequest:
+                consumer.seek(ZERO, validated)
             for _ in range(30):
                 await asyncio.sleep(0.3)
-                consumer._runtime.subscribing.reset([ONE], EARLIEST)
+                if kind is OffsetForLeaderEpochRequest:
+                    consumer.seek(ONE, validated)
+                else:
+                    consumer._runtime.subscribing.reset([ONE], EARLIEST)
         pauses = [after - before for before, after in pairwise(asked_at)]
         assert min(pauses[4:]) >= 0.8, pauses
 
@@ -196,6 +205,33 @@ def test_a_call_for_offsets_does_not_wait_for_a_silent_leader_once_the_metadata_
             assert dropped.hits == 1
 
     virtually(story, topics={"t": 2})
+
+
+def test_a_call_for_offsets_sees_metadata_that_come_before_its_tasks_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has looked for the leaders, and its tasks run in the loop's next iteration: nobody waits for changes yet."""
+
+    async def story(cluster: Cluster) -> None:
+        silent = cluster.leader("t")
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(10):
+            metadata, find = client._cluster.metadata, list_offsets.group_by_leader
+            with client._followed.following({"t"}):  # so that the call itself asks for no metadata
+                await client.list_offsets({ZERO: LATEST})
+                cluster.intercept(ListOffsetsRequest, drop(), where=lambda exchange: exchange.broker == silent)
+                cluster.move_leader("t")
+                newer = await metadata.fetch(frozenset({"t"}), timeout=5)
+
+                def come() -> None:
+                    metadata.cluster = newer
+                    metadata.changed.notify()
+
+                def found(*args: Any) -> Any:
+                    asyncio.get_running_loop().call_soon(come)
+                    return find(*args)
+
+                monkeypatch.setattr(list_offsets, "group_by_leader", found)
+                assert await client.list_offsets({ZERO: LATEST})
+
+    virtually(story, topics={"t": 1})
 
 
 async def test_thousands_of_partitions_are_asked_for_by_several_requests_each_once() -> None:

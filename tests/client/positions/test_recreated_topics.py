@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient
 
 from aiokc import Consumer, OffsetAndMetadata, TopicPartition
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import BrokerError, CommitFailed, KafkaError
+from aiokc.errors import BrokerError, CommitFailed, KafkaError, LogTruncated
 from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.faults import Hold
 from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.discovery import MetadataRequest
-from aiokc.wire.messages.offsets import OffsetCommitRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetForLeaderEpochRequest
 from tests.producing import produce
 
 from ..virtually import virtually
@@ -285,6 +285,29 @@ def test_a_seek_made_in_the_old_topic_does_not_hold_in_the_new_one(by_hand: bool
             assert await read(consumer, NEW[-1]) == NEW
 
     with_old_records(story)
+
+
+def test_without_a_policy_a_topic_is_known_to_be_recreated_while_its_position_is_validated() -> None:
+    """No leader is waited for that knows the epoch of what was read: in the new topic there may never be one."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.move_leader("ev")
+        cluster.append("ev", *OLD)
+        consumer = member(cluster, group_id=None, auto_offset_reset="none")
+        consumer.assign([ZERO])
+        consumer.seek(ZERO, 0)
+        async with consumer:
+            assert await read(consumer, OLD[-1]) == OLD
+            refused = cluster.intercept(OffsetForLeaderEpochRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=None)
+            cluster.move_leader("ev")
+            consumer._runtime.cluster_client.metadata.request_update()
+            await refused.caught(1)
+            cluster.recreate_topic("ev")
+            with pytest.raises(LogTruncated, match="deleted and created again"):
+                async with asyncio.timeout(2):
+                    await consumer.getone()
+
+    virtually(story, topics={"ev": 1})
 
 
 def test_an_offset_of_the_new_topic_is_committed_although_it_is_the_same_number() -> None:

@@ -236,6 +236,35 @@ def test_an_error_names_the_broker_that_has_sent_its_batch() -> None:
     assert str(buffer.error).startswith("t-0 at offset 7, from broker 2: ")
 
 
+def test_an_error_in_a_header_names_the_offset_behind_the_batches_before_it() -> None:
+    """It is found as the bytes arrive, before any record of those batches is decoded: seek() past it is to lead on."""
+    good, bad, _ = (bytearray(log(["plain"] * 3)[0][at : at + size]) for at, size in three_batches())
+    bad[16] = 6  # the magic
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    buffer.add(FetchedPartition(TP, 1, 0, memoryview(bytes(good + bad)), broker=2))
+    buffer.decode(10)
+    assert len(buffer.ready) == 7
+    assert str(buffer.error) == "t-0 at offset 7, from broker 2: 6 is no magic of a record batch"
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("until", [94, 95, 99])
+@pytest.mark.parametrize("columns", [True, False])
+def test_a_range_that_ends_inside_a_message_set_needs_that(columns: bool, until: int, magic: int) -> None:
+    """Only the last offset of a compressed one is known. If that is behind the range, its first ones are not."""
+    messages = [Message(b"v", offset=offset) for offset in range(90, 96)]
+    data = bytearray(message_set(messages, magic, Codec.GZIP))
+    data[-12] ^= 1
+    buffer = PartitionBuffer(TP, 1, 90, Limits(), until=until)
+    buffer.add(FetchedPartition(TP, 1, 90, memoryview(bytes(data))))
+    if columns:
+        assert buffer.append(new_builder(("offset",), "ms"), 10, 1 << 20, until) == 0
+    else:
+        buffer.decode(10)
+    assert isinstance(buffer.error, CorruptRecord)
+    assert (buffer.next, len(buffer.ready)) == (90, 0)
+
+
 @pytest.mark.parametrize("sent", ["the beginning of a batch", "a batch before the position"])
 def test_bytes_that_bring_the_reader_no_further_are_an_error(sent: str) -> None:
     """Otherwise the same bytes would be fetched again and again: the partition would stand still without an error."""
