@@ -289,11 +289,11 @@ class Sender:
                     self._told()
                 if sent and loop.time() >= ends:
                     return ready.look_at, True
-            if ready.goes_on:
-                if loop.time() >= ends:
-                    return ready.look_at, True
-            elif not (sent and accumulator.queues.some_wait and any(self._takes_more(node_id) for node_id, _ in nodes)):
+            takes_more = sent and any(self._takes_more(node_id) for node_id in accumulator.queues.ready)
+            if not takes_more and not accumulator.queues.goes_on(loop.time()):
                 return ready.look_at, accumulator.news or self._no_linger  # an observer may have sent something
+            if loop.time() >= ends:
+                return ready.look_at, True
 
     def _ready(self, now: float) -> Ready:
         """Look at some partitions, and return what can be sent."""
@@ -305,7 +305,7 @@ class Sender:
         if accumulator.finished:
             self._told()
         ready = accumulator.ready(cluster, now, hurry=self._no_linger or self._memory_is_wanted())
-        self._no_linger = self._no_linger and ready.goes_on
+        self._no_linger = self._no_linger and not ready.round_is_over
         if accumulator.finished:  # what was appended for a topic that was recreated since
             self._told()
         for tp in ready.renumbered:
@@ -314,7 +314,7 @@ class Sender:
             code = cluster.errors.get(queue.tp.topic)
             queue.trouble = "the partition has no leader" if code is None else error_name(code)
         self._leader_is_missing = self._leader_is_missing or bool(ready.without_leader)
-        if ready.goes_on:
+        if not ready.round_is_over:
             return ready
         return ready._replace(look_at=min(ready.look_at, self._look_for_leaders(now)))
 
