@@ -358,8 +358,7 @@ class Sender:
             if channel.refused_since is None:
                 channel.refused_since = asyncio.get_running_loop().time()
             if channel.error is not None:
-                for queue in queues:
-                    queue.trouble = str(channel.error)
+                self.accumulator.queues.unreachable[node_id] = str(channel.error)
             if connection is None and not channel.preparing:
                 channel.preparing = True
                 tasks.start_soon(self._prepare, channel)
@@ -370,6 +369,7 @@ class Sender:
 
     def _write(self, channel: NodeChannel, connection: Connection, queues: Collection[PartitionQueue]) -> None:
         channel.refused_since = None
+        self.accumulator.queues.unreachable.pop(channel.node_id, None)
         try:
             version = self._version(channel, connection, queues)
         except UnsupportedVersion as error:

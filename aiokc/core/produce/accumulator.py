@@ -413,7 +413,7 @@ class RecordAccumulator:
         self.counters.expired += 1
         what = "compressed" if batch.closed is None else "split"
         closing = f"it was still to be {what}" if batch.closing else ""
-        trouble = self.session.trouble or queue.trouble or closing
+        trouble = self.session.trouble or self.queues.trouble_of(queue) or closing
         if batch.last_text and trouble:  # credentials were refused since, for instance
             trouble = f"{batch.last_text}; since then: {trouble}"
         failure = Failure(Cause.EXPIRED, batch.last_code, trouble or batch.last_text)

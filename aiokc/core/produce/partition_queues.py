@@ -93,6 +93,7 @@ class PartitionQueues:
     have a batch of. So thousands of partitions that linger, or that busy brokers can take nothing of, cost nothing
     while others are sent. All others are awake, in the order in which they are looked at: in rounds of many steps. A
     round ends, whatever happens meanwhile: those that wake in it come behind all that it looks at, and are of the next.
+    ``unreachable`` says of brokers why they could not be reached, until something is sent to them again.
     ``expiry`` rings for a partition when its oldest batch expires, or before.
     What is counted of a partition stays counted where the partition is forgotten.
     """
@@ -102,6 +103,7 @@ class PartitionQueues:
         self._active: dict[PartitionQueue, None] = {}
         self.ready: dict[int, dict[PartitionQueue, None]] = {}  # by broker, none for which nothing is ready
         self._ready_for: dict[PartitionQueue, int] = {}
+        self.unreachable: dict[int, str] = {}
         self._awake: dict[PartitionQueue, None] = {}
         self._left = 0  # how many of them this round still looks at: the first ones
         self._some_woke = False  # since this round began
@@ -211,6 +213,11 @@ class PartitionQueues:
             del ready[queue]
             if not ready:
                 del self.ready[node_id]
+
+    def trouble_of(self, queue: PartitionQueue) -> str:
+        """Why nothing of ``queue`` can be sent at the moment, where that is known. Any thread may ask."""
+        node_id = self._ready_for.get(queue)
+        return queue.trouble if node_id is None else self.unreachable.get(node_id, queue.trouble)
 
     def node_served(self, node_id: int) -> None:
         """A request to that broker was made: all others come before it the next time."""
