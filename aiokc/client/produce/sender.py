@@ -136,7 +136,12 @@ class Sender:
         return self.accumulator.queues.unanswered
 
     def flush(self) -> FlushMark:
-        """Have all that was appended so far sent without linger; ``flushed`` waits for it."""
+        """Have all that was appended so far sent without linger; ``flushed`` waits for it.
+
+        What could not be compressed has failed in the step of its append, and is told here at the latest.
+        """
+        if self.accumulator.finished:
+            self._told()
         mark = self.accumulator.flush()
         self.wake.notify()
         return mark
