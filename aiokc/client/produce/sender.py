@@ -136,7 +136,12 @@ class Sender:
         return self.accumulator.queues.unanswered
 
     def flush(self) -> FlushMark:
-        """Have all that was appended so far sent without linger; ``flushed`` waits for it."""
+        """Have all that was appended so far sent without linger; ``flushed`` waits for it.
+
+        What could not be compressed has failed in the step of its append, and is told here at the latest.
+        """
+        if self.accumulator.finished:
+            self._told()
         mark = self.accumulator.flush()
         self.wake.notify()
         return mark
@@ -289,11 +294,11 @@ class Sender:
                     self._told()
                 if sent and loop.time() >= ends:
                     return ready.look_at, True
-            if ready.goes_on:
-                if loop.time() >= ends:
-                    return ready.look_at, True
-            elif not (sent and accumulator.queues.some_wait and any(self._takes_more(node_id) for node_id, _ in nodes)):
+            takes_more = sent and any(self._takes_more(node_id) for node_id in accumulator.queues.ready)
+            if not takes_more and not accumulator.queues.goes_on(loop.time()):
                 return ready.look_at, accumulator.news or self._no_linger  # an observer may have sent something
+            if loop.time() >= ends:
+                return ready.look_at, True
 
     def _ready(self, now: float) -> Ready:
         """Look at some partitions, and return what can be sent."""
@@ -305,7 +310,7 @@ class Sender:
         if accumulator.finished:
             self._told()
         ready = accumulator.ready(cluster, now, hurry=self._no_linger or self._memory_is_wanted())
-        self._no_linger = self._no_linger and ready.goes_on
+        self._no_linger = self._no_linger and not ready.round_is_over
         if accumulator.finished:  # what was appended for a topic that was recreated since
             self._told()
         for tp in ready.renumbered:
@@ -314,7 +319,7 @@ class Sender:
             code = cluster.errors.get(queue.tp.topic)
             queue.trouble = "the partition has no leader" if code is None else error_name(code)
         self._leader_is_missing = self._leader_is_missing or bool(ready.without_leader)
-        if ready.goes_on:
+        if not ready.round_is_over:
             return ready
         return ready._replace(look_at=min(ready.look_at, self._look_for_leaders(now)))
 
@@ -358,8 +363,7 @@ class Sender:
             if channel.refused_since is None:
                 channel.refused_since = asyncio.get_running_loop().time()
             if channel.error is not None:
-                for queue in queues:
-                    queue.trouble = str(channel.error)
+                self.accumulator.queues.unreachable[node_id] = str(channel.error)
             if connection is None and not channel.preparing:
                 channel.preparing = True
                 tasks.start_soon(self._prepare, channel)
@@ -370,6 +374,7 @@ class Sender:
 
     def _write(self, channel: NodeChannel, connection: Connection, queues: Collection[PartitionQueue]) -> None:
         channel.refused_since = None
+        self.accumulator.queues.unreachable.pop(channel.node_id, None)
         try:
             version = self._version(channel, connection, queues)
         except UnsupportedVersion as error:

@@ -32,7 +32,7 @@ def health(
         created = [batch.created for batch in queue.snapshot()]
         if created:
             oldest = min(created) if oldest is None else min(oldest, *created)
-            if (trouble := _trouble(queue, len(created), now - min(created), now)) is not None:
+            if (trouble := _trouble(accumulator, queue, len(created), now - min(created), now)) is not None:
                 troubled[queue.tp] = trouble
     identity = session.identity
     return ProducerHealth(
@@ -50,11 +50,13 @@ def health(
     )
 
 
-def _trouble(queue: PartitionQueue, batches: int, age: float, now: float) -> PartitionTrouble | None:
+def _trouble(
+    accumulator: RecordAccumulator, queue: PartitionQueue, batches: int, age: float, now: float
+) -> PartitionTrouble | None:
     """Return what keeps a partition's records from being stored; None where nothing does, as far as that is known."""
     first = next(iter(list(queue.waiting)), None)
     comes_back = first is not None and first.attempts > 0
-    text = queue.trouble
+    text = accumulator.queues.trouble_of(queue)
     retry_in: float | None = None
     if first is not None and comes_back:
         text = text or first.last_error

@@ -294,12 +294,17 @@ class TransactionDriver:
             raise
 
     async def abort(self, deadline: float) -> None:
+        end = self._begin_to_abort()
+        await self._wait(end.outcome, deadline, "the abort", end)
+
+    def _begin_to_abort(self) -> _End:
+        """Return the abort that was called for, and of which no caller was told."""
         end = self._end
         if end is None or end.told or end.committed:
             if end is not None and not (end.told or self._has_failed(end)):
                 raise self._unclaimed("abort_transaction()")
             end = self._begin_to_end(Abort())
-        await self._wait(end.outcome, deadline, "the abort", end)
+        return end
 
     def _begin_to_end(self, event: Commit | Abort) -> _End:
         before, self._end = self._end, _End(isinstance(event, Commit), self._new_outcome())
@@ -347,13 +352,16 @@ class TransactionDriver:
     async def close(self, deadline: float) -> None:
         """Abort the open transaction, or wait until it has ended, until ``deadline`` at most. Raises nothing.
 
+        Callbacks are not waited for: stop() calls them itself, and waits no longer where it is called again.
         What is not aborted by then, the coordinator aborts after transaction_timeout_ms.
         """
         try:
             if self.machine.state in State.IN_TRANSACTION | State.ABORTABLE_ERROR:
                 logger.warning("transactional id %r: stopped with an open transaction: aborting it", self._name)
                 self.stopped_in = self.begun
-                await self.abort(deadline)
+                end = self._begin_to_abort()
+                await self._wait(end.outcome, deadline, "the abort")
+                end.told = True
             elif self.machine.state in OPEN and self._end is not None:
                 await self._wait(self._end.outcome, deadline, "the end of the transaction")
         except Exception as error:

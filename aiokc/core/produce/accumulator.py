@@ -72,7 +72,6 @@ class RecordAccumulator:
         self.ratios = CompressionRatios()
         self.queues = PartitionQueues()
         self._number = 0
-        self._expires_at = inf  # no batch does before
         self._look_at = inf  # when the sender looks again at the latest
         self._seen: Cluster | None = None  # what ``ready`` was asked about last
         self._hurries = False  # whether it was to hurry
@@ -179,7 +178,7 @@ class RecordAccumulator:
         """Put a batch with records behind those of the partition, of which the last one is full: it need not linger."""
         options, last = self.options, queue.waiting[-1] if queue.waiting else None
         due = now + options.linger
-        self.queues.gets_batch(queue)
+        self.queues.gets_batch(queue, now + options.delivery_timeout)
         if last is not None and not last.sealed:
             last.seal()
             self.news = True
@@ -191,8 +190,6 @@ class RecordAccumulator:
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
         batch.topic_id, batch.owner = queue.topic_id, self.owner
         self.batch_memory.begins(batch)
-        if now + options.delivery_timeout < self._expires_at:
-            self._expires_at = now + options.delivery_timeout
         queue.begun(batch)
         return batch
 
@@ -225,17 +222,17 @@ class RecordAccumulator:
                 self._fail_given_up(queue)
             leader = None if topic is None else topic.partitions.get(queue.tp.partition)
             if not may_go_on or not queue.waiting:
-                self.queues.wake(queue)
+                self.queues.stays_awake(queue)
             elif leader is None or leader.leader is None or leader.leader not in cluster.brokers:
                 without_leader.append(queue)
-                self.queues.wake(queue)
+                self.queues.stays_awake(queue)
             else:
                 epoch = -1 if leader.leader_epoch is None else leader.leader_epoch
                 self._place(queue, leader.leader, epoch, now)
         if self.queues.is_empty:
-            self._expires_at = inf
-        self._look_at = min(self.queues.wakes_at, self._expires_at)
-        return Ready(self.queues.ready, self._look_at, self.queues.goes_on(now), without_leader, renumbered)
+            self.queues.expiry.clear()
+        self._look_at = self.queues.wakes_at
+        return Ready(self.queues.ready, self._look_at, self.queues.round_is_over, without_leader, renumbered)
 
     def _place(self, queue: PartitionQueue, node_id: int, epoch: int, now: float) -> None:
         """Put a partition among those that are ready, or that rest, or that are looked at again each time."""
@@ -247,7 +244,7 @@ class RecordAccumulator:
         elif at <= now and session.may_drain(queue.tp) and queue.has_identity(session):
             self.queues.is_ready(queue, node_id)
         else:  # the answer, the thread or the session wakes the sender
-            self.queues.wake(queue)
+            self.queues.stays_awake(queue)
 
     def take_at_rest(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
         """Take the only batch there is, without linger, for the leader that got the partition's last one.
@@ -256,7 +253,7 @@ class RecordAccumulator:
         """
         session, batch, sequences = self.session, queue.waiting[0], queue.sequences
         is_well = session.doom is None and not (queue.lost_sequence or queue.unresolved or self.finished)
-        if not is_well or now >= self._expires_at or batch.open is None or batch.closing:
+        if not is_well or now >= self.queues.expiry.next_at or batch.open is None or batch.closing:
             return None
         if session.numbered and sequences.identity != session.identity:
             return None
@@ -401,27 +398,31 @@ class RecordAccumulator:
         return mark
 
     def expire(self, now: float) -> None:
-        """End the batches whose delivery_timeout is over; those in flight keep their place until they are answered."""
-        if now < self._expires_at:
-            return
-        too_old = now - self.options.delivery_timeout
-        for queue in self.queues.active:
-            for batch in [one for one in queue.unfinished() if one.created <= too_old]:
-                self.counters.expired += 1
-                what = "compressed" if batch.closed is None else "split"
-                closing = f"it was still to be {what}" if batch.closing else ""
-                trouble = self.session.trouble or queue.trouble or closing
-                if batch.last_text and trouble:  # credentials were refused since, for instance
-                    trouble = f"{batch.last_text}; since then: {trouble}"
-                failure = Failure(Cause.EXPIRED, batch.last_code, trouble or batch.last_text)
-                if batch in queue.in_flight:
-                    queue.unresolved = queue.unresolved or batch.is_numbered
-                    self.fail(queue, batch, failure.maybe())
-                else:
-                    queue.waiting.remove(batch)
-                    self.fail(queue, batch, failure)
-        oldest = min((queue.oldest for queue in self.queues.active), default=inf)
-        self._expires_at = oldest + self.options.delivery_timeout
+        """End batches whose delivery_timeout is over, of so many partitions as one step may look at.
+
+        Those in flight keep their place until they are answered.
+        """
+        timeout = self.options.delivery_timeout
+        for queue in self.queues.expiry.ringing(now):
+            for batch in [one for one in queue.unfinished() if one.created + timeout <= now]:
+                self._expire(queue, batch)
+            if queue.oldest < inf:
+                self.queues.expiry.set(queue, queue.oldest + timeout)
+
+    def _expire(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        self.counters.expired += 1
+        what = "compressed" if batch.closed is None else "split"
+        closing = f"it was still to be {what}" if batch.closing else ""
+        trouble = self.session.trouble or self.queues.trouble_of(queue) or closing
+        if batch.last_text and trouble:  # credentials were refused since, for instance
+            trouble = f"{batch.last_text}; since then: {trouble}"
+        failure = Failure(Cause.EXPIRED, batch.last_code, trouble or batch.last_text)
+        if batch in queue.in_flight:
+            queue.unresolved = queue.unresolved or batch.is_numbered
+            self.fail(queue, batch, failure.maybe())
+        else:
+            queue.waiting.remove(batch)
+            self.fail(queue, batch, failure)
 
     def fail_waiting(self, failure: Failure, queues: Iterable[PartitionQueue] | None = None) -> None:
         """Every batch that is not in flight gets ``failure`` as its outcome: those of all partitions, or of these."""
@@ -473,6 +474,7 @@ class RecordAccumulator:
         for part in reversed(parts):  # so that none has to pass the others on its way to the front
             self.batch_memory.is_part(part)
             queue.insert(part)
+        self.queues.wake(queue)
         self.counters.splits += 1
 
     def _end(self, batch: ProducerBatch, outcome: Outcome) -> None:

@@ -60,7 +60,7 @@ class PartitionQueue:
         self.probing = False
         self.leader: int | None = None
         self.leader_epoch = -1
-        self.trouble = ""  # why nothing can be sent at the moment, where that is known
+        self.trouble = ""  # why nothing can be sent at the moment, but for what is known of its broker
         # Records of batches before the newest one; and that one, until it leaves: its records may still become more.
         self._appended: tuple[int, ProducerBatch | None] = 0, None
         self.was_used = False  # whether anything was ever appended

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
@@ -20,14 +20,14 @@ _ALARMS_SPARED: Final = 64
 class Ready(NamedTuple):
     """What a look at some partitions has found: what can be sent now, by node; when to look again at the latest.
 
-    ``nodes`` are ``PartitionQueues.ready``, which changes. ``goes_on``: there is more to look at, in a step to come.
-    What was looked at and has no leader is in ``without_leader``. ``renumbered`` are partitions of which batches go out
-    in another epoch although they may be stored already.
+    ``nodes`` are ``PartitionQueues.ready``, which changes. ``round_is_over``: all that were awake as this round of
+    looking began were looked at. What was looked at and has no leader is in ``without_leader``. ``renumbered`` are
+    partitions of which batches go out in another epoch although they may be stored already.
     """
 
     nodes: dict[int, dict[PartitionQueue, None]]
     look_at: float
-    goes_on: bool
+    round_is_over: bool
     without_leader: list[PartitionQueue]
     renumbered: list[TopicPartition]
 
@@ -44,13 +44,57 @@ class Counted(NamedTuple):
     begun_anew: int
 
 
+class Alarms:
+    """When something is to be done about which partition: one moment for each, the earliest of those that were set."""
+
+    def __init__(self) -> None:
+        self.next_at = inf  # when the first one rings
+        self._heap: list[tuple[float, int, PartitionQueue]] = []  # those that an earlier one has replaced, too
+        self._at: dict[PartitionQueue, float] = {}
+        self._set = 0
+
+    def set(self, queue: PartitionQueue, at: float) -> None:
+        """Have one ring for ``queue`` at that time, unless one rings before."""
+        if at >= self._at.get(queue, inf):
+            return
+        self._at[queue] = at
+        self._set += 1
+        heappush(self._heap, (at, self._set, queue))
+        # Each pause before another attempt is sooner than the end of a long linger time, whose alarm stays behind.
+        if len(self._heap) > 2 * len(self._at) + _ALARMS_SPARED:
+            self._heap = [(at, number, one) for number, (one, at) in enumerate(self._at.items())]
+            heapify(self._heap)
+        self.next_at = self._heap[0][0]
+
+    def ringing(self, now: float) -> list[PartitionQueue]:
+        """Return partitions whose alarm is due, as many as one step may look at. It is over then."""
+        found: list[PartitionQueue] = []
+        for _ in range(MOST_LOOKED_AT):
+            if self.next_at > now:
+                break
+            at, _, queue = heappop(self._heap)
+            self.next_at = self._heap[0][0] if self._heap else inf
+            if self._at.get(queue) == at:
+                del self._at[queue]
+                found.append(queue)
+        return found
+
+    def clear(self) -> None:
+        self._heap.clear()
+        self._at.clear()
+        self.next_at = inf
+
+
 class PartitionQueues:
     """The queues of all partitions that were sent to, and which of them have batches without an outcome.
 
     Of those that have some, nobody looks at one that ``rests``, since its next batch is due at a known time; nor at one
     of which all batches are in flight; nor at one that is ``ready``: it has its place among those that its leader is to
     have a batch of. So thousands of partitions that linger, or that busy brokers can take nothing of, cost nothing
-    while others are sent. All others are awake. They are looked at in rounds of many steps.
+    while others are sent. All others are awake, in the order in which they are looked at: in rounds of many steps. A
+    round ends, whatever happens meanwhile: those that wake in it come behind all that it looks at, and are of the next.
+    ``unreachable`` says of brokers why they could not be reached, until something is sent to them again.
+    ``expiry`` rings for a partition when its oldest batch expires, or before.
     What is counted of a partition stays counted where the partition is forgotten.
     """
 
@@ -59,11 +103,12 @@ class PartitionQueues:
         self._active: dict[PartitionQueue, None] = {}
         self.ready: dict[int, dict[PartitionQueue, None]] = {}  # by broker, none for which nothing is ready
         self._ready_for: dict[PartitionQueue, int] = {}
+        self.unreachable: dict[int, str] = {}
         self._awake: dict[PartitionQueue, None] = {}
-        self._round: deque[PartitionQueue] = deque()  # those that were awake as it began, and are still to be looked at
-        self._alarms: list[tuple[float, int, PartitionQueue]] = []  # a heap
-        self._alarm_at: dict[PartitionQueue, float] = {}  # the next one of each
-        self._alarms_set = 0
+        self._left = 0  # how many of them this round still looks at: the first ones
+        self._some_woke = False  # since this round began
+        self._alarms = Alarms()
+        self.expiry = Alarms()
         self._forgotten = Counted(0, 0, 0)  # of partitions that are forgotten
         self._version = 0  # odd while one is being forgotten
 
@@ -108,12 +153,15 @@ class PartitionQueues:
         """Whether a batch that waits in ``queue`` is the only one there is."""
         return len(self._active) == 1 and len(queue.waiting) == 1 and not queue.in_flight
 
-    def gets_batch(self, queue: PartitionQueue) -> None:
+    def gets_batch(self, queue: PartitionQueue, expires_at: float) -> None:
         """A batch is about to be put into ``queue``."""
-        if not (queue.waiting or queue.in_flight):
-            self._active[queue] = None
+        self.expiry.set(queue, expires_at)
         if queue not in self._ready_for:
             self._awake[queue] = None
+        if queue.waiting or queue.in_flight:
+            self._some_woke = True
+        else:  # it rests from now on, or the sender is told of it
+            self._active[queue] = None
 
     def served(self, queue: PartitionQueue) -> None:
         """A batch of ``queue`` was taken to be sent: all other partitions come before it the next time."""
@@ -134,33 +182,23 @@ class PartitionQueues:
 
     def to_look_at(self, now: float) -> list[PartitionQueue]:
         """Return the next ones of a round. They are left alone then, but for what is said of them in answer to this."""
-        if not self._round:
-            self._round.extend(self._awake)
-        for _ in range(MOST_LOOKED_AT):
-            if self.wakes_at > now:
-                break
-            at, _, queue = heappop(self._alarms)
-            if self._alarm_at.get(queue) == at:
-                del self._alarm_at[queue]
-            if queue not in self._awake:
-                self.wake(queue)
-                self._round.append(queue)
-        found: list[PartitionQueue] = []
-        while self._round and len(found) < MOST_LOOKED_AT:
-            queue = self._round.popleft()
-            if queue in self._awake:
-                del self._awake[queue]
-                found.append(queue)
+        for queue in self._alarms.ringing(now):
+            self.wake(queue)
+        if not self._left:
+            self._left, self._some_woke = len(self._awake), False
+        found = list(islice(self._awake, min(self._left, MOST_LOOKED_AT)))
+        for queue in found:
+            del self._awake[queue]
+        self._left = min(self._left - len(found), len(self._awake))
         return found
 
-    def goes_on(self, now: float) -> bool:
-        """Whether the round has more to look at. Those that wake in it are of the next one."""
-        return bool(self._round) or self.wakes_at <= now
-
     @property
-    def some_wait(self) -> bool:
-        """Whether some can be sent, or are to be looked at in the next round."""
-        return bool(self._awake or self.ready)
+    def round_is_over(self) -> bool:
+        return not self._left
+
+    def goes_on(self, now: float) -> bool:
+        """Whether there is more to look at, at once: in this round, or since some woke in it."""
+        return self._left > 0 or (self._some_woke and bool(self._awake)) or self._alarms.next_at <= now
 
     def is_ready(self, queue: PartitionQueue, node_id: int) -> None:
         """The first batch of ``queue`` can be sent to that broker: it comes behind all others."""
@@ -176,6 +214,11 @@ class PartitionQueues:
             if not ready:
                 del self.ready[node_id]
 
+    def trouble_of(self, queue: PartitionQueue) -> str:
+        """Why nothing of ``queue`` can be sent at the moment, where that is known. Any thread may ask."""
+        node_id = self._ready_for.get(queue)
+        return queue.trouble if node_id is None else self.unreachable.get(node_id, queue.trouble)
+
     def node_served(self, node_id: int) -> None:
         """A request to that broker was made: all others come before it the next time."""
         ready = self.ready.pop(node_id, None)
@@ -183,22 +226,23 @@ class PartitionQueues:
             self.ready[node_id] = ready
 
     def rest(self, queue: PartitionQueue, until: float) -> None:
-        """Nothing of ``queue`` can be sent before that time, unless something happens to it."""
+        """Nothing of ``queue`` can be sent before that time, unless something happens to it.
+
+        An alarm that is not needed any more stays, and costs one look in vain. It serves the batches behind its own: so
+        a partition that fills a batch each millisecond sets one alarm in each linger time, not a thousand.
+        """
         self._awake.pop(queue, None)
-        # An alarm that is not needed any more stays, and costs one look in vain. It serves the batches behind its own:
-        # so a partition that fills a batch each millisecond sets one alarm in each linger time, not a thousand.
-        if until < self._alarm_at.get(queue, inf):
-            self._alarm_at[queue] = until
-            self._alarms_set += 1
-            heappush(self._alarms, (until, self._alarms_set, queue))
-            # Each pause before another attempt is sooner than the end of a long linger time, whose alarm stays behind.
-            if len(self._alarms) > 2 * len(self._alarm_at) + _ALARMS_SPARED:
-                self._alarms = [(at, number, one) for number, (one, at) in enumerate(self._alarm_at.items())]
-                heapify(self._alarms)
+        self._alarms.set(queue, until)
 
     def wake(self, queue: PartitionQueue) -> None:
         """Something has happened to ``queue``: it may be that its next batch can be sent now."""
         if queue.waiting and queue not in self._ready_for:
+            self._awake[queue] = None
+            self._some_woke = True
+
+    def stays_awake(self, queue: PartitionQueue) -> None:
+        """It was looked at in vain, and nobody knows until when. Whoever does wakes the sender."""
+        if queue.waiting:
             self._awake[queue] = None
 
     def look_again(self, queue: PartitionQueue) -> None:
@@ -209,14 +253,14 @@ class PartitionQueues:
     def wake_all(self) -> None:
         """Look at each anew."""
         self._awake = dict(self._active)
-        self._round.clear()
+        self._left = 0  # a round begins
         self._ready_for.clear()
         self.ready.clear()
 
     @property
     def wakes_at(self) -> float:
-        """When the next of those that rest is to be looked at."""
-        return self._alarms[0][0] if self._alarms else inf
+        """When the next of those that rest is to be looked at, or the next batch expires."""
+        return min(self._alarms.next_at, self.expiry.next_at)
 
     # What is counted
 

@@ -109,9 +109,10 @@ async def test_callbacks_that_take_too_long_for_stop_come_after_it(caplog: pytes
     assert called == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("transactional_id", [None, "id"])
 @pytest.mark.parametrize("impatience", ["a cancelled task", "a cancelled scope", "a second call"])
 async def test_who_has_lost_patience_with_stop_does_not_wait_for_all_callbacks(
-    impatience: str, monkeypatch: pytest.MonkeyPatch
+    impatience: str, transactional_id: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it takes 30 s, after which Kubernetes kills the process."""
     monkeypatch.setattr(runtime, "_CALLBACKS_SECONDS", 0.0)
@@ -122,11 +123,16 @@ async def test_who_has_lost_patience_with_stop_does_not_wait_for_all_callbacks(
             await producer.stop()
 
     async with Cluster(topics={"t": 1}) as cluster:
-        producer: Producer[bytes, bytes] = Producer(bootstrap_servers=cluster.bootstrap)
+        producer: Producer[bytes, bytes] = Producer(
+            bootstrap_servers=cluster.bootstrap, transactional_id=transactional_id
+        )
         await producer.start()
+        if transactional_id is not None:
+            await producer.begin_transaction()
         callbacks = producer._runtime.callbacks
         callbacks.add([called.set])
         callbacks.add(partial(time.sleep, 0.001) for _ in range(100_000))
+        callbacks.begin()
         stopping = asyncio.create_task(stop())
         await called.wait()
         assert not stopping.done()

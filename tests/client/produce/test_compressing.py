@@ -151,3 +151,16 @@ async def test_a_batch_that_can_t_be_compressed_fails_alone(size: int, monkeypat
             assert failed.value.persisted == "no"
         assert (await producer.send_and_wait("t", b"1", partition=0)).offset == 1
         assert (await producer.send_and_wait("t", b"2", partition=1)).offset == 0
+
+
+async def test_a_flush_in_the_same_step_raises_that_a_batch_could_not_be_compressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {"compression_type": "lz4", "linger_ms": 0}
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, **options) as producer:
+        await producer.send_and_wait("t", b"0", partition=0)
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "cramjam", None)
+            producer.send_soon("t", b"1", partition=0)
+            with pytest.raises(ProduceError, match=r"could not be compressed: .*cramjam"):
+                await producer.flush()

@@ -104,7 +104,7 @@ def test_what_happens_while_the_sender_looks_at_the_partitions_is_seen(monkeypat
 
     def in_between(self: RecordAccumulator, *arguments: Any, **options: Any) -> Any:
         found = ready(self, *arguments, **options)
-        if found.goes_on:
+        if not found.round_is_over:
             allowed.add(0)
             running[0]._runtime.sender.wake.notify()
         return found

@@ -70,7 +70,7 @@ class Produced:
         while True:
             found = self.accumulator.ready(self.cluster, self.now, hurry=hurry)
             without_leader += found.without_leader
-            if not found.goes_on:
+            if not self.accumulator.queues.goes_on(self.now):
                 return found._replace(without_leader=without_leader)
 
     def ready(self, *, hurry: bool = False) -> dict[int, list[int]]:

@@ -288,6 +288,23 @@ def test_a_batch_that_expires_tells_of_its_last_attempt_and_of_what_kept_it_from
     assert "NETWORK_EXCEPTION (the connection was closed; since then: credentials were refused)" in told
 
 
+def test_a_batch_that_is_ready_and_expires_says_why_its_broker_could_not_be_reached() -> None:
+    world = Produced(partitions=2)
+    world.leaders[1] = 2
+    for partition in range(2):
+        world.append(partition=partition)
+    world.ready()
+    world.accumulator.queues.unreachable[2] = "connection refused"
+    assert [world.accumulator.queues.trouble_of(world.queue(partition)) for partition in range(2)] == [
+        "",
+        "connection refused",
+    ]
+    world.now += 1000.0
+    world.accumulator.expire(world.now)
+    outcomes = [batch.outcome for batch in world.finished()]
+    assert [one.text for one in outcomes if isinstance(one, Failure)] == ["", "connection refused"]
+
+
 def test_a_batch_that_could_not_be_compressed_fails_alone() -> None:
     world = Produced(batch_size=1 << 20, codec=Codec.GZIP)
     batch = world.append(bytes(QUICKLY + 1))

@@ -129,10 +129,10 @@ class Producing(RuleBasedStateMachine):
 
     def look(self, cluster: Cluster) -> Ready:
         """Look at all: what wakes within a round is looked at in the next one."""
-        for _ in range(2):
-            while (found := self.accumulator.ready(cluster, self.now, hurry=False)).goes_on:
-                pass
-        return found
+        while True:
+            found = self.accumulator.ready(cluster, self.now, hurry=False)
+            if not self.accumulator.queues.goes_on(self.now):
+                return found
 
     @precondition(lambda self: self.accumulator.splits)
     @rule()

@@ -12,6 +12,7 @@ from aiokc.core.produce.accumulator import MOST_BATCHES
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.partition_queue import PartitionQueue
 from aiokc.core.produce.partition_queues import MOST_LOOKED_AT
+from aiokc.core.produce.settling import split_further
 from aiokc.error_codes import ErrorCode
 from tests.core.produce.one_partition import Produced
 
@@ -124,11 +125,150 @@ def test_a_step_looks_at_few_of_those_that_are_due_and_each_gets_its_turn(due: s
     goes_on = True
     while goes_on:
         before = len(looked_at)
-        goes_on = world.accumulator.ready(world.cluster, world.now, hurry=due == "memory is wanted").goes_on
+        world.accumulator.ready(world.cluster, world.now, hurry=due == "memory is wanted")
+        goes_on = world.accumulator.queues.goes_on(world.now)
         steps.append(len(looked_at) - before)
     assert max(steps) == MOST_LOOKED_AT
     assert sorted(looked_at) == [*range(MORE)]
     assert set(world.ready()) == (set() if due == "other metadata" else {1})
+
+
+def _step(world: Produced) -> bool:
+    """Look at as many as one step may, and return whether the round is over."""
+    return world.accumulator.ready(world.cluster, world.now, hurry=False).round_is_over
+
+
+def test_each_gets_its_turn_though_others_are_due_in_every_step() -> None:
+    """And rounds end meanwhile: what is done once in a round, such as the search for leaders, is done."""
+    world = Produced(partitions=MORE + 1, linger=5.0)
+    first = world.append(partition=MORE)
+    world.accumulator.flush()
+    assert world.send() == [first]
+    for partition in range(MORE):
+        world.append(partition=partition)
+    assert world.ready() == {}
+    world.now += 5.0
+    assert _step(world)
+    world.append(bytes(200), partition=MORE)
+    _step(world)
+    assert world.queue(MORE) in world.accumulator.queues.ready[1]
+    rounds = 0
+    while world.accumulator.queues.goes_on(world.now):
+        rounds += _step(world)
+    assert rounds >= 4
+
+
+def _one_is_sent(world: Produced) -> None:
+    assert len(world.accumulator.drain(1, [world.queue(0)], world.cluster, world.now)) == 1
+
+
+def _one_expires(world: Produced) -> None:
+    world.now = 200.0
+    world.accumulator.expire(world.now)
+    assert len(world.finished()) == 1
+
+
+def _a_split_ends(world: Produced) -> None:
+    while split_further(world.accumulator):
+        pass
+
+
+@pytest.mark.parametrize("happens", [_one_is_sent, _one_expires, _a_split_ends])
+def test_what_happens_in_a_round_makes_for_another_one(
+    happens: Callable[[Produced], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sender is not told of it: it does that itself. 1. It looks at partition 0. 2. It happens to that partition.
+    3. It looks at partition 1, of which nothing can be sent, and the round is over.
+    """
+    monkeypatch.setattr("aiokc.core.produce.partition_queues.MOST_LOOKED_AT", 1)
+    world = Produced(partitions=2, delivery_timeout=100.0)
+    world.accumulator.pause = lambda attempts: 1000.0
+    world.leaders[1] = 9
+    first = world.append_all([b"1", b"2", b"3"])
+    if happens is not _one_is_sent:
+        assert world.send() == [first]
+        is_split = happens is _a_split_ends
+        world.only_answer(first, ErrorCode.MESSAGE_TOO_LARGE if is_split else ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.now = 190.0
+    world.append(bytes(200))
+    world.append(partition=1)
+    assert not _step(world)
+    happens(world)
+    assert _step(world)
+    assert world.accumulator.queues.goes_on(world.now)
+    assert world.ready() == {1: [0]}
+    assert not world.accumulator.queues.goes_on(world.now)
+
+
+def test_a_batch_that_begins_in_a_round_is_sent_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. The sender looks at one of the partitions without a leader, and knows when to look again at the latest.
+    2. A batch begins behind one in flight. The sender is not told, for it looks sooner than that is due.
+    3. That time passes within the round: an alarm that is not needed any more.
+    """
+    monkeypatch.setattr("aiokc.core.produce.partition_queues.MOST_LOOKED_AT", 1)
+    world = Produced(partitions=4, linger=5.0)
+    world.leaders[2] = world.leaders[3] = 9
+    for partition in (2, 3):
+        world.append(partition=partition)
+    first = world.append()
+    world.accumulator.flush()
+    assert world.send() == [first]
+    world.now = 105.0
+    early = world.append(partition=1)
+    assert world.look_at() == 110.0
+    world.accumulator.flush()
+    assert world.send() == [early]
+    world.answer(early)
+    world.look()
+    world.now = 109.0
+    assert not _step(world)
+    world.accumulator.news = False
+    second = world.append()
+    assert not world.accumulator.news
+    world.now = 110.0
+    assert _step(world)
+    assert world.accumulator.queues.goes_on(world.now)
+    assert world.look_at() == 114.0
+    world.now = 114.0
+    assert world.send() == [second]
+
+
+def test_a_batch_that_expires_costs_no_look_at_other_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = lingering()
+    world.ready()
+    seen: list[int] = []
+    unfinished = PartitionQueue.unfinished
+
+    def note(self: PartitionQueue) -> Any:
+        seen.append(self.tp.partition)
+        return unfinished(self)
+
+    monkeypatch.setattr(PartitionQueue, "unfinished", note)
+    for partition in range(MANY):
+        world.now = 10_100.0 + partition
+        world.accumulator.expire(world.now - 0.5)
+        assert seen == []
+        world.accumulator.expire(world.now)
+        assert [batch.tp.partition for batch in world.finished()] == [partition]
+        assert seen == [partition]
+        seen.clear()
+
+
+def test_many_that_expire_do_so_in_many_steps() -> None:
+    world = Produced(partitions=MORE, delivery_timeout=100.0)
+    for _ in range(2):
+        for partition in range(MORE):
+            world.append(bytes(200), partition)
+        world.now += 10.0
+    world.now += 80.0
+    for expired in (80.0, 90.0):
+        steps = []
+        while world.accumulator.queues.wakes_at <= world.now:
+            world.accumulator.expire(world.now)
+            steps.append(len(world.finished()))
+        assert steps == [MOST_LOOKED_AT] * 10, expired
+        world.now += 10.0
+    assert world.accumulator.queues.is_empty
 
 
 def test_what_is_ready_is_not_looked_at_again_while_others_are_sent(looked_at: list[int]) -> None:
@@ -242,13 +382,13 @@ def test_a_partition_that_fills_many_batches_in_its_linger_time_sets_one_alarm()
         world.accumulator.seal(world.queue())
         world.answer(world.send_one())
         world.now += 0.01
-    assert len(world.accumulator.queues._alarms) == 1
+    assert len(world.accumulator.queues._alarms._heap) == 1
 
 
 def test_alarms_that_are_not_needed_any_more_do_not_pile_up() -> None:
     """Each attempt that is to be repeated soon leaves the alarm of a batch behind it that lingers for long."""
     world = Produced(partitions=20, linger=1000.0, delivery_timeout=10_000.0)
-    alarms = world.accumulator.queues
+    alarms = world.accumulator.queues._alarms
     first = [world.append(partition=partition) for partition in range(20)]
     world.accumulator.flush()
     assert world.send() == first
@@ -263,7 +403,7 @@ def test_alarms_that_are_not_needed_any_more_do_not_pile_up() -> None:
             world.queue(batch.tp.partition).in_flight.pop(batch)
             assert world.look_at() > world.now
             world.queue(batch.tp.partition).in_flight[batch] = None
-    assert len(alarms._alarms) <= 2 * 20 + 64
+    assert len(alarms._heap) <= 2 * 20 + 64
     for batch in first:
         world.answer(batch)
     world.now += 1000.0
@@ -277,7 +417,9 @@ def test_nothing_is_kept_of_those_that_are_at_rest_for_good() -> None:
     world.now += 2000.0
     assert world.look_at() == inf
     queues = world.accumulator.queues
-    assert (queues.active, queues._awake, queues._alarms, queues._alarm_at) == ([], {}, [], {})
+    assert (queues.active, queues._awake) == ([], {})
+    for alarms in (queues._alarms, queues.expiry):
+        assert (alarms._heap, alarms._at) == ([], {})
 
 
 def test_partitions_take_turns_though_some_rest_between() -> None:
