@@ -197,6 +197,20 @@ async def test_a_client_is_sent_to_the_replica_in_its_rack() -> None:
             assert _offsets(await _one(leader, request)) == [0]
 
 
+async def test_a_client_that_asks_beside_the_log_is_sent_to_no_other_replica() -> None:
+    """Both would refuse the offset, and the client would be sent to and fro for ever."""
+    async with Cluster(brokers=2, racks=["a", "b"], topics={"events": 1}) as cluster:
+        for value in (b"a", b"b"):
+            cluster.append("events", value)
+        cluster.trim("events", to=1)
+        async with connected(cluster.bootstrap, 1) as leader:
+            for offset in (0, 3):
+                refused = await _one(leader, _fetch(_at(offset), rack_id="b", max_wait_ms=LONG))
+                out_of_range = refused.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+                assert (out_of_range, refused.preferred_read_replica) == (True, -1)
+            assert (await _one(leader, _fetch(_at(1), rack_id="b"))).preferred_read_replica == 2
+
+
 async def _session(client: WireClient, *partitions: FetchPartition, session: int, epoch: int, **options: Any) -> Any:
     return await client.ask(_fetch(*partitions, session_id=session, session_epoch=epoch, **options), V12)
 

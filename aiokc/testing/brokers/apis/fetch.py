@@ -170,7 +170,8 @@ def _read_partition(
     data.high_watermark = log.end_offset
     data.last_stable_offset = log.last_stable_offset
     data.log_start_offset = log.start_offset
-    replica = _closer_replica(call, partition)
+    is_in_log = log.start_offset <= offset <= log.end_offset
+    replica = _closer_replica(call, partition) if is_in_log else None  # whose log has the same range
     if replica is not None:
         data.preferred_read_replica = replica
         return data
@@ -178,7 +179,7 @@ def _read_partition(
     if diverging is not None:
         data.diverging_epoch = diverging
         return data
-    if not log.start_offset <= offset <= log.end_offset:
+    if not is_in_log:
         raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
     committed = call.request.isolation_level == READ_COMMITTED
     until = log.last_stable_offset if committed else log.end_offset
