@@ -209,7 +209,7 @@ async def test_a_large_batch_that_no_thread_can_open_waits_for_one(cluster: Clus
         assert (await consumer.getone()).value == b"first"
         cluster.append("t", b"x" * 600_000)
         loop.set_default_executor(gone)
-        with pytest.raises(UsageError, match=r"t-0: .* offset 1, .*set_default_executor"):
+        with pytest.raises(UsageError, match=r"t-0: .* offset 1: .*set_default_executor"):
             await consumer.getone()
         loop.set_default_executor(ThreadPoolExecutor(1))
         assert len((await consumer.getone()).value or b"") == 600_000
