@@ -200,6 +200,18 @@ def test_what_happens_in_a_round_makes_for_another_one(
     assert not world.accumulator.queues.goes_on(world.now)
 
 
+def test_a_round_is_over_where_what_it_was_still_to_look_at_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the sender would look again and again, at nothing."""
+    monkeypatch.setattr("aiokc.core.produce.partition_queues.MOST_LOOKED_AT", 1)
+    world = Produced(partitions=3)
+    for partition in range(3):
+        world.append(partition=partition)
+    assert not _step(world)
+    world.accumulator.fail_waiting(Failure(Cause.ABORTED))
+    assert _step(world)
+    assert not world.accumulator.queues.goes_on(world.now)
+
+
 def test_a_batch_that_begins_in_a_round_is_sent_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     """1. The sender looks at one of the partitions without a leader, and knows when to look again at the latest.
     2. A batch begins behind one in flight. The sender is not told, for it looks sooner than that is due.
