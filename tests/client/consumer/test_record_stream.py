@@ -82,6 +82,7 @@ async def test_a_seek_ends_a_run_that_has_only_begun() -> None:
         assert (await consumer.getone()).offset == 50
 
 
+@pytest.mark.usefixtures("endless_slices")
 async def test_a_pause_ends_the_run_and_nothing_is_lost() -> None:
     async with Cluster(topics={"t": 2}) as cluster, await reading(cluster) as consumer:
         tp = await in_a_run(consumer)
@@ -105,6 +106,7 @@ async def test_getmany_goes_on_behind_the_run() -> None:
             assert [record.offset for record in records] == list(range(seen[tp], 100))
 
 
+@pytest.mark.usefixtures("endless_slices")
 async def test_a_run_is_for_the_task_of_its_poll() -> None:
     async with Cluster(topics={"t": 2}) as cluster, await reading(cluster) as consumer:
         tp = await in_a_run(consumer)
@@ -210,6 +212,7 @@ async def test_the_loop_goes_on_with_the_same_iterator_and_with_others() -> None
         assert offsets == list(range(102))
 
 
+@pytest.mark.usefixtures("endless_slices")
 async def test_a_step_that_is_cancelled_before_it_begins_takes_nothing() -> None:
     async with Cluster(topics={"t": 2}) as cluster, await reading(cluster) as consumer:
         consumer.pause(ONE)
@@ -237,6 +240,7 @@ async def test_metrics_between_two_records_count_all_that_were_handed_out() -> N
                 break
 
 
+@pytest.mark.usefixtures("endless_slices")
 @pytest.mark.parametrize("who", ["the task that polled", "another one"])
 async def test_a_block_that_ends_commits_the_record_of_its_own_task_only(who: str) -> None:
     async with Cluster(topics={"t": 1}) as cluster:

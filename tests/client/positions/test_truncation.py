@@ -440,23 +440,26 @@ async def test_an_answer_of_a_deposed_leader_is_not_believed(when: str) -> None:
     """It was under way when the new leader became known, and holds a record that no other replica has."""
     compared, read = Hold(), Hold()
     caught, released = asyncio.Event(), asyncio.Event()
+    is_deposed = False
 
     async def late(exchange: Exchange) -> Any:
         response: Any = await exchange.handle()
-        if any(partition.records for topic in response.responses for partition in topic.partitions):
+        if is_deposed and any(partition.records for topic in response.responses for partition in topic.partitions):
             caught.set()
             await released.wait()
         return response
 
     async with Cluster(brokers=2, topics={"t": 1}) as cluster:
         write(cluster, b"0")
+        old = cluster.leader("t")
+        cluster.intercept(FetchRequest, late, where=lambda exchange: exchange.broker == old)  # a parked one too
         async with reading(cluster, ZERO) as consumer, asyncio.timeout(20):
             assert await values(consumer, 1) == [b"0"]
-            old, fetcher = cluster.leader("t"), consumer._runtime.fetcher
-            cluster.intercept(FetchRequest, late, where=lambda exchange: exchange.broker == old)
+            fetcher = consumer._runtime.fetcher
             cluster.intercept(FetchRequest, read, where=lambda exchange: exchange.broker != old)
             if when == "while the new leader is asked":
                 cluster.intercept(OffsetForLeaderEpochRequest, compared)
+            is_deposed = True
             write(cluster, b"only the old leader has it")
             await caught.wait()
             cluster.truncate("t", to=1)

@@ -31,6 +31,7 @@ def waited_for(loop: asyncio.AbstractEventLoop, waiters: int) -> tuple[ProducerB
     return batch, futures
 
 
+@pytest.mark.usefixtures("endless_slices")
 def test_a_keyboard_interrupt_of_one_that_waits_leaves_nobody_waiting() -> None:
     loop, went_on, called = asyncio.new_event_loop(), list[int](), list[int]()
     batch, futures = waited_for(loop, 3)

@@ -488,6 +488,7 @@ class Reading:
         monkeypatch.setattr(Connection, "_receive", watched)
 
 
+@pytest.mark.usefixtures("endless_slices")
 async def test_who_waits_for_a_record_goes_on_in_the_callback_that_reads_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
