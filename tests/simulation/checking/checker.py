@@ -107,6 +107,7 @@ class _Partition:
     delivered: set[int] = field(default_factory=set)
     handled: set[int] = field(default_factory=set)
     committed: int | None = None
+    committed_in_time: int | None = None  # without what late commits have added
     open: set[int] = field(default_factory=set)  # the first offsets of the open transactions
 
 
@@ -312,14 +313,16 @@ class Checker:
         last = bisect_left(partition.log.offsets, event.offset) - 1
         if last >= 0 and partition.log.offsets[last] not in partition.handled:
             self._found("over-commit", f"{what}, and {partition.log.offsets[last]} was not handled")
-        fell = partition.committed is not None and event.offset < partition.committed
-        if fell and not event.late and event.member not in self._uncertain:
-            self._found("regression", f"{what}, it was at {partition.committed}")
+        before = partition.committed_in_time
+        if before is not None and event.offset < before and not event.late and event.member not in self._uncertain:
+            self._found("regression", f"{what}, it was at {before}")
         if event.generation >= 0:
             owned = self._assigned.get((event.member, event.generation))
             if (owned is None or event.partition not in owned.partitions) and not self._still_has(event, partition):
                 self._found("zombie commit", f"{what}, where it did not own it")
         partition.committed = event.offset
+        if before is None or event.offset < before or not event.late:
+            partition.committed_in_time = event.offset
         for claim in partition.claims.values():
             if claim.fresh:
                 claim.next.add(event.offset)  # its owner may be fetching the committed offset just now

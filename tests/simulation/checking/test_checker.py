@@ -156,6 +156,15 @@ def test_a_commit_over_a_connection_that_was_given_up_may_come_late() -> None:
     assert kinds(*begun, CommitStored("m", 1, T, 3, late=True)) == ["over-commit"]
 
 
+def test_a_commit_that_is_sent_again_may_take_back_what_a_late_one_has_added() -> None:
+    """Its first answer was lost: meanwhile the late one was stored."""
+    begun = [*owned("m", 1), got("m", 0, 1), *handled_and_committed("m", 1, 1), Handled("m", T, 2)]
+    late = CommitStored("m", 1, T, 2, late=True)
+    assert kinds(*begun, late, CommitStored("m", 1, T, 1)) == []
+    assert kinds(*begun, late, CommitStored("m", 1, T, 0)) == ["regression"], "that one was never sent"
+    assert kinds(*begun, CommitStored("m", 1, T, 0, late=True), CommitStored("m", 1, T, 1)) == []
+
+
 def test_a_commit_that_is_done_is_stored() -> None:
     begun = [*owned("m", 1), got("m", 0, 1), Handled("m", T, 2)]
     one, two = CommitStored("m", 1, T, 1), CommitStored("m", 1, T, 2)
