@@ -162,7 +162,7 @@ async def test_callbacks_come_in_order_with_the_records(ways: list[bool]) -> Non
         ({"headers": 5}, ConfigError),
         ({"value": bytes(2_000_000)}, MessageTooLarge),
     ],
-    ids=str,
+    ids=lambda one: str(one)[:40],
 )
 async def test_what_is_wrong_is_refused_as_ever(wrong: dict[str, Any], error: type[Exception]) -> None:
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
