@@ -272,3 +272,10 @@ def topic_name(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses, in this run or any other; nothing of that name exists yet."""
     test = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:100].strip("-")
     return f"{test}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def endless_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time slice lasts for ever. Else one may end at any point of a test, where the machine is busy with others."""
+    for name in ("aio.time_slice", "produce.callbacks", "produce.sender"):
+        monkeypatch.setattr(f"aiokc.client.{name}.SLICE_SECONDS", 1e9)

@@ -1,8 +1,10 @@
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Self, SupportsIndex, final
+from typing import Any, Self, SupportsIndex, TypeVar, final
 
 from ..records.batch import BatchHeader
 from ..types import Headers, HeadersToSend, RawRecord
+
+_T = TypeVar("_T")
 
 @final
 class RecordReader:
@@ -223,5 +225,6 @@ class ReaderThread:
     def close(self) -> None: ...
 
 def reserve(buffer: bytearray, length: int, /) -> None: ...
+def copies(object: _T, number: int, /) -> list[_T]: ...
 def untrack(objects: Iterable[object], /) -> None: ...
 def copied(data: bytes | bytearray | memoryview) -> bytes: ...

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import islice
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from ...native import untrack
+from ...native import NATIVE, extension
 from ...types import OffsetAndMetadata, TopicPartition
 
 #: The group's committed offset of each partition, and the id of the topic that it belongs to.
@@ -24,9 +23,6 @@ class PositionState(Enum):
     AWAIT_VALIDATION = "has a position, and asks the new leader whether its log holds what was read (KIP-320)"
     FETCHING = "has a position"
 
-
-# Fewer than Python's garbage collector lets be made before it looks at them.
-_UNTRACKED_AT_ONCE: Final = 250
 
 #: Names for code that runs for each partition: before Python 3.12, the attribute of an Enum takes 0.1 µs to find.
 INITIALIZING: Final = PositionState.INITIALIZING
@@ -109,12 +105,14 @@ class PartitionPosition:
         partitions: Iterable[TopicPartition], tokens: Iterator[int], topic_ids: Mapping[TopicPartition, UUID]
     ) -> dict[TopicPartition, PartitionPosition]:
         """Return the state of each of these partitions, which have just been assigned, each under the next token."""
-        made: dict[TopicPartition, PartitionPosition] = {}
-        left, known = iter(partitions), topic_ids.get
-        while some := list(islice(left, _UNTRACKED_AT_ONCE)):
-            positions = [PartitionPosition(token, known(tp)) for tp, token in zip(some, tokens, strict=False)]
-            untrack(positions)
-            made.update(zip(some, positions, strict=True))
+        named = list(partitions)
+        positions = _new(len(named))
+        for position, token in zip(positions, tokens, strict=False):
+            position.token = position.assignment_token = token
+        made = dict(zip(named, positions, strict=True))
+        for tp, topic_id in topic_ids.items():
+            if tp in made:
+                made[tp].assigned_id = topic_id
         return made
 
     @property
@@ -252,3 +250,11 @@ class PartitionPosition:
         if self.log_start_offset is None or not self.has_position:
             return None
         return max(0, self.position - self.log_start_offset)
+
+
+def _new(count: int) -> list[PartitionPosition]:
+    """Return so many that are all the same. Python's garbage collector ignores them: none can be in a cycle."""
+    if not NATIVE:
+        return [PartitionPosition(0) for _ in range(count)]
+    made: list[PartitionPosition] = extension.copies(PartitionPosition(0), count)
+    return made

@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from itertools import count
+from uuid import UUID
 
-import pytest
-
-from aiokc.core.subscription import position
 from aiokc.core.subscription.pending import PendingPositions
-from aiokc.core.subscription.position import AWAIT_RESET, INITIALIZING, PositionState
+from aiokc.core.subscription.position import AWAIT_RESET, INITIALIZING, PartitionPosition, PositionState
 from aiokc.core.subscription.state import Subscription
-from aiokc.native import untrack
 from aiokc.types import EARLIEST, TopicPartition
 
 from ...suite.untracking import UNTRACKS
 
-MANY = [TopicPartition("t", number) for number in range(600)]
+MANY = [TopicPartition("t", number) for number in range(3_000)]
 A, B, C, D = MANY[:4]
 
 
-def test_positions_are_untracked_as_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the last one would be too late: the collector makes a pass after 700 of them."""
-    counts: list[int] = []
-
-    def counted(positions: Iterable[object]) -> None:
-        positions = list(positions)
-        counts.append(len(positions))
-        untrack(positions)
-
-    monkeypatch.setattr(position, "untrack", counted)
-    subscription = Subscription()
-    subscription.assign(MANY)
-    assert counts == [250, 250, 100]
+def test_positions_are_none_of_the_collectors_business() -> None:
+    """It would make a pass after 700 of them, and now and then go through all that the program has."""
+    subscription, passes = Subscription(), list[str]()
+    gc.collect()
+    gc.callbacks.append(lambda phase, _: passes.append(phase))
+    try:
+        subscription.assign(MANY)
+    finally:
+        gc.callbacks.pop()
+    assert passes.count("start") <= 1 or not UNTRACKS
     assert {gc.is_tracked(one) for one in subscription.assigned.values()} == {not UNTRACKS}
     kept = subscription[A]
     subscription.assign([C, A, TopicPartition("u", 0)])
-    assert counts[3:] == [1]
     assert subscription[A] is kept
     assert list(subscription.assigned) == [C, A, TopicPartition("u", 0)]
+
+
+def test_new_positions_differ_from_each_other_by_what_is_their_own() -> None:
+    """However many are made at once, each is as the class makes one."""
+    known = {A: UUID(int=1), D: UUID(int=2), TopicPartition("other", 0): UUID(int=3)}
+    made = PartitionPosition.new([A, B, D], count(5), known)
+    one_by_one = [PartitionPosition(5, UUID(int=1)), PartitionPosition(6), PartitionPosition(7, UUID(int=2))]
+    names = PartitionPosition.__slots__
+    assert list(made) == [A, B, D]
+    for mine, wanted in zip(made.values(), one_by_one, strict=True):
+        assert [getattr(mine, name) for name in names] == [getattr(wanted, name) for name in names]
+    made[A].position = 9
+    assert made[B].position == -1
 
 
 def test_what_many_wait_for_is_what_each_would() -> None:
