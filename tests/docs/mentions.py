@@ -62,8 +62,8 @@ def _is_module(name: str) -> bool:
 def _is_known(dotted: str) -> bool:
     """Return whether it is an attribute of a class of ours, or a name in a module, of ours or of a library."""
     owner, _, attribute = dotted.partition(".")
-    if owner in _members():
-        return attribute in _members()[owner]
+    if owner in _homes():
+        return attribute in _members(owner)
     for name in (dotted, f"aiokc.{dotted}"):
         try:
             resolve_name(name)
@@ -104,15 +104,31 @@ def _words() -> frozenset[str]:
 
 
 @cache
-def _members() -> dict[str, set[str]]:
-    """Return, by class of ours, all that its body defines and all that is assigned to ``self``. Names may repeat."""
-    members: dict[str, set[str]] = defaultdict(set)
+def _homes() -> dict[str, list[Path]]:
+    """Return the files of each class of ours. Names may repeat."""
+    homes: dict[str, list[Path]] = defaultdict(list)
     for path in _files():
         if path.suffix == ".py":
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    members[node.name].update(_defined(node))
-    return members
+            for name in set(re.findall(r"^ *class (\w+)", path.read_text(), re.MULTILINE)):
+                homes[name].append(path)
+    return homes
+
+
+@cache
+def _members(of_class: str) -> set[str]:
+    """Return all that the bodies of the classes of this name define and all that is assigned to ``self``."""
+    return {
+        name
+        for path in _homes().get(of_class, ())
+        for node in ast.walk(_parsed(path))
+        if isinstance(node, ast.ClassDef) and node.name == of_class
+        for name in _defined(node)
+    }
+
+
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def _defined(of_class: ast.ClassDef) -> Iterator[str]:
