@@ -285,14 +285,14 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
     ),
     "take silence for success": _bug("lost", (answers, "unanswered", _take_silence_for_success)),
     "never maybe": _bug("ghost", (Failure, "maybe", _never_maybe), first=10),
-    "await after the append": _bug("ghost", (Appending, "send", _await_after_the_append), impatient=True),
+    "await after the append": _bug("ghost", (Appending, "send", _await_after_the_append), first=6, impatient=True),
     "keep what was granted": _bug("leak", (MemoryWaiters, "wait", _keep_what_was_granted), impatient=True),
     "no bound": _bug("memory", (MemoryWaiters, "has_room", _no_bound), first=24),
     "tell backwards": _bug("reordered", (Outcomes, "_release", _tell_backwards), first=3),
     "flush nothing": _bug("unflushed", (Sender, "flushed", _flush_nothing)),
     "flush before the callbacks": _bug("uncalled", (Callbacks, "caught_up", _no_callback_is_due)),
-    "forget at the end": _bug("stuck, silent, leak", (Sender, "end", _forget_at_the_end), first=14),
-    "drop the sign of a hash": _bug("misplaced", (key_partitions, "murmur2_partition", _drop_the_sign), first=13),
+    "forget at the end": _bug("stuck, silent, leak", (Sender, "end", _forget_at_the_end), first=16),
+    "drop the sign of a hash": _bug("misplaced", (key_partitions, "murmur2_partition", _drop_the_sign), first=41),
     "a refusal counts as stored": _bug(
         "lost",
         (verdicts, "RULES", {**verdicts.RULES, ErrorCode.INVALID_RECORD: verdicts.RULES[ErrorCode.NONE]}),
@@ -310,7 +310,7 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
         first=229,
     ),
     "end before the last answer": _bug(
-        "torn, aborted", (TransactionDriver, "_settle", _settle_at_once), transactional=True, first=1
+        "torn, aborted", (TransactionDriver, "_settle", _settle_at_once), transactional=True
     ),
     "skip an abort": _bug("dangling", (TransactionSession, "sent", _think_it_unknown), transactional=True, first=1),
     "believe in the commit": _bug(
