@@ -16,8 +16,8 @@ CONSUMER = Twist(impatient=True, consumer=True)
 @pytest.mark.parametrize(
     ("twist", "cancellations", "block"),
     [
-        (IMPATIENT, 400, 6),
-        (CONSUMER, 150, 6),
+        (IMPATIENT, 300, 4),
+        (CONSUMER, 100, 4),
         pytest.param(IMPATIENT, 100_000, 100, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
         # Some seven hundred worlds: minutes on two idle cores, and half an hour beside other work.
         pytest.param(CONSUMER, 100_000, 100, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),

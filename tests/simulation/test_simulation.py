@@ -26,21 +26,21 @@ def test_no_seed_that_once_failed_shows_an_anomaly() -> None:
 
 
 @pytest.mark.timeout(600)  # twenty-five take five seconds on two idle cores
-@pytest.mark.parametrize("seeds", [range(1000, 1025), pytest.param(range(1025, 2000), marks=pytest.mark.long)])
+@pytest.mark.parametrize("seeds", [range(1000, 1018), pytest.param(range(1018, 2000), marks=pytest.mark.long)])
 def test_no_seed_shows_an_anomaly(seeds: range) -> None:
     failed = [verdict.text for verdict in judged(seeds) if verdict.kinds]
     assert not failed, "\n".join(failed)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seeds", [range(1000, 1008), pytest.param(range(1008, 1500), marks=pytest.mark.long)])
+@pytest.mark.parametrize("seeds", [range(1000, 1006), pytest.param(range(1006, 1500), marks=pytest.mark.long)])
 def test_no_seed_in_whose_world_members_log_in_shows_an_anomaly(seeds: range) -> None:
     failed = [verdict.text for verdict in judged(seeds, twist=Twist(secure=True)) if verdict.kinds]
     assert not failed, "\n".join(failed)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seeds", [range(1000, 1016), pytest.param(range(1016, 2000), marks=pytest.mark.long)])
+@pytest.mark.parametrize("seeds", [range(1000, 1012), pytest.param(range(1012, 2000), marks=pytest.mark.long)])
 def test_no_seed_whose_groups_speak_the_consumer_protocol_shows_an_anomaly(seeds: range) -> None:
     failed = [verdict.text for verdict in judged(seeds, twist=Twist(consumer=True)) if verdict.kinds]
     assert not failed, "\n".join(failed)
@@ -63,7 +63,7 @@ def test_some_members_let_the_coordinator_match_a_pattern() -> None:
 
 
 def test_worlds_with_logins_have_refusals_and_sessions_that_end() -> None:
-    verdicts = list(judged(range(1000, 1006), twist=Twist(secure=True), whole_history=True))
+    verdicts = list(judged(range(1000, 1004), twist=Twist(secure=True), whole_history=True))
     said = "\n".join(line for verdict in verdicts for line in verdict.history)
     for text in ("goes on after AuthenticationFailed", "goes on after AuthorizationFailed", "all sessions end"):
         assert text in said

@@ -17,7 +17,7 @@ THOROUGH: Final = "thorough"
 
 _SLOW: Final = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 
-settings.register_profile(SAMPLE, max_examples=50, deadline=None, suppress_health_check=_SLOW, derandomize=True)
+settings.register_profile(SAMPLE, max_examples=40, deadline=None, suppress_health_check=_SLOW, derandomize=True)
 settings.register_profile(FEW, max_examples=10, deadline=None, suppress_health_check=_SLOW, derandomize=True)
 settings.register_profile(THOROUGH, max_examples=200, deadline=None, suppress_health_check=_SLOW)
 

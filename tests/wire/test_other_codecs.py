@@ -54,7 +54,7 @@ KNOWN_ERRORS: Final = sorted(int(code) for code in KioErrorCode)
 #: Reads a field of the other library's struct, as the type that aiokc's has.
 Read = Callable[[Any, str], Any]
 
-each_message = examples(5, thorough=20)
+each_message = examples(4, thorough=20)
 
 
 def known(unknown: set[tuple[str, int]]) -> list[Any]:

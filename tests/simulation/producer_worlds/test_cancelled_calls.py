@@ -14,8 +14,8 @@ TRANSACTIONAL = Twist(producers=True, transactional=True, impatient=True)
 @pytest.mark.parametrize(
     ("twist", "cancellations", "block"),
     [
-        (PLAIN, 400, 2),
-        (TRANSACTIONAL, 400, 2),
+        (PLAIN, 300, 2),
+        (TRANSACTIONAL, 300, 2),
         # A hundred worlds or less: two minutes on two idle cores, and longer on busy ones.
         pytest.param(PLAIN, 100_000, 30, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
         pytest.param(TRANSACTIONAL, 100_000, 30, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),

@@ -30,7 +30,7 @@ def test_no_seed_that_once_failed_shows_an_anomaly() -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("twist", [PLAIN, TRANSACTIONAL], ids=["plain", "transactional"])
-@pytest.mark.parametrize("seeds", [range(1000, 1008), pytest.param(range(1008, 2000), marks=pytest.mark.long)])
+@pytest.mark.parametrize("seeds", [range(1000, 1006), pytest.param(range(1006, 2000), marks=pytest.mark.long)])
 def test_no_seed_shows_an_anomaly(seeds: range, twist: Twist) -> None:
     assert failed(seeds, twist) == ""
 
@@ -64,7 +64,7 @@ def test_a_third_of_the_worlds_has_brokers_that_name_wrong_leaders() -> None:
 @pytest.mark.timeout(600)
 def test_transactions_commit_abort_and_lose_their_producers() -> None:
     """A simulation in which nothing ends well, or badly, would find nothing."""
-    verdicts = list(judged(range(1000, 1006), twist=TRANSACTIONAL, whole_history=True))
+    verdicts = list(judged(range(1000, 1005), twist=TRANSACTIONAL, whole_history=True))
     said = "\n".join(line for verdict in verdicts for line in verdict.history)
     for wanted in (
         r"Ended\(\w+, \d+, committed",
