@@ -91,7 +91,7 @@ def test_the_poll_interval_begins_when_a_wait_for_records_is_cancelled(call: str
         loop, told = loop_of_now(), Told()
         async with consumer_of(cluster, told) as consumer:
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(getattr(consumer, call)(), 1_000)
+                await asyncio.wait_for(getattr(consumer, call)(), 400)
             gave_up = loop.time()
             assert consumer.assignment() == BOTH
             await asyncio.sleep(299)
