@@ -51,6 +51,8 @@ class CommittedPositions:
         self._metadata = metadata
         self._fetch_committed = fetch_committed
         self._reset = OffsetReset(config.auto_offset_reset)
+        # Then nothing is asked of anybody, and nothing needs to know all of them at once.
+        self._begins_at_earliest = fetch_committed is None and self._reset.timestamp(clock()) == EARLIEST
         self._backoff = retry_backoff(config, random)
         self._clock = clock
         self._request_timeout = config.request_timeout_ms / 1e3
@@ -65,6 +67,8 @@ class CommittedPositions:
         failing_since: float | None = None
         while True:
             now = loop.time()
+            if self._begins_at_earliest:
+                await self._await_earliest()
             tokens = self._subscription.in_state(INITIALIZING, now)
             if not tokens:
                 retry = self._subscription.next_retry(now)
@@ -83,6 +87,17 @@ class CommittedPositions:
                 if not _is_passing(error) or loop.time() - failing_since >= self._request_timeout:
                     is_retriable = error.retriable or isinstance(error, AuthenticationFailed)
                     self._errors.report(error, lacking, retriable=is_retriable)
+
+    async def _await_earliest(self) -> None:
+        """Have the first offset of each partition looked up, a few hundred in a step: there may be ten thousand."""
+        has_news, now = False, asyncio.get_running_loop().time
+        while tokens := self._subscription.in_state(INITIALIZING, now(), SET_AT_ONCE):
+            self._subscription.await_resets(tokens, EARLIEST)
+            has_news = True
+            await asyncio.sleep(0)
+        if has_news:
+            self._found.notify()
+            self._wake.notify()  # for the other loop
 
     async def _look_up_committed(self, tokens: PositionTokens) -> list[tuple[KafkaError, PositionTokens]]:
         """Set the positions that are found. Return the errors, each with the partitions that it leaves without one.
@@ -112,12 +127,6 @@ class CommittedPositions:
         """Set the positions of all these. Return those that have no committed offset, and no other place to begin."""
         missing: list[TopicPartition] = []
         timestamp = self._reset.timestamp(self._clock())
-        if self._fetch_committed is None and timestamp == EARLIEST:
-            left = iter(tokens.items())
-            while some_of_them := dict(islice(left, SET_AT_ONCE)):
-                self._subscription.await_resets(some_of_them, timestamp)
-                await asyncio.sleep(0)
-            tokens = {}
         for done, (tp, token) in enumerate(tokens.items(), start=1):
             if done % SET_AT_ONCE == 0:
                 await asyncio.sleep(0)

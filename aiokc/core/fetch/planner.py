@@ -5,7 +5,7 @@ The plan is kept. Only what changed is planned anew. It notices recreated topics
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -17,7 +17,8 @@ from ...native import untrack
 from ...types import TopicInfo, TopicPartition
 from ..cluster.avoided_replicas import AvoidedReplicas
 from ..cluster.snapshot import Cluster
-from ..subscription.position import FETCHING, PartitionPosition
+from ..subscription.cluster_news import ClusterNews
+from ..subscription.position import PartitionPosition
 from ..subscription.state import Subscription
 from .beside import FetchBeside
 from .buffer import FetchBuffer, frontier
@@ -169,6 +170,7 @@ class FetchPlanner:
         self._config = config
         self._sessions = sessions
         self._cluster = Cluster()
+        self._cluster_news = ClusterNews(subscription)
         self._nodes: dict[int, _Node] = {}
         self._home: dict[TopicPartition, int] = {}
         self._pending: dict[TopicPartition, None] = {}
@@ -183,7 +185,7 @@ class FetchPlanner:
         """Decide anew where and from which offset to fetch, for up to ``most`` of the partitions that were touched."""
         if cluster is not self._cluster:
             if cluster.version != self._cluster.version:  # if it is the same, what is new in the snapshot was touched
-                self._pending.update(dict.fromkeys(self._concerned(cluster)))
+                self._cluster_news.came(self._cluster, cluster)
             self._cluster = cluster
             for node_id in self._nodes.keys() - cluster.brokers.keys():
                 gone = self._nodes.pop(node_id)
@@ -195,6 +197,7 @@ class FetchPlanner:
                 pending[buffer.tp] = None
             else:
                 self._found.append(target)
+        pending.update(dict.fromkeys(self._cluster_news.take()))
         pending.update(dict.fromkeys(self._subscription.take_touched()))
         pending.update(dict.fromkeys(self._buffer.take_touched()))
         for tp in list(islice(pending, most)):
@@ -203,12 +206,13 @@ class FetchPlanner:
         untrack(self._found)
         self._found.clear()
         recreated, self._recreated = self._recreated, []
-        return Looked(bool(pending) or self._subscription.has_touched or self._buffer.has_touched, recreated)
+        more = bool(pending or self._cluster_news) or self._subscription.has_touched or self._buffer.has_touched
+        return Looked(more, recreated)
 
     def _behind(self, buffer: PartitionBuffer) -> FetchTarget | None:
         """Go on behind what was stored, at the same broker; return the target. None: the partition is to be looked at.
 
-        Whatever else may have happened to it, to its leader or its topic, has touched it, or is ``_concerned``.
+        Whatever else may have happened to it, to its leader or its topic, has touched it, or is in ``_cluster_news``.
         """
         position, home = self._subscription.get(buffer.tp, buffer.token), self._home.get(buffer.tp)
         if position is None or home is None or buffer.error is not None:
@@ -216,21 +220,6 @@ class FetchPlanner:
         if position.until is not None or position.read_replica is not None:
             return None
         return self._nodes[home].filled(buffer) if home in self._nodes else None
-
-    def _concerned(self, cluster: Cluster) -> Iterable[TopicPartition]:
-        """The assigned partitions about which a new snapshot of the cluster may say something new.
-
-        Nothing can be said of one that has no position yet, and belongs to no topic.
-        """
-        assigned, old = self._subscription.assigned, self._cluster
-        topics: Collection[str] = {tp.topic for tp in assigned}
-        if cluster.brokers == old.brokers:
-            topics = {topic for topic in topics if cluster.topics.get(topic) is not old.topics.get(topic)}
-        return [
-            tp
-            for tp, position in assigned.items()
-            if tp.topic in topics and (position.state is FETCHING or position.topic_id is not None)
-        ]
 
     def _look_at(self, tp: TopicPartition, now: float) -> None:
         position = self._subscription.find(tp)

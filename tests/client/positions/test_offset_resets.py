@@ -13,6 +13,8 @@ from aiokc import Consumer, Producer, TopicPartition
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.config import ConsumerConfig, duration_ms
 from aiokc.core.subscription.offset_reset import OffsetReset
+from aiokc.core.subscription.position import PositionState
+from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import ConfigError, NoOffsetForPartition, OffsetOutOfRange
 from aiokc.records import NewRecord
@@ -284,3 +286,29 @@ async def test_trouble_with_the_coordinator_never_becomes_a_reset(trouble: Any) 
         async with reading(cluster, group_id="g", auto_offset_reset="earliest") as consumer:
             assert await values(consumer, 1) == [b"1"]
             assert (failing.hits, listed.hits) == (2, 0)
+
+
+def test_without_a_group_the_first_offsets_of_thousands_are_asked_for_in_small_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One after the other of 250: to name all of them at once would hold the loop."""
+    named: list[int] = []
+    in_state = Subscription.in_state
+
+    def counted(self: Subscription, state: PositionState, *rest: Any) -> dict[TopicPartition, int]:
+        found = in_state(self, state, *rest)
+        if state is PositionState.INITIALIZING and found:
+            named.append(len(found))
+        return found
+
+    monkeypatch.setattr(Subscription, "in_state", counted)
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", partition=599)
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
+        consumer.assign([TopicPartition("t", number) for number in range(600)])
+        async with consumer:
+            assert (await consumer.getone()).partition == 599
+        assert named == [250, 250, 100]
+
+    virtually(story, topics={"t": 600}, brokers=1)

@@ -1,0 +1,76 @@
+"""What a new snapshot of the cluster is looked at for: a thousand partitions at a time, and none is missed."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from aiokc.core.cluster.snapshot import Cluster
+from aiokc.core.subscription.cluster_news import ClusterNews
+from aiokc.core.subscription.state import Subscription
+from aiokc.types import EARLIEST, Broker, TopicInfo, TopicPartition
+
+BROKERS = {1: Broker(1, "a", 9092)}
+
+
+def topic(number: int) -> TopicInfo:
+    return TopicInfo("t", {}, topic_id=UUID(int=number))
+
+
+def reading(count: int, *topics: str) -> tuple[Subscription, list[TopicPartition]]:
+    subscription = Subscription()
+    assigned = [TopicPartition(name, number) for name in topics for number in range(count)]
+    subscription.assign(assigned)
+    for tp in assigned:
+        subscription.seek(tp, 0)
+    return subscription, assigned
+
+
+def taken(news: ClusterNews) -> list[TopicPartition]:
+    found: list[TopicPartition] = []
+    while news:
+        found += news.take()
+    return found
+
+
+def test_all_come_in_their_order_and_a_thousand_at_a_time() -> None:
+    subscription, assigned = reading(2_500, "t")
+    news = ClusterNews(subscription)
+    assert not news
+    assert list(news.take()) == []
+    news.came(Cluster(), Cluster(brokers=BROKERS))
+    assert [len(news.take()) for _ in range(3)] == [1_000, 1_000, 500]
+    assert not news
+    news.came(Cluster(), Cluster(brokers=BROKERS))
+    assert taken(news) == assigned
+
+
+def test_where_the_brokers_are_the_same_only_topics_that_have_changed_are_concerned() -> None:
+    subscription, _ = reading(3, "t", "u")
+    news, same = ClusterNews(subscription), topic(1)
+    before = Cluster(brokers=BROKERS, topics={"t": same, "u": topic(2)})
+    news.came(before, Cluster(brokers=dict(BROKERS), topics={"t": same, "u": topic(3)}))
+    assert {tp.topic for tp in taken(news)} == {"u"}
+    news.came(before, Cluster(brokers=dict(BROKERS), topics={"t": same}))
+    assert {tp.topic for tp in taken(news)} == {"u"}, "it is gone"
+
+
+def test_what_was_not_looked_at_for_one_snapshot_is_for_the_next() -> None:
+    """Given that the second one changes nothing, the rest of what the first one changed is still due."""
+    subscription, assigned = reading(1_200, "t")
+    news, changed = ClusterNews(subscription), topic(2)
+    first = Cluster(brokers=BROKERS, topics={"t": changed})
+    news.came(Cluster(brokers=BROKERS, topics={"t": topic(1)}), first)
+    seen = list(news.take())
+    news.came(first, Cluster(brokers=BROKERS, topics={"t": changed}))
+    assert set(seen + taken(news)) == set(assigned)
+
+
+def test_what_has_no_position_or_is_revoked_meanwhile_is_not_looked_at() -> None:
+    subscription, assigned = reading(4, "t")
+    for tp in assigned[:2]:
+        subscription.await_reset(tp, EARLIEST)
+    subscription[assigned[1]].topic_id = UUID(int=1)
+    news = ClusterNews(subscription)
+    news.came(Cluster(), Cluster(brokers=BROKERS))
+    subscription.assign(assigned[:3])
+    assert taken(news) == assigned[1:3]
