@@ -212,8 +212,10 @@ class Cluster(SecuredBrokers):
         Plain values get the current time. For keys, headers and timestamps pass ``aiokc.testing.NewRecord``; its
         timestamp is -1 (none) unless the test sets it. With LogAppendTime all of them get the broker's time. Of what a
         broker checks in a producer's batch nothing is checked: neither its size, nor a compacted topic's keys, nor
-        timestamps. To test what is refused, send it with a Producer.
+        timestamps. To test what is refused, send it with a Producer. Raises ValueError without a record.
         """
+        if not values:
+            raise ValueError(f"no record for {topic}-{partition}: a batch has at least one")
         now = self._state.now_ms()
         for one in values:
             if not isinstance(one, bytes | bytearray | memoryview | NewRecord | None):

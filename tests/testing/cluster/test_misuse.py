@@ -33,6 +33,13 @@ async def test_a_record_that_is_not_bytes(value: Any) -> None:
         assert cluster.end_offset("t") == 0
 
 
+async def test_a_batch_of_no_records_is_not_appended() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        with pytest.raises(ValueError, match="no record for t-0: a batch has at least one"):
+            cluster.append("t")
+        assert cluster.end_offset("t") == 0
+
+
 @pytest.mark.parametrize(
     "call",
     [
