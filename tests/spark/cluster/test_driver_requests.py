@@ -105,9 +105,11 @@ def test_a_topic_that_was_deleted_costs_an_idle_stream_no_requests(monkeypatch: 
 
             while time.monotonic() < began + 3:
                 assert plan.latest(end) is end
+            lasted = time.monotonic() - began
 
             assert stream.seen["Metadata"] <= 3, "of the topic that is left: one each two seconds, and the client's own"
-            assert stream.seen.total() <= 5 * (time.monotonic() - began), stream.seen
+            assert stream.seen["ListOffsets"] <= 4 * lasted + 1, "one each quarter of a second, and the first"
+            assert set(stream.seen) == {"Metadata", "ListOffsets"}
 
 
 def test_a_batch_costs_the_driver_two_rounds_of_requests(cluster: Cluster) -> None:
