@@ -80,7 +80,9 @@ static PyObject *copies(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject **from = slots_of(object, &count);
     if (from == NULL || (made = PyList_New(number)) == NULL)
         return NULL;
+#if !defined(Py_GIL_DISABLED)
     int collects = PyGC_Disable(); /* else it looks for garbage after each 700, and may go through all that there is */
+#endif
     for (Py_ssize_t index = 0; index < number; index++) {
         PyObject *copy = Py_TYPE(object)->tp_alloc(Py_TYPE(object), 0);
         if (copy == NULL) {
@@ -95,8 +97,10 @@ static PyObject *copies(PyObject *Py_UNUSED(module), PyObject *args) {
 #endif
         PyList_SET_ITEM(made, index, copy);
     }
+#if !defined(Py_GIL_DISABLED)
     if (collects)
         (void)PyGC_Enable();
+#endif
     return made;
 }
 
