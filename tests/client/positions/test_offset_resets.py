@@ -312,3 +312,20 @@ def test_without_a_group_the_first_offsets_of_thousands_are_asked_for_in_small_s
         assert named == [250, 250, 100]
 
     virtually(story, topics={"t": 600}, brokers=1)
+
+
+def test_a_partition_of_a_topic_that_is_known_is_begun_at_once() -> None:
+    """No metadata come that would have its first offset looked up."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"one", partition=1)
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
+        consumer.assign([T0])
+        async with consumer:
+            await consumer.position(T0)
+            began = asyncio.get_running_loop().time()
+            consumer.assign([T0, TopicPartition("t", 1)])
+            assert (await consumer.getone()).value == b"one"
+            assert asyncio.get_running_loop().time() < began + 0.1
+
+    virtually(story, topics={"t": 2}, brokers=1)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from aiokc.config import ClientConfig
 from aiokc.core.cluster.snapshot import Cluster
+from aiokc.core.fetch.buffer import FetchBuffer
+from aiokc.core.fetch.planner import FetchPlanner
 from aiokc.core.subscription.cluster_news import ClusterNews
 from aiokc.core.subscription.state import Subscription
-from aiokc.types import EARLIEST, Broker, TopicInfo, TopicPartition
+from aiokc.types import EARLIEST, Broker, PartitionInfo, TopicInfo, TopicPartition
 
 BROKERS = {1: Broker(1, "a", 9092)}
 
@@ -74,3 +77,22 @@ def test_what_has_no_position_or_is_revoked_meanwhile_is_not_looked_at() -> None
     news.came(Cluster(), Cluster(brokers=BROKERS))
     subscription.assign(assigned[:3])
     assert taken(news) == assigned[1:3]
+
+
+def led_by(node_id: int, version: int, partitions: list[TopicPartition]) -> Cluster:
+    infos = {tp.partition: PartitionInfo("t", tp.partition, node_id, version, (1, 2)) for tp in partitions}
+    brokers = {number: Broker(number, "h", 9092) for number in (1, 2)}
+    return Cluster(version, brokers=brokers, topics={"t": TopicInfo("t", infos)})
+
+
+def test_no_fetch_is_planned_before_all_are_looked_at() -> None:
+    """Else the leader before would be asked once more for all that lies behind the first thousand."""
+    subscription, assigned = reading(1_500, "t")
+    planner = FetchPlanner(subscription, FetchBuffer(), ClientConfig())
+    while planner.look(led_by(1, 1, assigned), 0.0, 10_000).more:
+        pass
+    moved = led_by(2, 2, assigned)
+    assert planner.look(moved, 0.0, 10_000).more
+    assert not planner.look(moved, 0.0, 10_000).more
+    asked = {fetch.node_id: fetch.session.asked for fetch in planner.plan({}, 0.0).fetches if fetch.session.asked}
+    assert asked.keys() == {2}
