@@ -24,6 +24,7 @@ NEEDED: Final = (
     *("anyio", "backports-zstd", "crc32c", "cramjam", "idna", "typing-extensions"),
     *("pytest", "pytest-asyncio", "pytest-timeout", "iniconfig", "packaging", "pluggy", "pygments"),
     *("hypothesis", "sortedcontainers", "setuptools"),
+    *("botocore", "jmespath", "python-dateutil", "six", "urllib3"),
 )
 #: Without one of these a few tests are left out.
 WHERE_BUILT: Final = ("cffi", "cryptography", "lz4", "pyarrow", "python-snappy", "trustme", "uvloop", "zstandard")
