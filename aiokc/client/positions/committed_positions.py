@@ -51,7 +51,7 @@ class CommittedPositions:
         self._metadata = metadata
         self._fetch_committed = fetch_committed
         self._reset = OffsetReset(config.auto_offset_reset)
-        # Then nothing is asked of anybody, and nothing needs to know all of them at once.
+        # Without a group there is nobody to ask first, so the partitions can be taken a few at a time.
         self._begins_at_earliest = fetch_committed is None and self._reset.timestamp(clock()) == EARLIEST
         self._backoff = retry_backoff(config, random)
         self._clock = clock

@@ -52,6 +52,8 @@ class ClusterNews:
                 continue
             if self._concerns_all or self._is_new(tp.topic):
                 found.append(tp)
+        if not self._unseen:
+            self._before = self._cluster  # an old snapshot has thousands of partitions, too
         return found
 
     def _is_new(self, topic: str) -> bool:

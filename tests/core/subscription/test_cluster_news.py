@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from uuid import UUID
 
 from aiokc.config import ClientConfig
@@ -66,6 +67,16 @@ def test_what_was_not_looked_at_for_one_snapshot_is_for_the_next() -> None:
     seen = list(news.take())
     news.came(first, Cluster(brokers=BROKERS, topics={"t": changed}))
     assert set(seen + taken(news)) == set(assigned)
+
+
+def test_a_snapshot_that_another_one_has_replaced_is_let_go_of() -> None:
+    subscription, _ = reading(1, "t")
+    news, before = ClusterNews(subscription), Cluster(topics={"t": topic(1)})
+    held = sys.getrefcount(before)
+    news.came(before, Cluster(topics={"t": topic(2)}))
+    assert sys.getrefcount(before) > held
+    assert len(taken(news)) == 1
+    assert sys.getrefcount(before) == held
 
 
 def test_what_has_no_position_or_is_revoked_meanwhile_is_not_looked_at() -> None:
