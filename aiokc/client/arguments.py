@@ -91,7 +91,8 @@ def checked_partitions(given: Iterable[Any]) -> list[TopicPartition]:
     checked: list[TopicPartition] = []
     topic: object = None  # the topic of the partition before: thousands of partitions are mostly of a few topics
     for one in given:
-        if type(one) is TopicPartition and one[0] is topic and type(one[1]) is int and 0 <= one[1] <= _MOST_32:
+        is_alike = type(one) is TopicPartition and (one[0] is topic or (type(one[0]) is str and one[0] == topic))
+        if is_alike and type(one[1]) is int and 0 <= one[1] <= _MOST_32:
             checked.append(one)
         else:
             checked.append(checked_partition(one))

@@ -56,7 +56,7 @@ def decode_prefix(cls: type[M], buffer: Buffer, version: int) -> tuple[M, int]:
     return cast(M, message), at
 
 
-def decode_in_slices(cls: type[M], buffer: Buffer, version: int, every: int = 250) -> Generator[None, None, M]:
+def decode_in_slices(cls: type[M], buffer: Buffer, version: int, every: int = 100) -> Generator[None, None, M]:
     """Like ``decode``, yielding after each ``every`` items of arrays."""
     view = _readable(cls, version, buffer)
     try:

@@ -36,7 +36,25 @@ def test_what_is_no_partition_is_not_assigned(given: Any) -> None:
     consumer: Consumer[Any, Any] = Consumer()
     with pytest.raises(ConfigError, match="is no partition"):
         consumer.assign([given])
+    with pytest.raises(ConfigError, match="is no partition"):
+        consumer.assign([T0, given])
     assert consumer.assignment() == frozenset()
+
+
+class Name(str):
+    __slots__ = ()
+
+
+def test_partitions_are_checked_one_by_one_whatever_their_topics_are() -> None:
+    """Behind a partition of the same topic fewer questions are asked, also if each has a name of its own."""
+    names = [str(text, "ascii") for text in [b"topic"] * 3]
+    consumer: Consumer[Any, Any] = Consumer()
+    given = [TopicPartition(name, number) for number, name in enumerate(names)]
+    consumer.assign([*given, TopicPartition("other", 4)])
+    assert consumer.assignment() == {*given, TopicPartition("other", 4)}
+    for topic, number in [("topic", -1), ("topic", 1 << 31), ("topic", True), ("topic", "0"), (Name("topic"), 0)]:
+        with pytest.raises(ConfigError, match="is no partition"):
+            consumer.assign([*given, TopicPartition(topic, number)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("topic", ["", " ", "\ud800", 1, None, b"t"], ids=repr)

@@ -45,7 +45,7 @@ prepare(ListOffsetsRequest)
 AT_ONCE: Final = 1_000
 
 # After so many answers of a response, Python's garbage collector is told to ignore them, and other tasks run.
-_UNTRACKED_AT_ONCE: Final = 250
+_UNTRACKED_AT_ONCE: Final = 100
 
 # The special timestamps that not every broker knows: the version of ListOffsets, the name, the release.
 _SPECIAL: Final = {
@@ -90,6 +90,9 @@ class OffsetLister:
         self._pool = pool
         self._metadata = metadata
         self._random = random
+        # Answers for thousands of partitions come together. One is read at a time: a step of each in every iteration of
+        # the loop would make that longer, and with it all that waits for the next.
+        self._turn = asyncio.Lock()
 
     async def list_offsets(
         self, asked: Asked, *, timeout: float, isolation_level: IsolationLevel | None = None
@@ -208,9 +211,14 @@ class OffsetLister:
             if may_pass(error):
                 self._metadata.disprove_leader(node_id)
             return Answer({}, dict.fromkeys(asked, error))
-        answer = Answer({}, {})
         for topic in response.topics:
             untrack(topic.partitions)
+        async with self._turn:
+            return await self._read(response, node_id)
+
+    async def _read(self, response: ListOffsetsResponse, node_id: int) -> Answer:
+        """Return what a leader has answered. Lets other tasks run after every few partitions."""
+        answer = Answer({}, {})
         denied: set[TopicPartition] = set()
         for done, (tp, error_code, offset) in enumerate(read_offsets(response), start=1):
             if done % _UNTRACKED_AT_ONCE == 0:

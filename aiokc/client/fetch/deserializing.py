@@ -83,11 +83,12 @@ class Deserializing:
         others_ran = False
         origin: Origin = "key"
         raw: RawRecord | None = None
+        typed = buffer.typed = list(buffer.typed)
         waits: ExitStack[bool] = ExitStack()
         with waits:
             # One by one: it would hold the loop to make the objects of all (there may be 100,000) in one step.
-            for raw in islice(buffer.ready, len(buffer.typed), None):
-                if buffer.refused is not None or len(buffer.typed) >= count:
+            for raw in islice(buffer.ready, len(typed), None):
+                if buffer.refused is not None or len(typed) >= count:
                     break
                 try:
                     origin = "key"
@@ -100,13 +101,13 @@ class Deserializing:
                     if hasattr(type(value), "__await__"):
                         others_ran = True
                         value = await self._wait(value, waits)
-                    buffer.typed.append(typed_record(raw, key, value))
+                    typed.append(typed_record(raw, key, value))
                 except USER_ERRORS as error:
                     if ends_us(error, task):
                         raise
                     self._refuse(buffer, raw, origin, f"raised {type(error).__name__}", error)
                 if time() > time_slice.ends:
-                    if deadline is not None and time() >= deadline[0] and (deadline[1] or buffer.typed):
+                    if deadline is not None and time() >= deadline[0] and (deadline[1] or typed):
                         return False
                     await time_slice.give_way()
                     others_ran = True

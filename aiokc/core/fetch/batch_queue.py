@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TypeAlias
 
+from ...native import untrack
 from ...records import NOT_BEGUN, UNPACKED_AT_ONCE, BatchHeader, RecordReader, RecordSpan, room_to_unpack, unpack_run
 from ...types import RawRecord
 from .arrived_batches import first_of, take_apart
@@ -28,9 +29,11 @@ class BatchQueue:
     def __init__(self, memory: FrameMemory) -> None:
         self.unread: deque[Held] = deque()
         self.reader: RecordReader | None = None  # of the first batch in ``unread``, once it is open
-        self._passed: list[Held] = []  # decoded to their end, and not all of their records were taken
+        self._passed: list[Held] | tuple[()] = ()  # decoded to their end, and not all of their records were taken
         self._memory = memory
         self._decoded = 0  # decompressed bytes of the batches that are open or passed
+        # Each partition that is buffered has both, and neither can be in a cycle: nothing that they refer to has them.
+        untrack((self, self.unread))
 
     @property
     def first(self) -> Held | None:
@@ -73,7 +76,7 @@ class BatchQueue:
         if run.frame is not None:
             run.frame.read_at = self._memory.came  # so that it is not replaced by copies
         if at == len(run.view):
-            self._passed.append(self.unread.popleft())
+            self._pass(self.unread.popleft())
             if self.unread:
                 self._find_reader()
 
@@ -87,9 +90,16 @@ class BatchQueue:
     def pass_first(self) -> None:
         """Go on behind the first batch or run. The next batch has a reader already if it was open before a rewind."""
         unread = self.unread
-        self._passed.append(unread.popleft())
+        self._pass(unread.popleft())
         if unread or self.reader is not None:
             self._find_reader()
+
+    def _pass(self, held: Held) -> None:
+        # Most queues have no list: a partition of few records passes one run, and takes all of that (``take_last``).
+        if self._passed:
+            self._passed.append(held)
+        else:
+            self._passed = [held]
 
     def _find_reader(self) -> None:
         first = self.unread[0] if self.unread else None
@@ -142,7 +152,7 @@ class BatchQueue:
     def take_apart(self, run: Run) -> None:
         """Replace the first run by its next batches, one by one, and what is left of it."""
         if run.at:
-            self._passed.append(self._memory.cut(run, run.at))
+            self._pass(self._memory.cut(run, run.at))
         batches, rest = take_apart(run)
         for batch in batches:
             self._memory.hold(batch)
@@ -159,7 +169,7 @@ class BatchQueue:
         for passed in self._passed:
             if type(passed) is Run:
                 self._memory.free(passed)
-        self._passed.clear()
+        self._passed = ()
         if self.unread and type(first := self.unread[0]) is Run:
             self._memory.lend(first)
             if first.at:
@@ -193,13 +203,13 @@ class BatchQueue:
                 unread.reader.rewind()
             elif not unread.hidden:
                 break
-        self._passed.clear()
+        self._passed = ()
         self._find_reader()
 
     def end_here(self) -> None:
         """Drop the first batch, which can't be read (any further), and all behind it. Decoded records stay."""
         if self.reader is not None:
-            self._passed.append(self.unread.popleft())
+            self._pass(self.unread.popleft())
         self._drop_unread()
 
     def drop(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -94,7 +94,7 @@ class PartitionBuffer:
         self.taken = offset  # the position behind what was taken
         self.taken_epoch = epoch  # the leader epoch of the last record before ``taken``
         self.ready: RecordSequence[bytes | None, bytes | None] = RecordSequence()
-        self.typed: list[ConsumerRecord[Any, Any]] = []
+        self.typed: Sequence[ConsumerRecord[Any, Any]] = ()  # a list once there are some
         self.refused: DeserializationFailed | None = None
         self.error: KafkaError | None = None
         self._senders: tuple[tuple[int, int], ...] = ()  # (offset, broker): who sent what begins at this offset
@@ -478,7 +478,7 @@ class PartitionBuffer:
     def rewind(self) -> None:
         """Go back to where the last ``take`` ended: what was decoded and not taken is decoded again."""
         self._kept.rewind()
-        self.ready, self.typed, self.refused = RecordSequence(), [], None
+        self.ready, self.typed, self.refused = RecordSequence(), (), None
         self.next, self.next_epoch = self.taken, self.taken_epoch
 
     def _remember_sender(self, offset: int, broker: int) -> None:

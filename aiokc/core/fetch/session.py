@@ -103,6 +103,8 @@ class SessionRequest(NamedTuple):
                     partition_max_bytes=partition_max_bytes,
                 )
             )
+        for topic in topics.values():
+            untrack(topic.partitions)
         return list(topics.values())
 
     def forgotten_topics(self, version: int) -> list[ForgottenTopic]:

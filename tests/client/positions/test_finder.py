@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import delay, drop
 from aiokc.wire import Request
 from aiokc.wire.messages.discovery import MetadataRequest
-from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from aiokc.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse, OffsetForLeaderEpochRequest
 
 from ..virtually import virtually
 
@@ -97,23 +97,40 @@ def test_no_partition_is_looked_at_before_any_topic_is_known(monkeypatch: pytest
 
 
 async def test_many_positions_are_set_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Setting a thousand positions in one step would hold the loop for milliseconds."""
-    partitions = [TopicPartition("t", number) for number in range(1_000)]
-    steps = [0]
-    seek = Subscription.seek
+    """Setting a thousand positions in one step would hold the loop for milliseconds, as would a step of each answer."""
+    partitions = [TopicPartition("t", number) for number in range(1_800)]
+    set_in, read_in = [0], [0]
+    seek, read_offsets = Subscription.seek, list_offsets.read_offsets
 
-    def count(*args: Any, **options: Any) -> None:
+    def count(steps: list[int]) -> None:
         if steps[-1] == 0:
             asyncio.get_running_loop().call_soon(steps.append, 0)
         steps[-1] += 1
+
+    def seeking(*args: Any, **options: Any) -> None:
+        count(set_in)
         seek(*args, **options)
 
-    monkeypatch.setattr(Subscription, "seek", count)
-    async with Cluster(topics={"t": len(partitions)}) as cluster:
-        cluster.append("t", b"0", partition=999)
+    def reading_offsets(response: ListOffsetsResponse) -> Iterator[Any]:
+        for answer in read_offsets(response):
+            count(read_in)
+            yield answer
+
+    async def together(_: Exchange) -> None:
+        await everybody.wait()
+
+    everybody = asyncio.Barrier(3)  # three leaders, each of which is asked twice
+    monkeypatch.setattr(Subscription, "seek", seeking)
+    monkeypatch.setattr(list_offsets, "read_offsets", reading_offsets)
+    async with Cluster(brokers=3, topics={"t": len(partitions)}) as cluster:
+        cluster.append("t", b"0", partition=1_799)
+        cluster.intercept(ListOffsetsRequest, together)
         async with reading(cluster, *partitions) as consumer, asyncio.timeout(20):
             assert (await consumer.getone()).value == b"0"
-    assert (max(steps), sum(steps)) == (250, len(partitions))
+            await wait_positions(consumer._runtime, partitions, timeout=20)
+    assert max(set_in) <= 250
+    assert max(read_in) <= 100
+    assert sum(set_in) == sum(read_in) == len(partitions)
 
 
 async def test_a_silent_broker_keeps_no_other_from_its_answer() -> None:

@@ -122,4 +122,8 @@ def test_where_the_next_fetch_would_carry_another_epoch_it_is_looked_at() -> Non
 
 
 def test_the_targets_are_nothing_for_the_collector_of_garbage() -> None:
-    assert [gc.is_tracked(target) for target in Reading().planner.wanted(1)] == [not UNTRACKS] * 2
+    planner = Reading().planner
+    assert [gc.is_tracked(target) for target in planner.wanted(1)] == [not UNTRACKS] * 2
+    (plan,) = planner.plan({}, 0.0).fetches
+    asked = [part for topic in plan.session.topics(17, 1) for part in topic.partitions]
+    assert [gc.is_tracked(part) for part in asked] == [not UNTRACKS] * 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Final
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from aiokc.errors import CorruptRecord, RecordError, RecordTooLarge
 from aiokc.records import Codec, ControlType, NewRecord, encode_batch, encode_control_batch, new_builder
 from aiokc.types import TopicPartition
 from tests.records.old_formats.message_sets import Message, message_set
+from tests.suite.untracking import UNTRACKS
 
 TP: Final = TopicPartition("t", 0)
 END: Final = (1 << 63) - 1
@@ -333,3 +336,17 @@ def test_a_step_makes_a_megabyte_of_records_or_one() -> None:
     while buffer.undecoded:
         buffer.decode(2048)
     assert [record.value for record in buffer.ready] == values
+
+
+def test_the_queue_of_batches_is_nothing_for_the_collector_of_garbage_and_keeps_no_cycle_alive() -> None:
+    """The traceback of a buffer's error may refer to the buffer, and so to its queue."""
+    memory = FrameMemory()
+    buffer = PartitionBuffer(TP, 1, 0, Limits(), memory)
+    assert buffer.add_run(memoryview(encode_batch([NewRecord(b"v")])), 0, broker=1)
+    assert [gc.is_tracked(one) for one in (buffer._kept, buffer._kept.unread)] == [not UNTRACKS] * 2
+    buffer.error = RecordError("of this buffer")
+    buffer.error.cause = buffer  # type: ignore[attr-defined]
+    freed = weakref.ref(memory)
+    del buffer, memory
+    gc.collect()
+    assert freed() is None
