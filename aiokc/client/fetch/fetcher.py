@@ -55,7 +55,7 @@ from .collector import FetchCollector
 from .response_handler import FetchResponseHandler
 
 logger = logging.getLogger("aiokc.fetch")
-prepare(FetchRequest)
+prepare(FetchRequest, in_slices=True)
 prepare_lone_fetch()
 
 # Planning looks at so many partitions between two looks at the clock (some 0.5 ms), and lets other tasks run after so

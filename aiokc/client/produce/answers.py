@@ -23,11 +23,13 @@ from ...errors import AuthenticationFailed, ConnectionFailed, KafkaError, Malfor
 from ...net.connection import Connection
 from ...net.reply import Written
 from ...types import TopicPartition
+from ...wire import prepare
 from ...wire.lone_batch import LoneBatch
 from ...wire.messages.produce import ProduceRequest, ProduceResponse
 from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.produce")
+prepare(ProduceRequest, ProduceResponse)  # LoneBatch writes the answer that it expects
 
 _LOST: Final = (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed)
 

@@ -15,10 +15,12 @@ from ...core.produce.session import PlainSession
 from ...error_codes import error_name
 from ...errors import AuthenticationFailed, KafkaError, is_retriable
 from ...net.pool import Pool
+from ...wire import prepare
 from ...wire.messages.produce import InitProducerIdRequest
 from ..aio.signal import Signal
 
 logger = logging.getLogger("aiokc.produce")
+prepare(InitProducerIdRequest, version=5)  # Kafka 4.3 speaks no later one
 
 
 class ProducerIds(PlainSession):
