@@ -144,8 +144,12 @@ static int64_t unpack_in_python(PyObject *unpack, const PackedBatch *batch, uint
 static int64_t unpack_payload(const State *state, PyObject *unpack, const PackedBatch *batch, uint8_t *out,
                               int64_t room) {
     CodecLibrary *library = library_of(state, batch->codec);
-    if (library == NULL)
-        return unpack == NULL ? -1 : unpack_in_python(unpack, batch, out, room);
+    if (library == NULL) {
+        int64_t size = unpack == NULL ? -1 : unpack_in_python(unpack, batch, out, room);
+        library = size == -1 ? library_of(state, batch->codec) : NULL; /* the function may have found one */
+        if (library == NULL)
+            return size;
+    }
     return batch->codec == LZ4 ? unpack_lz4(library, batch->packed, out, room)
                                : unpack_zstd(library, batch->packed, out, room);
 }
@@ -225,7 +229,8 @@ static PyMethodDef functions[] = {
     {"unpack_run", unpack_run, METH_VARARGS,
      PyDoc_STR("unpack_run(records, buffer, limit, at_once, check_crcs, unpack) -> size\n\n"
                "Make ``buffer``, a bytearray, a run of the first batches; return how many bytes these have in\n"
-               "``records``. ``unpack(codec, packed, room) -> size`` unpacks what no library does; -1: it refuses.")},
+               "``records``. ``unpack(codec, packed, room) -> size`` unpacks what no library does; -1: it refuses, or\n"
+               "has found a library.")},
     {0},
 };
 

@@ -6,11 +6,12 @@ AIOKC_CODEC_LIBRARIES=0 none is looked for.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
 from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from typing import Final
 
 from ...native import extension
@@ -44,15 +45,23 @@ def look_for(codec: int) -> str | None:
 
 
 def candidates(codec: Codec) -> list[str]:
-    """Return where to look, in this order. Python's module of zstd is a shared library that has libzstd inside."""
+    """Return where to look, in this order. Python's module of zstd is a shared library that has libzstd inside.
+
+    That module is not imported: it would take milliseconds, in which the event loop does nothing else.
+    """
     paths = [_OF_SYSTEM[codec]]
     if codec == Codec.ZSTD:
-        name = "_zstd" if sys.version_info >= (3, 14) else "backports.zstd._zstd"
         try:
-            module = importlib.import_module(name)
+            spec = _module_of_zstd()
         except ImportError:
             return paths
-        path = getattr(module, "__file__", None)
-        if path is not None:
-            paths.insert(0, path)
+        if spec is not None and spec.has_location and spec.origin is not None:
+            paths.insert(0, spec.origin)
     return paths
+
+
+def _module_of_zstd() -> ModuleSpec | None:
+    if sys.version_info >= (3, 14):
+        return find_spec("_zstd")
+    package = find_spec("backports.zstd")
+    return None if package is None else PathFinder.find_spec("_zstd", package.submodule_search_locations)

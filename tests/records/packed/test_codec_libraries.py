@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -143,3 +145,22 @@ def test_a_file_that_is_no_library(tmp_path: Path) -> None:
     (tmp_path / "libzstd.so.1").write_bytes(b"no library")
     with pytest.raises(OSError, match=r"libzstd\.so\.1"):
         _native.use_codec_library(Codec.ZSTD, str(tmp_path / "libzstd.so.1"))
+
+
+_FIRST_BATCH = """
+import sys
+from aiokc.records import Codec, unpack_run
+packed, run = sys.stdin.buffer.read(), bytearray()
+taken = unpack_run(memoryview(packed), run, limit=1 << 20, at_once=1 << 20, check_crcs=True)
+print(taken == len(packed), sorted({"cramjam", "backports.zstd", "compression.zstd"} & sys.modules.keys()))
+"""
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_where_there_is_a_library_no_package_is_imported_not_even_for_the_first_batch(codec: Codec) -> None:
+    """An import takes milliseconds, of the event loop's time."""
+    if codec_libraries.look_for(codec) is None:
+        pytest.skip("this machine has no such library")
+    packed = encode_batch([NewRecord(b"text" * 1_000)], codec=codec)
+    done = subprocess.run([sys.executable, "-c", _FIRST_BATCH], input=packed, capture_output=True, timeout=50)
+    assert (done.stdout.decode(), done.stderr.decode()) == (f"True []{os.linesep}", "")
