@@ -12,6 +12,7 @@ from aiokc.testing import Cluster
 
 pytestmark = pytest.mark.timeout(60)
 
+ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 _KINDS = ("Request", "Response")
 _PROGRAM = """
 from aiokc import Consumer
@@ -62,3 +63,15 @@ async def test_no_client_compiles_anything_while_its_first_records_are_written_a
         process = await create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
         out, err = await process.communicate()
     assert (out.decode(), err.decode()) == ("True []\n", "")
+
+
+@pytest.mark.parametrize(("codec", "packages"), [("none", []), ("lz4", ["cramjam"]), ("zstd", [ZSTD])])
+def test_the_package_that_compresses_is_imported_with_the_producer(codec: str, packages: list[str]) -> None:
+    program = f"""
+import sys
+from aiokc import Producer
+Producer(compression_type={codec!r})
+print([name for name in ("cramjam", {ZSTD!r}) if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
+    assert done.stdout == f"{packages}\n"

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Final
 
@@ -16,9 +17,10 @@ from ...core.produce.accumulator import AccumulatorOptions, RecordAccumulator
 from ...core.produce.batch import ProducerBatch
 from ...core.produce.failure import Cause, Failure
 from ...core.produce.session import ProducerSession
-from ...errors import AuthenticationFailed, ProducerClosed, RequestTimedOut, UsageError
+from ...errors import AuthenticationFailed, ProducerClosed, RequestTimedOut, UnsupportedCodec, UsageError
 from ...observation import ProducerHealth, ProducerMetrics
 from ...records import Codec
+from ...records.compression import compress
 from ..aio.last_steps import to_its_end
 from ..aio.signal import Signal
 from ..aio.supervisor import Driver
@@ -277,7 +279,13 @@ class ProducerRuntime:
 
 
 def options_of(config: ProducerConfig) -> AccumulatorOptions:
-    """Return what the accumulator needs of a producer's options."""
+    """Return what the accumulator needs of a producer's options.
+
+    The package that compresses is imported here: the first batch would hold the event loop for that.
+    """
+    codec = Codec[config.compression_type.upper()]
+    with suppress(UnsupportedCodec):  # which each batch tells of
+        compress(codec, b"")
     return AccumulatorOptions(
         batch_size=config.effective_batch_size,
         buffer_memory=config.buffer_memory,
@@ -285,7 +293,7 @@ def options_of(config: ProducerConfig) -> AccumulatorOptions:
         linger=config.linger_ms / 1e3,
         delivery_timeout=config.delivery_timeout_ms / 1e3,
         window=config.max_in_flight_requests_per_connection,
-        codec=Codec[config.compression_type.upper()],
+        codec=codec,
         level=config.effective_compression_level,
     )
 
