@@ -89,9 +89,9 @@ def checked_partition(given: Any) -> TopicPartition:
 def checked_partitions(given: Iterable[Any]) -> list[TopicPartition]:
     """Return these as partitions that may exist. Raises ConfigError."""
     checked: list[TopicPartition] = []
-    topic: object = None  # the topic of the partition before: thousands of partitions are mostly of a few topics
+    topic = ""  # the topic of the partition before, if any: thousands of partitions are mostly of a few topics
     for one in given:
-        is_alike = type(one) is TopicPartition and (one[0] is topic or (type(one[0]) is str and one[0] == topic))
+        is_alike = topic and type(one) is TopicPartition and type(one[0]) is str and one[0] == topic
         if is_alike and type(one[1]) is int and 0 <= one[1] <= _MOST_32:
             checked.append(one)
         else:

@@ -29,7 +29,11 @@ def in_brief(given: Any) -> str:
 
 @pytest.mark.parametrize(
     "given",
-    [("t", -1), ("t", 1 << 31), ("t", "0"), ("t", 0.5), ("t", True), ("t",), "t", (1, 0), ("", 0), ("\ud800", 0), 5],
+    [
+        *[("t", number) for number in (-1, 1 << 31, "0", 0.5, True)],
+        *[("", 0), ("\ud800", 0), (1, 0), ("t",), "t", 5],
+        *[TopicPartition(topic, 0) for topic in (None, "", 1)],  # type: ignore[arg-type]
+    ],
     ids=repr,
 )
 def test_what_is_no_partition_is_not_assigned(given: Any) -> None:

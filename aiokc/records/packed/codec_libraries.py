@@ -53,7 +53,7 @@ def candidates(codec: Codec) -> list[str]:
     if codec == Codec.ZSTD:
         try:
             spec = _module_of_zstd()
-        except ImportError:
+        except (ImportError, ValueError):  # ValueError: it is imported, and says not from where
             return paths
         if spec is not None and spec.has_location and spec.origin is not None:
             paths.insert(0, spec.origin)

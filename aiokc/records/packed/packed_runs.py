@@ -59,7 +59,7 @@ def unpack_run(packed: memoryview, buffer: bytearray, *, limit: int, at_once: in
 
 
 def _unpack(codec: int, data: memoryview, room: memoryview) -> int:
-    """Unpack a payload for which the extension has no library. -1: it is refused, or there is a library, which does."""
+    """Unpack a payload for which the extension has no library. -1: it is refused, or a library is found for it."""
     if codec in (Codec.LZ4, Codec.ZSTD) and look_for(codec) is not None:
         return -1
     return decompress_into(codec, data, room)

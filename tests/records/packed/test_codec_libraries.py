@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import pytest
@@ -164,3 +165,10 @@ def test_where_there_is_a_library_no_package_is_imported_not_even_for_the_first_
     packed = encode_batch([NewRecord(b"text" * 1_000)], codec=codec)
     done = subprocess.run([sys.executable, "-c", _FIRST_BATCH], input=packed, capture_output=True, timeout=50)
     assert (done.stdout.decode(), done.stderr.decode()) == (f"True []{os.linesep}", "")
+
+
+def test_a_package_that_does_not_say_where_it_is_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that stands in for it may have put anything in its place."""
+    for name in ("backports.zstd", "_zstd"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert codec_libraries.candidates(Codec.ZSTD) == [codec_libraries._OF_SYSTEM[Codec.ZSTD]]
