@@ -153,6 +153,12 @@ async def test_a_batch_that_can_t_be_compressed_fails_alone(size: int, monkeypat
         assert (await producer.send_and_wait("t", b"2", partition=1)).offset == 0
 
 
+def test_a_producer_can_be_made_without_the_package_that_compresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch tells of it, as of any other reason why it can't be compressed."""
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    Producer(compression_type="lz4")
+
+
 async def test_a_flush_in_the_same_step_raises_that_a_batch_could_not_be_compressed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

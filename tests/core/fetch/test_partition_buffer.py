@@ -350,3 +350,19 @@ def test_the_queue_of_batches_is_nothing_for_the_collector_of_garbage_and_keeps_
     del buffer, memory
     gc.collect()
     assert freed() is None
+
+
+def test_what_was_taken_stays_taken_when_the_rest_is_decoded_again() -> None:
+    batches = log(["plain"] * 3)[0]
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    for number, (at, size) in enumerate(three_batches()):
+        assert buffer.add_run(memoryview(batches[at : at + size]), 7 * number, broker=1)
+    buffer.decode(7)
+    buffer.decode(7)
+    assert [record.offset for record in buffer.take(14)[0]] == list(range(14))
+    buffer.decode(7)
+    buffer.rewind()
+    assert not buffer.ready
+    buffer.decode(7)
+    assert [record.offset for record in buffer.take(7)[0]] == list(range(14, 21))
+    assert buffer.empty

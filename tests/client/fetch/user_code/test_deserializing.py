@@ -711,6 +711,32 @@ def test_columns_alternate_with_records() -> None:
     play(story)
 
 
+def test_records_that_a_cancelled_call_has_deserialized_come_once_whatever_the_next_calls_ask_for() -> None:
+    """Columns take the record that was ready; a call for records goes on behind it."""
+    opened = asyncio.Event()
+
+    async def number(data: bytes) -> int:
+        if data == b"1":
+            await opened.wait()
+        return int(data)
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"1", b"2")
+        async with consumer(cluster, value_deserializer=number) as reader:
+            reader.assign([T0])
+            call = asyncio.create_task(reader.getmany())
+            await asyncio.sleep(1)
+            call.cancel()
+            await asyncio.wait([call])
+            columns = await reader.getmany_columns(columns=["offset", "value"], max_records=1)
+            assert pyarrow.record_batch(columns).to_pydict() == {"offset": [0], "value": [b"0"]}
+            opened.set()
+            assert values(await reader.getmany()) == {T0: [1, 2]}
+            assert await reader.position(T0) == 3
+
+    play(story)
+
+
 def test_the_raw_consumer_knows_nothing_of_all_this() -> None:
     with_none = Consumer(key_deserializer=None, value_deserializer=None)
     assert with_none._runtime.deserializing is None
