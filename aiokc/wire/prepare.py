@@ -11,8 +11,8 @@ def prepare(*messages: type[Message], version: int | None = None, in_slices: boo
     """Compile the writers of these messages, and the readers of them or their responses, in ``version`` (the newest).
 
     Each takes a millisecond or two, for which its first use would hold the event loop. So modules call this when they
-    are imported, for the messages that every consumer or producer sends at its start. ``in_slices``: also what reads
-    long ones, where most are long.
+    are imported, for the messages that every consumer or producer sends at its start. ``in_slices``: also the
+    readers of long messages, where most are long.
     """
     for message in messages:
         wanted = message.max_version if version is None else version

@@ -90,8 +90,8 @@ class OffsetLister:
         self._pool = pool
         self._metadata = metadata
         self._random = random
-        # Answers for thousands of partitions come together. One is read at a time: a step of each in every iteration of
-        # the loop would make that longer, and with it all that waits for the next.
+        # Answers for thousands of partitions come together, and each is read in steps. One is read at a time: a step of
+        # each in every iteration of the loop would make the iterations long, and timers late.
         self._turn = asyncio.Lock()
 
     async def list_offsets(

@@ -284,7 +284,7 @@ def options_of(config: ProducerConfig) -> AccumulatorOptions:
     The package that compresses is imported here: the first batch would hold the event loop for that.
     """
     codec = Codec[config.compression_type.upper()]
-    with suppress(UnsupportedCodec):  # which each batch tells of
+    with suppress(UnsupportedCodec):  # each batch fails with it
         compress(codec, b"")
     return AccumulatorOptions(
         batch_size=config.effective_batch_size,

@@ -32,7 +32,7 @@ class BatchQueue:
         self._passed: list[Held] | tuple[()] = ()  # decoded to their end, and not all of their records were taken
         self._memory = memory
         self._decoded = 0  # decompressed bytes of the batches that are open or passed
-        # Each partition that is buffered has both, and neither can be in a cycle: nothing that they refer to has them.
+        # Each buffered partition has both. Neither can be in a cycle: nothing that they refer to refers back to them.
         untrack((self, self.unread))
 
     @property
