@@ -26,17 +26,14 @@ static int put_raw_header(Builder *self, Content key, Content value) {
     return done;
 }
 
-static Content next_content(Cursor *cursor) {
-    Content content = {NULL, 0};
-    if (!read_content(cursor, &content.bytes, &content.size))
-        content.bytes = NULL; /* impossible: the record was checked just now */
-    return content;
+static Content content_of_part(const Cursor *payload, const Part *part) {
+    return (Content){part->is_null ? NULL : (const char *)payload->data + part->at, part->size};
 }
 
-static Content content_at(const Cursor *payload, int64_t place) {
-    Cursor cursor = *payload;
-    cursor.at = place;
-    return place == NULL_PLACE ? (Content){NULL, 0} : next_content(&cursor);
+static Content next_content(Cursor *cursor) {
+    Part part = {.is_null = 1};
+    (void)read_content(cursor, &part); /* the record was checked just now */
+    return content_of_part(cursor, &part);
 }
 
 static int put_headers(Builder *self, Cursor cursor, int64_t count) {
@@ -52,11 +49,11 @@ static inline Fate append_record(Builder *self, const Origin *origin, const Head
                                  const Layout *layout, Row *row) {
     Cursor headers = *payload;
     row->timestamp = timestamp_of(head, layout);
-    row->key = content_at(payload, layout->places[KEY]);
-    row->value = content_at(payload, layout->places[VALUE]);
+    row->key = content_of_part(payload, &layout->key);
+    row->value = content_of_part(payload, &layout->value);
     row->header_count = 0;
-    if (layout->places[HEADERS] != NULL_PLACE && self->columns[COLUMN_HEADERS] != NULL) {
-        headers.at = layout->places[HEADERS];
+    if (layout->headers != NO_HEADERS && self->columns[COLUMN_HEADERS] != NULL) {
+        headers.at = layout->headers;
         read_header_count(&headers, &row->header_count);
         row->header_bytes = layout->end - headers.at;
     }

@@ -1,8 +1,8 @@
-/* The short way of most records into columns: those without headers, whose numbers are small.
+/* The short way of most records into columns: those that read_plain reads.
  *
- * It reads a record once, and keeps what it needs of columns in local variables: after each byte that is stored, the
- * compiler would have to read them again from the builder. What is out of the ordinary is left to the long way in
- * append.c, and so is whatever is malformed: there are no errors here.
+ * It keeps what it needs of columns in local variables: after each byte that is stored, the compiler would have to read
+ * them again from the builder. What is out of the ordinary is left to the long way in append.c, and so is whatever is
+ * malformed: there are no errors here.
  */
 
 #ifndef AIOKC_PLAIN_ROWS_H
@@ -18,8 +18,6 @@
 #define AHEAD 2048
 #define LINE 64
 #define MOST_AHEAD 4096
-/* The numbers of a record before its key are no longer than this, if none is of more than four bytes. */
-#define NUMBERS (1 + 4 * 4)
 
 /* A column of keys or values. The bits of its rows are written once for many rows, up to the next null: ``written`` rows
  * have theirs. */
@@ -139,63 +137,6 @@ static inline void put_no_headers(Node *list, int64_t rows) {
     repeat_int32(list, (int32_t)list->children[0]->length, rows);
 }
 
-/* Read a number of at most four bytes. The caller knows that so many are there. */
-static inline int read_short(const uint8_t *data, int64_t *at, uint64_t *number) {
-    uint64_t sum = data[*at];
-    if (sum < 0x80) { /* as most are */
-        (*at)++;
-        *number = sum;
-        return 1;
-    }
-    sum &= 0x7F;
-    for (int shift = 7; data[(*at)++] & 0x80; shift += 7) {
-        if (shift > 21)
-            return 0;
-        sum |= (uint64_t)(data[*at] & 0x7F) << shift;
-    }
-    *number = sum;
-    return 1;
-}
-
-/* A record, as positions in the payload. */
-typedef struct {
-    int64_t delta;
-    int64_t end;
-    uint64_t timestamp_delta;
-    int64_t key;
-    int64_t key_size;
-    int64_t value;
-    int64_t value_size;
-    int key_is_null;
-    int value_is_null;
-} Plain;
-
-/* Read the record at ``at``. False: it is not plain, or there are too few bytes behind it to be read this way. */
-static inline int read_plain(const Cursor *cursor, int64_t at, Plain *record) {
-    const uint8_t *data = cursor->data;
-    uint64_t length, timestamp, delta, key, value;
-    if (cursor->size - at < NUMBERS || !read_short(data, &at, &length) || length & 1)
-        return 0;
-    record->end = at + (int64_t)(length >> 1);
-    at++; /* the attributes */
-    if (record->end > cursor->size || !read_short(data, &at, &timestamp) || !read_short(data, &at, &delta) ||
-        delta & 1 || !read_short(data, &at, &key))
-        return 0;
-    record->delta = (int64_t)(delta >> 1);
-    record->timestamp_delta = timestamp >> 1 ^ (0 - (timestamp & 1));
-    record->key = at;
-    record->key_is_null = (int)(key & 1);
-    record->key_size = key & 1 ? 0 : (int64_t)(key >> 1);
-    at += record->key_size;
-    if (cursor->size - at < 4 || !read_short(data, &at, &value))
-        return 0;
-    record->value = at;
-    record->value_is_null = (int)(value & 1);
-    record->value_size = value & 1 ? 0 : (int64_t)(value >> 1);
-    at += record->value_size;
-    return at == record->end - 1 && data[at] == 0; /* no headers */
-}
-
 /* Append up to ``rows`` records from ``progress`` on; return how many. The next one is for the long way, if there is
  * one, and the builder has not what was wanted. */
 static inline int64_t append_plain(Builder *self, const Origin *origin, const Head *head, Progress *progress,
@@ -207,13 +148,12 @@ static inline int64_t append_plain(Builder *self, const Origin *origin, const He
     const int64_t row_bytes = self->row_bytes + (self->columns[COLUMN_TOPIC] != NULL ? origin->topic_size : 0);
     const int64_t least = self->in_microseconds ? -LAST_MICROSECOND_MS : INT64_MIN, scale = self->in_microseconds ? 1000 : 1;
     const int64_t last = self->in_microseconds ? LAST_MICROSECOND_MS : INT64_MAX;
-    const int64_t until = Py_MIN(wanted->until - head->base_offset, head->last_delta + 1);
+    const int64_t until = wanted->until - head->base_offset;
     const uint8_t *data = cursor->data;
-    Plain record;
-    while (count < rows && size < wanted->size && read_plain(cursor, here.position, &record)) {
-        if (record.delta <= here.previous_delta || record.delta >= until ||
-            (here.remaining == 1 && record.end != cursor->size) || !has_text_room(&keys, record.key_size) ||
-            !has_text_room(&values, record.value_size))
+    Layout record;
+    while (count < rows && size < wanted->size && read_plain(cursor, &here, head->last_delta, &record)) {
+        if (record.offset_delta >= until || !has_text_room(&keys, record.key.size) ||
+            !has_text_room(&values, record.value.size))
             break;
         if (timestamps != NULL) {
             int64_t timestamp =
@@ -223,16 +163,14 @@ static inline int64_t append_plain(Builder *self, const Origin *origin, const He
             timestamps[count] = timestamp * scale;
         }
         if (offsets != NULL)
-            offsets[count] = head->base_offset + record.delta;
+            offsets[count] = head->base_offset + record.offset_delta;
         if (values.ends != NULL)
-            ask_ahead(data + record.end, values.bytes + values.size, record.value_size);
+            ask_ahead(data + record.end, values.bytes + values.size, record.value.size);
         int has_more = cursor->size - record.end >= PIECE;
-        put_text(&keys, data + record.key, record.key_size, has_more, record.key_is_null);
-        put_text(&values, data + record.value, record.value_size, has_more, record.value_is_null);
-        size += row_bytes + (keys.ends != NULL ? record.key_size : 0) + (values.ends != NULL ? record.value_size : 0);
-        here.position = record.end;
-        here.previous_delta = record.delta;
-        here.remaining--;
+        put_text(&keys, data + record.key.at, record.key.size, has_more, record.key.is_null);
+        put_text(&values, data + record.value.at, record.value.size, has_more, record.value.is_null);
+        size += row_bytes + (keys.ends != NULL ? record.key.size : 0) + (values.ends != NULL ? record.value.size : 0);
+        advance(&here, &record);
         count++;
     }
     close_texts(self, COLUMN_KEY, &keys, count);

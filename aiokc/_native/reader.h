@@ -60,15 +60,22 @@ static inline int read_varint(Cursor *cursor, int most, uint64_t *number) {
 
 /* The layout of one record */
 
-#define NULL_PLACE (-1)
+/* Where a key or value lies, of a record or a header. One that is null has no bytes. */
+typedef struct {
+    int64_t at; /* of its first byte */
+    int64_t size;
+    int is_null;
+} Part;
 
-enum { KEY, VALUE, HEADERS, PLACES };
+#define NO_HEADERS (-1)
 
 typedef struct {
     int64_t end;
     uint64_t timestamp_delta;
     int64_t offset_delta;
-    int64_t places[PLACES]; /* where key, value and headers begin (at their length or count); or NULL_PLACE */
+    Part key;
+    Part value;
+    int64_t headers; /* where their count lies; or NO_HEADERS */
     int negative_length;
 } Layout;
 
@@ -95,18 +102,15 @@ static inline int read_start(Cursor *cursor, int64_t previous_delta, int64_t las
     return 1;
 }
 
-/* Skip a key or value, and set ``place`` to where it begins. */
-static inline int pass_content(Cursor *cursor, int64_t *place) {
+/* Find a key or value that begins with its length, and pass it. It may lie behind the end: then the next read fails. */
+static inline int pass_content(Cursor *cursor, Part *content) {
     uint64_t length;
-    int64_t start = cursor->at;
     if (!read_varint(cursor, 5, &length))
         return 0;
-    if (length & 1) {
-        *place = NULL_PLACE;
-        return 1;
-    }
-    *place = start;
-    cursor->at += (int64_t)(length >> 1);
+    content->at = cursor->at;
+    content->is_null = (int)(length & 1);
+    content->size = length & 1 ? 0 : (int64_t)(length >> 1);
+    cursor->at += content->size;
     return 1;
 }
 
@@ -121,14 +125,15 @@ static inline int read_header_count(Cursor *cursor, int64_t *count) {
 }
 
 static inline int pass_headers(Cursor *cursor, int64_t *place) {
-    int64_t count, start = cursor->at, key, value;
+    int64_t count, start = cursor->at;
+    Part key, value;
     if (!read_header_count(cursor, &count))
         return 0;
-    *place = count ? start : NULL_PLACE;
+    *place = count ? start : NO_HEADERS;
     while (count--) {
         if (!pass_content(cursor, &key))
             return 0;
-        if (key == NULL_PLACE)
+        if (key.is_null)
             return fail(cursor, "a header without a key", 0);
         if (!pass_content(cursor, &value))
             return 0;
@@ -147,14 +152,83 @@ static inline void advance(Progress *progress, const Layout *layout) {
     progress->remaining--;
 }
 
-static inline int read_record(Cursor *cursor, const Progress *progress, int64_t last_delta, Layout *layout) {
+/* The short way: a record without headers, whose numbers are small. The long way reads all others, and whatever is
+ * malformed: there are no errors here. */
+
+/* The numbers of a record before its key are no longer than this, if none is of more than four bytes. */
+#define NUMBERS (1 + 4 * 4)
+
+/* Read a number of at most four bytes. The caller knows that so many are there. */
+static inline int read_short(const uint8_t *data, int64_t *at, uint64_t *number) {
+    uint64_t sum = data[*at];
+    if (sum < 0x80) { /* as most are */
+        (*at)++;
+        *number = sum;
+        return 1;
+    }
+    sum &= 0x7F;
+    for (int shift = 7; data[(*at)++] & 0x80; shift += 7) {
+        if (shift > 21)
+            return 0;
+        sum |= (uint64_t)(data[*at] & 0x7F) << shift;
+    }
+    *number = sum;
+    return 1;
+}
+
+static inline int pass_short_content(const uint8_t *data, int64_t *at, Part *content) {
+    uint64_t length;
+    if (!read_short(data, at, &length))
+        return 0;
+    content->at = *at;
+    content->is_null = (int)(length & 1);
+    content->size = length & 1 ? 0 : (int64_t)(length >> 1);
+    *at += content->size;
+    return 1;
+}
+
+/* Read the next record. False: it is not plain, or there are too few bytes behind it to be read this way. */
+static inline int read_plain(const Cursor *cursor, const Progress *progress, int64_t last_delta, Layout *layout) {
+    const uint8_t *data = cursor->data;
+    int64_t at = progress->position;
+    uint64_t length, timestamp, delta;
+    if (cursor->size - at < NUMBERS || !read_short(data, &at, &length) || length & 1)
+        return 0;
+    layout->end = at + (int64_t)(length >> 1);
+    at++; /* the attributes */
+    if (layout->end > cursor->size || !read_short(data, &at, &timestamp) || !read_short(data, &at, &delta) ||
+        delta & 1 || !pass_short_content(data, &at, &layout->key))
+        return 0;
+    layout->offset_delta = (int64_t)(delta >> 1);
+    layout->timestamp_delta = timestamp >> 1 ^ (0 - (timestamp & 1));
+    if (cursor->size - at < 4 || !pass_short_content(data, &at, &layout->value))
+        return 0;
+    layout->headers = NO_HEADERS;
+    layout->negative_length = 0;
+    return at == layout->end - 1 && data[at] == 0 && layout->offset_delta > progress->previous_delta &&
+           layout->offset_delta <= last_delta && (progress->remaining > 1 || layout->end == cursor->size);
+}
+
+/* Any record */
+
+static inline int read_any_record(Cursor *cursor, const Progress *progress, int64_t last_delta, Layout *layout) {
     cursor->at = progress->position;
-    if (!read_start(cursor, progress->previous_delta, last_delta, layout) ||
-        !pass_content(cursor, &layout->places[KEY]) || !pass_content(cursor, &layout->places[VALUE]) ||
-        !pass_headers(cursor, &layout->places[HEADERS]))
+    if (!read_start(cursor, progress->previous_delta, last_delta, layout) || !pass_content(cursor, &layout->key) ||
+        !pass_content(cursor, &layout->value) || !pass_headers(cursor, &layout->headers))
         return 0;
     if (cursor->at != layout->end || !is_good_end(cursor, progress, layout))
         return fail(cursor, "the parts of a record do not add up to its length, or to the batch's", 0);
+    return 1;
+}
+
+/* Read the next record: then its key, its value and its headers lie within the payload. */
+static inline int read_record(Cursor *cursor, const Progress *progress, int64_t last_delta, Layout *layout) {
+    Layout any; /* of its own, so that a plain one stays in registers */
+    if (read_plain(cursor, progress, last_delta, layout))
+        return 1;
+    if (!read_any_record(cursor, progress, last_delta, &any))
+        return 0;
+    *layout = any;
     return 1;
 }
 
@@ -174,16 +248,11 @@ static inline int skip_to(Cursor *cursor, Progress *progress, int64_t last_delta
     return 1;
 }
 
-/* Read a key or value that pass_content has passed (``bytes`` is NULL if it is null). It lies within the payload for
- * certain; this is checked all the same. */
-static inline int read_content(Cursor *cursor, const char **bytes, int64_t *size) {
-    uint64_t length;
-    int known = read_varint(cursor, 5, &length);
-    *size = known && !(length & 1) ? (int64_t)(length >> 1) : 0;
-    if (!known || *size > cursor->size - cursor->at)
+/* Read a part of a header that pass_headers has passed. It lies within the payload for certain; this is checked all the
+ * same. */
+static inline int read_content(Cursor *cursor, Part *content) {
+    if (!pass_content(cursor, content) || cursor->at > cursor->size)
         return fail(cursor, "a record was changed after it was checked", 0);
-    *bytes = length & 1 ? NULL : (const char *)cursor->data + cursor->at;
-    cursor->at += *size;
     return 1;
 }
 

@@ -3,10 +3,10 @@
  * A span refers to the run, or to a copy of its own part of it (``detach``). Records copy all their bytes, so that a
  * record keeps neither alive.
  *
- * As zip() does with its tuple, the iterator writes a record anew that nobody else refers to, and the bytes objects in
- * it. While a loop's variable still refers to the last record, only the one before it is free: so the iterator keeps
- * two, and uses them in turn. Whoever keeps a record, its key or its value, has another reference to that, and it stays
- * as it is.
+ * As zip() does with its tuple, the iterator writes a record anew that nobody else refers to, and the objects in it
+ * (rewriting.h). While a loop's variable still refers to the last record, only the one before it is free: so the iterator keeps
+ * two, and uses them in turn. Whoever keeps a record, or one of its objects, has another reference to that, and it
+ * stays as it is.
  *
  * Every byte is checked again when it is read: so no mistake here, and no change of the run, can lead out of it.
  *
@@ -16,6 +16,7 @@
 
 #include "record.h"
 #include "record_span.h"
+#include "rewriting.h"
 
 #define CHANGED "the bytes of records were changed after they were checked"
 
@@ -64,117 +65,53 @@ static int is_same_origin(const Place *place, const Place *other) {
            (place->epoch == other->epoch || (place->epoch < 0 && other->epoch < 0));
 }
 
-/* Find a key or value that was passed; ``bytes`` is NULL if it is null. */
-static inline int find_content(Cursor *cursor, int64_t place, const char **bytes, Py_ssize_t *size) {
-    int64_t length = 0;
-    *bytes = NULL;
-    cursor->at = place;
-    if (place != NULL_PLACE && !read_content(cursor, bytes, &length)) {
-        PyErr_SetString(PyExc_SystemError, CHANGED);
-        return 0;
-    }
-    *size = (Py_ssize_t)length;
-    return 1;
+static inline PyObject *new_content(const Cursor *cursor, const Part *part) {
+    if (part->is_null)
+        return Py_NewRef(Py_None);
+    return PyBytes_FromStringAndSize((const char *)cursor->data + part->at, (Py_ssize_t)part->size);
 }
 
-static inline PyObject *new_content(Cursor *cursor, int64_t place) {
-    const char *bytes;
-    Py_ssize_t size;
-    if (!find_content(cursor, place, &bytes, &size))
-        return NULL;
-    return bytes == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(bytes, size);
-}
-
-static Record *new_record(State *state, PyObject *origin, const Head *head, Cursor *cursor,
+static Record *new_record(State *state, PyObject *origin, const Head *head, const Cursor *cursor,
                           const Layout *layout) {
-    PyObject *key = new_content(cursor, layout->places[KEY]);
-    PyObject *value = key == NULL ? NULL : new_content(cursor, layout->places[VALUE]);
+    PyObject *key = new_content(cursor, &layout->key);
+    PyObject *value = key == NULL ? NULL : new_content(cursor, &layout->value);
     return record_of(state, origin, head, cursor, layout, key, value);
 }
 
-static inline void set_object(PyObject **slot, PyObject *object) {
-    if (*slot != object)
-        Py_SETREF(*slot, Py_NewRef(object));
-}
-
-static inline void forget_hash(PyObject *bytes) {
-#if defined(__GNUC__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-#elif defined(_MSC_VER)
-#pragma warning(push)
-#pragma warning(disable : 4996)
-#endif
-    ((PyBytesObject *)bytes)->ob_shash = -1;
-#if defined(__GNUC__)
-#pragma GCC diagnostic pop
-#elif defined(_MSC_VER)
-#pragma warning(pop)
-#endif
-}
-
-/* Whether only the caller refers to an object. */
-static inline int is_free(void *object) {
-#if defined(Py_GIL_DISABLED)
-    (void)object;
-    return 0; /* a reference count says less there */
-#else
-    return Py_REFCNT((PyObject *)object) == 1;
-#endif
-}
-
-/* Empty bytes, and those of one byte, are the interpreter's own objects: they are never written. */
-static inline int set_bytes(PyObject **slot, const char *bytes, Py_ssize_t size) {
-    if (size > 1 && PyBytes_CheckExact(*slot) && PyBytes_GET_SIZE(*slot) == size && is_free(*slot)) {
-        memcpy(PyBytes_AS_STRING(*slot), bytes, (size_t)size);
-        forget_hash(*slot);
-        return 1;
-    }
-    PyObject *fresh = PyBytes_FromStringAndSize(bytes, size);
-    if (fresh == NULL)
-        return 0;
-    Py_SETREF(*slot, fresh);
-    return 1;
-}
-
-static inline int set_content(PyObject **slot, Cursor *cursor, int64_t place) {
-    const char *bytes;
-    Py_ssize_t size;
-    if (!find_content(cursor, place, &bytes, &size))
-        return 0;
-    if (bytes != NULL)
-        return set_bytes(slot, bytes, size);
+static inline int set_content(PyObject **slot, const Cursor *cursor, const Part *part) {
+    if (!part->is_null)
+        return set_bytes(slot, (const char *)cursor->data + part->at, (Py_ssize_t)part->size);
     set_object(slot, Py_None);
     return 1;
 }
 
 /* Write all fields of a record that only the caller refers to. If it fails, the record is a mixture of two. */
-static int write_record(const State *state, Record *record, PyObject *origin, const Head *head, Cursor *cursor,
+static int write_record(const State *state, Record *record, PyObject *origin, const Head *head, const Cursor *cursor,
                         const Layout *layout) {
-    const int64_t *places = layout->places;
-    if (!set_content(&record->key, cursor, places[KEY]) || !set_content(&record->value, cursor, places[VALUE]))
+    if (!set_content(&record->key, cursor, &layout->key) || !set_content(&record->value, cursor, &layout->value) ||
+        !set_number(&record->offset, head->base_offset + layout->offset_delta))
         return 0;
-    if (places[HEADERS] == NULL_PLACE) {
+    if (layout->headers == NO_HEADERS) {
         set_object(&record->headers, state->no_headers);
-    } else if (!set_bytes(&record->headers, (const char *)cursor->data + places[HEADERS],
-                          (Py_ssize_t)(layout->end - places[HEADERS]))) {
+    } else if (!set_bytes(&record->headers, (const char *)cursor->data + layout->headers,
+                          (Py_ssize_t)(layout->end - layout->headers))) {
         return 0;
     }
     set_object(&record->origin, origin);
-    record->offset = head->base_offset + layout->offset_delta;
     record->timestamp = timestamp_of(head, layout);
     return 1;
 }
 
 /* Reading a span */
 
-/* Return a cursor for the batch at this place, of which the span may hold the beginning only. */
-static inline Cursor cursor_in(const Span *span, const Place *place) {
-    return (Cursor){.data = span->bytes, .size = Py_MIN(place->batch_end, span->size)};
+/* Set a cursor to the batch at this place, of which the span may hold the beginning only. */
+static inline void point_at(Cursor *cursor, const Span *span, const Place *place) {
+    cursor->data = span->bytes;
+    cursor->size = Py_MIN(place->batch_end, span->size);
 }
 
 static inline int read_next(const Span *span, const Place *place, Cursor *cursor, Layout *layout) {
-    *cursor = cursor_in(span, place);
+    point_at(cursor, span, place);
     if (read_record(cursor, &place->progress, place->head.last_delta, layout))
         return 1;
     PyErr_SetString(PyExc_SystemError, CHANGED);
@@ -194,7 +131,8 @@ static int next_batch(const Span *span, Place *place) {
     } while (batch.next_offset <= from);
     Place next = {at_first_record(&batch.head), at, batch.head, batch.epoch};
     next.progress.position = at - batch.size + HEADER_SIZE;
-    Cursor cursor = cursor_in(span, &next);
+    Cursor cursor;
+    point_at(&cursor, span, &next);
     if (batch.head.base_offset < from &&
         !skip_to(&cursor, &next.progress, batch.head.last_delta, from - batch.head.base_offset)) {
         PyErr_SetString(PyExc_SystemError, CHANGED);

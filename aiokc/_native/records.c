@@ -18,6 +18,7 @@ static void record_dealloc(Record *self) {
     Py_DECREF(self->key);
     Py_DECREF(self->value);
     Py_DECREF(self->headers);
+    Py_DECREF(self->offset);
     free_record(PyType_GetModuleState(type), self);
     Py_DECREF(type);
 }
@@ -60,32 +61,19 @@ static PyObject *copied(PyObject *Py_UNUSED(module), PyObject *data) {
     return copy;
 }
 
-static int build_start(Cursor *cursor, const char **bytes, Py_ssize_t *size) {
-    int64_t length;
-    if (!read_content(cursor, bytes, &length)) {
-        PyErr_SetString(PyExc_SystemError, cursor->problem);
-        return 0;
-    }
-    *size = (Py_ssize_t)length;
-    return 1;
-}
-
-static PyObject *build_content(Cursor *cursor) {
-    const char *bytes;
-    Py_ssize_t size;
-    if (!build_start(cursor, &bytes, &size))
-        return NULL;
-    return bytes == NULL ? Py_NewRef(Py_None) : copy_of(bytes, size);
+static PyObject *new_content(const Cursor *cursor, const Part *part) {
+    return part->is_null ? Py_NewRef(Py_None) : copy_of((const char *)cursor->data + part->at, (Py_ssize_t)part->size);
 }
 
 static PyObject *build_header(Cursor *cursor) {
-    const char *bytes;
-    Py_ssize_t size;
-    if (!build_start(cursor, &bytes, &size))
+    Part name, content;
+    if (!read_content(cursor, &name) || !read_content(cursor, &content)) {
+        PyErr_SetString(PyExc_SystemError, cursor->problem);
         return NULL;
+    }
     /* No broker checks a header's key. One that is not UTF-8 must not stop the partition (as in Java). */
-    PyObject *key = PyUnicode_DecodeUTF8(bytes, size, "replace");
-    PyObject *value = key == NULL ? NULL : build_content(cursor);
+    PyObject *key = PyUnicode_DecodeUTF8((const char *)cursor->data + name.at, (Py_ssize_t)name.size, "replace");
+    PyObject *value = key == NULL ? NULL : new_content(cursor, &content);
     PyObject *header = value == NULL ? NULL : PyTuple_Pack(2, key, value);
     Py_XDECREF(key);
     Py_XDECREF(value);
@@ -143,7 +131,7 @@ static PyObject *record_origin(Record *self, void *index) {
 static PyMemberDef record_members[] = {
     {"key", T_OBJECT_EX, offsetof(Record, key), READONLY, NULL},
     {"value", T_OBJECT_EX, offsetof(Record, value), READONLY, NULL},
-    {"offset", T_LONGLONG, offsetof(Record, offset), READONLY, NULL},
+    {"offset", T_OBJECT_EX, offsetof(Record, offset), READONLY, NULL},
     {"timestamp", T_LONGLONG, offsetof(Record, timestamp), READONLY, NULL},
     {0},
 };
@@ -269,17 +257,10 @@ static void reader_dealloc(Reader *self) {
     Py_DECREF(type);
 }
 
-static PyObject *new_content(Cursor *cursor, int64_t place) {
-    if (place == NULL_PLACE)
-        return Py_NewRef(Py_None);
-    cursor->at = place;
-    return build_content(cursor);
-}
-
-static PyObject *new_record(State *state, PyObject *origin, const Head *head, Cursor *cursor,
+static PyObject *new_record(State *state, PyObject *origin, const Head *head, const Cursor *cursor,
                             const Layout *layout) {
-    PyObject *key = new_content(cursor, layout->places[KEY]);
-    PyObject *value = key == NULL ? NULL : new_content(cursor, layout->places[VALUE]);
+    PyObject *key = new_content(cursor, &layout->key);
+    PyObject *value = key == NULL ? NULL : new_content(cursor, &layout->value);
     return (PyObject *)record_of(state, origin, head, cursor, layout, key, value);
 }
 

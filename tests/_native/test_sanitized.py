@@ -58,6 +58,7 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
 
 
 _RECORD: tuple[str, str, str] = ("reader.h", "if (cursor->at >= cursor->size)", "if (cursor->at >= cursor->size + 64)")
+_PLAIN: tuple[str, str, str] = ("reader.h", "cursor->size - at < NUMBERS", "cursor->size - at < -64")
 _ZSTD_BLOCK: tuple[str, str, str] = ("zstd_frame.c", "packed.size - at < 3)", "packed.size - at < 0)")
 
 
@@ -66,6 +67,7 @@ _ZSTD_BLOCK: tuple[str, str, str] = ("zstd_frame.c", "packed.size - at < 3)", "p
     ("bug", "fuzz"),
     [
         pytest.param(_RECORD, ("native_fuzz", "10000"), id="native_fuzz"),
+        pytest.param(_PLAIN, ("native_fuzz", "10000"), id="native_fuzz, plain", marks=pytest.mark.long),
         pytest.param(_RECORD, ("guided_fuzz", "--rounds", "10000"), id="guided_fuzz", marks=pytest.mark.long),
         pytest.param(_ZSTD_BLOCK, ("packed_fuzz", "--rounds", "20000"), id="packed_fuzz", marks=pytest.mark.long),
     ],

@@ -50,6 +50,8 @@ ATTRIBUTES = b"\x00"
 START = ATTRIBUTES + varint(0) + varint(0)  # no delta of timestamp or offset
 NULL = varint(-1)
 TAIL = NULL + NULL + varint(0)  # null key, null value, no headers
+VALUE = varint(40) + b"v" * 40
+LONG = NULL + VALUE + varint(0)  # a tail that is long enough for the decoder in C to read the record in its short way
 
 GOOD = record(START, TAIL)
 
@@ -57,6 +59,8 @@ GOOD = record(START, TAIL)
 def test_the_hand_made_record_is_good() -> None:
     (only,) = read_all(batch_of(GOOD), check_crcs=False)
     assert (only.offset, only.key, only.value, only.headers) == (50, None, None, ())
+    (only,) = read_all(batch_of(record(START, LONG)), check_crcs=False)
+    assert (only.offset, only.key, only.value, only.headers) == (50, None, b"v" * 40, ())
 
 
 @pytest.mark.parametrize(
@@ -89,6 +93,22 @@ def test_the_hand_made_record_is_good() -> None:
         pytest.param(record(START, NULL, NULL, varint(1), varint(9), b"k", NULL), 1, id="header key too long"),
         pytest.param(record(START, NULL, NULL, varint(1), varint(1), b"k", varint(1)), 1, id="header value too long"),
         pytest.param(record(START, TAIL) + record(START, NULL, varint(9)), 2, id="the second record breaks off"),
+        pytest.param(record(START, LONG, length=-1), 1, id="long: record length below 0"),
+        pytest.param(record(START, LONG, length=45), 1, id="long: record length too short"),
+        pytest.param(record(START, LONG, length=47), 1, id="long: record length too long"),
+        pytest.param(record(START, LONG, length=(1 << 31) - 1), 1, id="long: record length of 2 GiB"),
+        pytest.param(record(ATTRIBUTES, varint(0), varint(-1), LONG), 1, id="long: offset delta below 0"),
+        pytest.param(record(ATTRIBUTES, varint(0), varint(1), LONG), 1, id="long: offset delta beyond the batch"),
+        pytest.param(record(ATTRIBUTES, varint(0), varint(1 << 20), LONG), 1, id="long: offset delta of 2^20"),
+        pytest.param(record(START, LONG) * 2, 2, id="long: one offset twice"),
+        pytest.param(record(START, LONG) * 2, 1, id="long: a record too many"),
+        pytest.param(record(START, LONG) + b"\x00", 1, id="long: bytes behind the last record"),
+        pytest.param(record(START, varint(60), LONG), 1, id="long: key longer than the record"),
+        pytest.param(record(START, varint(1 << 20), LONG), 1, id="long: key of 1 MiB"),
+        pytest.param(record(START, NULL, varint(41), b"v" * 40, varint(0)), 1, id="long: value takes the header count"),
+        pytest.param(record(START, NULL, varint(1 << 20), b"v" * 40, varint(0)), 1, id="long: value of 1 MiB"),
+        pytest.param(record(START, NULL, VALUE, varint(-1)), 1, id="long: header count below 0"),
+        pytest.param(record(START, NULL, VALUE, varint(1)), 1, id="long: a header that is not there"),
     ],
 )
 def test_a_payload_that_does_not_hold_together(payload: bytes, count: int) -> None:

@@ -32,6 +32,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 ALL: Final = 1 << 30
+#: Offsets of one, two and three of an integer's digits; some are the interpreter's own objects.
+FIRST_OFFSETS: Final = (0, 0, 1_000, (1 << 30) - 9, (1 << 60) - 9)
 FIELDS: Final = attrgetter("topic", "partition", "offset", "timestamp", "timestamp_type", "headers", "leader_epoch")
 
 
@@ -59,13 +61,14 @@ def seen(record: RawRecord) -> tuple[Any, ...]:
     """All that can be seen of a record, as objects that nothing changes."""
     key, value = record.key, record.value
     content = tuple(None if data is None else bytes(bytearray(data)) for data in (key, value))
-    return (*FIELDS(record), *content, hash(key), hash(value), hash(record))
+    topic, partition, offset, *others = FIELDS(record)
+    return (topic, partition, int(str(offset)), *others, *content, hash(key), hash(value), hash(record))
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> bytes:
     """Batches side by side of any records, which may overlap."""
-    run, offset = b"", 0
+    run, offset = b"", draw(st.sampled_from(FIRST_OFFSETS))
     for records in draw(st.lists(compacted_records(), min_size=1, max_size=5)):
         run += encode_batch(
             records,
@@ -90,6 +93,30 @@ def test_two_records_are_enough_for_a_loop_that_keeps_none() -> None:
         values.add(id(record.value))
     assert (len(records), len(keys), len(values)) == (2, 2, 2)
     assert len({id(record) for record in list(span)}) == 100
+
+
+@pytest.mark.parametrize("first", [5_000, 1 << 30, 1 << 59])
+def test_two_integers_are_enough_for_the_offsets_of_a_loop(first: int) -> None:
+    records = [NewRecord(b"value")] * 100
+    span = span_of(encode_batch(records, base_offset=first))
+    assert len({id(record.offset) for record in span}) == 2
+    assert [record.offset for record in span] == list(range(first, first + 100))
+
+
+@pytest.mark.parametrize("first", [0, 250, 1_020, (1 << 30) - 50, (1 << 31) - 50, (1 << 60) - 50, (1 << 63) - 101])
+def test_an_offset_is_an_integer_like_any_other(first: int) -> None:
+    """Also where integers get another digit, and among those of which the interpreter has but one object."""
+    records = [NewRecord(b"value")] * 100
+    last = kept = None
+    for index, record in enumerate(span_of(encode_batch(records, base_offset=first))):
+        expected = first + index
+        assert record.offset == expected
+        assert (str(record.offset), hash(record.offset)) == (str(expected), hash(expected))
+        assert record.offset.to_bytes(8, "big") == expected.to_bytes(8, "big")
+        assert {record.offset: 1}[expected]
+        assert last is None or (last, kept) == (expected - 1, expected - 1)
+        last, kept = record.offset, int(str(record.offset))
+    assert [*range(300)] == [int(str(number)) for number in range(300)]
 
 
 def test_bytes_of_another_size_are_not_written_anew() -> None:
@@ -119,6 +146,9 @@ KEEPS: Final[tuple[Callable[[RawRecord], object], ...]] = (
     lambda record: record.key,
     lambda record: record.value,
     lambda record: record.headers,
+    lambda record: record.offset,
+    lambda record: range(record.offset, record.offset + 1),
+    lambda record: {record.offset: 1},
     lambda record: {record.key: 1},
     lambda record: frozenset([record.value]),
     lambda record: [[record]],
