@@ -46,7 +46,7 @@ typedef struct {
     int64_t left;
     PyObject *origin;
     Record *made[MADE]; /* the last records, which may be written anew */
-    int turn;
+    unsigned turn;
     int kept; /* how many records in a row could not be written anew */
 } Iterator;
 

@@ -40,10 +40,20 @@ static inline int is_free(void *object) {
 #endif
 }
 
+/* Most keys are short: then two moves, which may overlap, are quicker than a call. */
+static inline void copy_bytes(char *to, const char *from, Py_ssize_t size) {
+    if (size >= 8 && size <= 16) {
+        memcpy(to, from, 8);
+        memcpy(to + size - 8, from + size - 8, 8);
+    } else {
+        memcpy(to, from, (size_t)size);
+    }
+}
+
 /* Empty bytes, and those of one byte, are the interpreter's own objects: they are never written. */
 static inline int set_bytes(PyObject **slot, const char *bytes, Py_ssize_t size) {
     if (size > 1 && PyBytes_CheckExact(*slot) && PyBytes_GET_SIZE(*slot) == size && is_free(*slot)) {
-        memcpy(PyBytes_AS_STRING(*slot), bytes, (size_t)size);
+        copy_bytes(PyBytes_AS_STRING(*slot), bytes, size);
         forget_hash(*slot);
         return 1;
     }
