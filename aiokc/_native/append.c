@@ -31,8 +31,9 @@ static Content content_of_part(const Cursor *payload, const Part *part) {
 }
 
 static Content next_content(Cursor *cursor) {
-    Part part = {.is_null = 1};
-    (void)read_content(cursor, &part); /* the record was checked just now */
+    Part part;
+    if (!read_content(cursor, &part))
+        return (Content){NULL, 0}; /* impossible: the record was checked just now */
     return content_of_part(cursor, &part);
 }
 

@@ -102,15 +102,20 @@ static inline int read_start(Cursor *cursor, int64_t previous_delta, int64_t las
     return 1;
 }
 
+/* Set where a part lies, by the number that is its length; return where it ends. */
+static inline int64_t set_part(Part *part, int64_t at, uint64_t length) {
+    part->at = at;
+    part->is_null = (int)(length & 1);
+    part->size = length & 1 ? 0 : (int64_t)(length >> 1);
+    return at + part->size;
+}
+
 /* Find a key or value that begins with its length, and pass it. It may lie behind the end: then the next read fails. */
 static inline int pass_content(Cursor *cursor, Part *content) {
     uint64_t length;
     if (!read_varint(cursor, 5, &length))
         return 0;
-    content->at = cursor->at;
-    content->is_null = (int)(length & 1);
-    content->size = length & 1 ? 0 : (int64_t)(length >> 1);
-    cursor->at += content->size;
+    cursor->at = set_part(content, cursor->at, length);
     return 1;
 }
 
@@ -180,10 +185,7 @@ static inline int pass_short_content(const uint8_t *data, int64_t *at, Part *con
     uint64_t length;
     if (!read_short(data, at, &length))
         return 0;
-    content->at = *at;
-    content->is_null = (int)(length & 1);
-    content->size = length & 1 ? 0 : (int64_t)(length >> 1);
-    *at += content->size;
+    *at = set_part(content, *at, length);
     return 1;
 }
 

@@ -4,9 +4,9 @@
  * record keeps neither alive.
  *
  * As zip() does with its tuple, the iterator writes a record anew that nobody else refers to, and the objects in it
- * (rewriting.h). While a loop's variable still refers to the last record, only the one before it is free: so the iterator keeps
- * two, and uses them in turn. Whoever keeps a record, or one of its objects, has another reference to that, and it
- * stays as it is.
+ * (rewriting.h). While a loop's variable still refers to the last record, only the one before it is free: so the
+ * iterator keeps two, and uses them in turn. Whoever keeps a record, or one of its objects, has another reference to
+ * that, and it stays as it is.
  *
  * Every byte is checked again when it is read: so no mistake here, and no change of the run, can lead out of it.
  *
