@@ -273,8 +273,8 @@ static PyObject *list_with_room(int64_t count) {
 }
 
 /* Append up to ``most`` records to a list that has room for them; return how many. -1: there is an exception, and list
- * and progress are as they were. If the next record is malformed, there are fewer, and the cursor has a problem. No
- * Python code runs in here, so other code never sees the list with a record that is not complete. */
+ * and progress are as they were. If the next record is malformed, there are fewer, and the cursor has a problem. While a
+ * long value is copied, other threads may run: what finds the list by the collector sees it as it was. */
 static int64_t fill_list(State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
                          int64_t most, PyObject *records) {
     Progress here = *progress; /* in registers */

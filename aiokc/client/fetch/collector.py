@@ -255,7 +255,7 @@ class FetchCollector:
 
         It returns fewer only where the next ones can't be had at once: an error comes first, a batch is to be opened,
         the next partition may not be handed out, nothing more is buffered, one step took as many runs of the only
-        partition as it may, or the loop's time ``until`` is over.
+        partition as it may, there is no memory for them, or the loop's time ``until`` is over.
         None: nothing was handed out, since that is so from the beginning; what was decoded stays for the next call.
         """
         serving = self.buffer.in_turn(self.subscription)
@@ -394,7 +394,8 @@ class FetchCollector:
         """
         self.resume_at = resume_at
         if resume_at is not None:
-            self.settle()
+            with suppress(MemoryError):  # not the fetcher's end: the application's next call settles it, or raises
+                self.settle()
 
     async def settle_all(self, time_slice: TimeSlice) -> None:
         """The application asks for more, or nothing more is handed out: let go of the frames of what it was given.
