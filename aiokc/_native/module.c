@@ -4,10 +4,10 @@
  * reader.h reads the bytes of a record, and records.c makes objects of records. columns.c, append.c and rows.h make
  * columns of records, batch_columns.c owns the columns' memory, and arrow_export.c exports them. runs.h reads batches
  * side by side where they lie: run_columns.c makes columns of them, run_records.c checks their records, and
- * record_span.c makes objects of these when they are read, for the sequences of record_parts.c. unpack_run.c makes such a run of compressed batches;
- * lz4_frame.c and zstd_frame.c read their payloads, with the libraries that codec_libraries.c has found, and unpack_ahead.c
- * has that done in the thread of background_work.c. encode.h writes
- * the bytes of a record, record_appender.c fills a batch with records, append_records.c many batches; topic_appender.c
+ * record_span.c makes objects of these when they are read, for the sequences of record_parts.c. unpack_run.c makes such
+ * a run of compressed batches; lz4_frame.c and zstd_frame.c read their payloads, with the libraries that
+ * codec_libraries.c has found, and unpack_ahead.c has that done in the thread of background_work.c. encode.h writes the
+ * bytes of a record, record_appender.c fills a batch with records, append_records.c many batches; topic_appender.c
  * appends single records to the batches of a topic, and column_records.c those of an Arrow batch. async_steps.c makes
  * the steps of `async for`. socket_reads.c reads from sockets in a thread, which reader_thread.c is the object of.
  */

@@ -10,7 +10,8 @@ typedef struct Record {
     PyObject *origin; /* topic, partition, timestamp type and leader epoch, the same for all records of a batch */
     PyObject *key;
     PyObject *value;
-    PyObject *headers; /* a tuple, or the bytes to build it from; the one thing of a record that ever changes */
+    PyObject *headers; /* the bytes to build a tuple from, until they are first read; then that tuple. Nothing else of a
+                        * record changes that anybody refers to (rewriting.h is for the others). */
     PyObject *offset; /* an object, since the interpreter is five times as fast with those */
     long long timestamp;
 } Record;

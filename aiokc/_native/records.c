@@ -264,17 +264,20 @@ static PyObject *new_record(State *state, PyObject *origin, const Head *head, co
     return (PyObject *)record_of(state, origin, head, cursor, layout, key, value);
 }
 
-/* Return an empty list with room for ``count`` records. */
+/* Return an empty list with room for ``count`` records. While long values are copied other threads run, and could find it
+ * by the collector of reference cycles: that sees it once it is full. */
 static PyObject *list_with_room(int64_t count) {
     PyObject *records = PyList_New((Py_ssize_t)Py_MAX(0, count));
-    if (records != NULL)
+    if (records != NULL) {
         Py_SET_SIZE(records, 0);
+        PyObject_GC_UnTrack(records);
+    }
     return records;
 }
 
 /* Append up to ``most`` records to a list that has room for them; return how many. -1: there is an exception, and list
- * and progress are as they were. If the next record is malformed, there are fewer, and the cursor has a problem. No
- * Python code runs in here, so other code never sees the list with a record that is not complete. */
+ * and progress are as they were. If the next record is malformed, there are fewer, and the cursor has a problem. No other
+ * code has the list. */
 static int64_t fill_list(State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
                          int64_t most, PyObject *records) {
     Progress here = *progress; /* in registers */
@@ -314,6 +317,8 @@ static PyObject *take_records(Reader *self, Py_ssize_t count, long long from_off
     }
     if (filled < 0)
         Py_CLEAR(records);
+    else
+        PyObject_GC_Track(records);
     return records;
 }
 

@@ -1,7 +1,8 @@
-/* Sets the fields of a record that is written anew. An object in one is written anew, too, if nobody else refers to it:
- * so its bytes and digits change, and what Python remembers of them.
+/* Sets the fields of a record that is written anew. The objects in its fields are written anew, too, where nothing but
+ * the record refers to them: the bytes of keys, values and headers, with the hash that Python remembers of them, and the
+ * digits of offsets.
  *
- * Whoever keeps such an object has a reference of its own, and it stays as it is.
+ * Whoever keeps such an object has a reference of its own, and so the object stays as it is.
  */
 
 #ifndef AIOKC_REWRITING_H

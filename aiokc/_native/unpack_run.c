@@ -129,10 +129,20 @@ static PyObject *room_to_unpack(PyObject *Py_UNUSED(module), PyObject *args) {
 
 /* Unpacking */
 
+/* Return a view of a part of a buffer, which keeps that in place: the traceback of an exception refers to the view. */
+static PyObject *view_of(const Py_buffer *buffer, const uint8_t *part, int64_t size) {
+    Py_ssize_t at = part - (const uint8_t *)buffer->buf;
+    PyObject *whole = PyMemoryView_FromObject(buffer->obj);
+    PyObject *view = whole == NULL ? NULL : PySequence_GetSlice(whole, at, at + (Py_ssize_t)size);
+    Py_XDECREF(whole);
+    return view;
+}
+
 /* Have the caller's function unpack it; return its size. -1: it is refused. -2: there is an exception. */
-static int64_t unpack_in_python(PyObject *unpack, const PackedBatch *batch, uint8_t *out, int64_t room) {
-    PyObject *from = PyMemoryView_FromMemory((char *)batch->packed.data, (Py_ssize_t)batch->packed.size, PyBUF_READ);
-    PyObject *to = from == NULL ? NULL : PyMemoryView_FromMemory((char *)out, (Py_ssize_t)room, PyBUF_WRITE);
+static int64_t unpack_in_python(PyObject *unpack, const PackedBatch *batch, const Py_buffer *records,
+                                const Py_buffer *out, const uint8_t *payload, int64_t room) {
+    PyObject *from = view_of(records, batch->packed.data, batch->packed.size);
+    PyObject *to = from == NULL ? NULL : view_of(out, payload, room);
     PyObject *size = to == NULL ? NULL : PyObject_CallFunction(unpack, "iOO", batch->codec, from, to);
     Py_XDECREF(from);
     Py_XDECREF(to);
@@ -141,17 +151,17 @@ static int64_t unpack_in_python(PyObject *unpack, const PackedBatch *batch, uint
     return PyErr_Occurred() ? -2 : unpacked > room ? -1 : Py_MAX(unpacked, -1);
 }
 
-static int64_t unpack_payload(const State *state, PyObject *unpack, const PackedBatch *batch, uint8_t *out,
-                              int64_t room) {
+static int64_t unpack_payload(const State *state, PyObject *unpack, const PackedBatch *batch, const Py_buffer *records,
+                              const Py_buffer *out, uint8_t *payload, int64_t room) {
     CodecLibrary *library = library_of(state, batch->codec);
     if (library == NULL) {
-        int64_t size = unpack == NULL ? -1 : unpack_in_python(unpack, batch, out, room);
+        int64_t size = unpack == NULL ? -1 : unpack_in_python(unpack, batch, records, out, payload, room);
         library = size == -1 ? library_of(state, batch->codec) : NULL; /* the function may have found one */
         if (library == NULL)
             return size;
     }
-    return batch->codec == LZ4 ? unpack_lz4(library, batch->packed, out, room)
-                               : unpack_zstd(library, batch->packed, out, room);
+    return batch->codec == LZ4 ? unpack_lz4(library, batch->packed, payload, room)
+                               : unpack_zstd(library, batch->packed, payload, room);
 }
 
 static void write_number(uint8_t *bytes, uint64_t number, int width) {
@@ -183,7 +193,7 @@ int64_t unpack_batches(const State *state, PyObject *unpack, const Py_buffer *re
         if (most < 0 || most > room)
             break;
         int sound = is_checked(state, &batch.whole, checks);
-        int64_t size = sound > 0 ? unpack_payload(state, unpack, &batch, payload, room) : -1;
+        int64_t size = sound > 0 ? unpack_payload(state, unpack, &batch, records, out, payload, room) : -1;
         if (sound < 0 || size == -2)
             return -1;
         if (size < 0)

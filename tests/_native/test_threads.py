@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import sysconfig
 import threading
@@ -97,6 +98,29 @@ def test_each_record_of_a_reader_goes_to_one_thread() -> None:
         offsets = [record.offset for taken in at_once(drain) for record in taken]
         assert sorted(offsets) == list(range(400))
         assert reader.next_offset == 400
+
+
+def test_no_other_thread_finds_records_before_all_of_them_are_there() -> None:
+    """While a long value is copied, other threads run, and look at all that the garbage collector knows."""
+    count = 61  # lists that have grown have room for a multiple of four
+    reader = reader_of([NewRecord(bytes(1 << 20))] * count)
+    found, size = list[int](), sys.getsizeof([None] * count)
+    is_over = threading.Event()
+
+    def search() -> None:
+        while not is_over.is_set():
+            found.extend(len(it) for it in gc.get_objects(0) if type(it) is list and sys.getsizeof(it) == size)
+
+    searching = threading.Thread(target=search)
+    searching.start()
+    try:
+        records = reader.take(count)
+    finally:
+        is_over.set()
+        searching.join()
+    assert len(records) == count
+    assert gc.is_tracked(records)
+    assert 0 not in found
 
 
 def test_each_record_of_a_reader_becomes_one_row() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -234,7 +235,12 @@ class FetchCollector:
         batch: ConsumerRecords[Any, Any] = ConsumerRecords()
         step = HandOut()
         for buffer, position in self.buffer.servable(self.subscription, only) if served is None else served:
-            records, after = self._take(buffer, count)
+            try:
+                records, after = self._take(buffer, count)
+            except MemoryError:
+                if not batch:
+                    raise
+                break  # as in ``_take_of_runs``
             if records:
                 batch[buffer.tp] = records
                 count -= len(records)
@@ -249,7 +255,7 @@ class FetchCollector:
 
         It returns fewer only where the next ones can't be had at once: an error comes first, a batch is to be opened,
         the next partition may not be handed out, nothing more is buffered, one step took as many runs of the only
-        partition as it may, or the loop's time ``until`` is over.
+        partition as it may, there is no memory for them, or the loop's time ``until`` is over.
         None: nothing was handed out, since that is so from the beginning; what was decoded stays for the next call.
         """
         serving = self.buffer.in_turn(self.subscription)
@@ -286,7 +292,12 @@ class FetchCollector:
         left = count
         while True:
             buffer, position = serving
-            taken = buffer.take_of_runs(left)
+            try:
+                taken = buffer.take_of_runs(left)
+            except MemoryError:
+                if not ends:
+                    raise
+                break  # the positions of other partitions have moved: only this call can return their records
             if taken is None:
                 break
             records, goes_on = taken
@@ -308,8 +319,7 @@ class FetchCollector:
         self.counters.records += count - left
         self._has_taken, self.waits = True, False
         if self.resume_at is not None and (self.buffer.settling_frees or self.buffer.bytes <= self.resume_at):
-            self.buffer.settle()  # as in ``handed_out``
-            self._tell_of_room()
+            self._make_room()
         batch.end_at(ends)
         return batch
 
@@ -339,14 +349,19 @@ class FetchCollector:
         if step.ends:
             self._has_taken, self.waits = True, False
         if self.resume_at is not None:
-            self.buffer.settle()  # copies of what is handed out rather than no room to read ahead
-            self._tell_of_room()
+            self._make_room()
         if not step.ends and step.failed:
             self._raise(step.failed[0])
         for buffer in step.failed:
             self._held_back[buffer.tp] = buffer
             self.subscription.changes.notify()  # the next call has to look
         return step.ends
+
+    def _make_room(self) -> None:
+        """Settle what is handed out just now: copies of it rather than no room to read ahead."""
+        with suppress(MemoryError):  # the next call settles it; to raise here would lose all that is handed out
+            self.buffer.settle()
+        self._tell_of_room()
 
     def fetch_again(self, tp: TopicPartition) -> None:
         """Drop what is buffered of ``tp``, and have it fetched again, from the position on."""
@@ -379,7 +394,8 @@ class FetchCollector:
         """
         self.resume_at = resume_at
         if resume_at is not None:
-            self.settle()
+            with suppress(MemoryError):  # not the fetcher's end: the application's next call settles it, or raises
+                self.settle()
 
     async def settle_all(self, time_slice: TimeSlice) -> None:
         """The application asks for more, or nothing more is handed out: let go of the frames of what it was given.

@@ -34,10 +34,8 @@ _AT_ONCE_BYTES: Final = 512 << 10
 _AT_ONCE_BYTES_OF_MESSAGES: Final = 128 << 10
 # One step decodes no more bytes than this, or one record: copies need new memory, and 1 MB of that takes 1 ms or more.
 _STEP_BYTES: Final = 1 << 20
-
 # Appending so many single batches takes less than a millisecond. Each of them may hold only one record.
 _ADDED_AT_ONCE: Final = 64
-
 # One step takes the records of so many runs, since each of them may hold only one.
 _RUNS_AT_ONCE: Final = 16
 
@@ -264,9 +262,7 @@ class PartitionBuffer:
 
     def decode(self, count: int) -> None:
         """Decode up to ``count`` more records into ``ready``, from the run or batch that is next."""
-        first = self._kept.first
-        if isinstance(first, PackedRun):
-            first = self._unpacked_first()
+        first = self._unpacked_first()
         if isinstance(first, Run):
             if self._take_of_run(first, count):
                 return
@@ -434,12 +430,17 @@ class PartitionBuffer:
         for _ in range(_RUNS_AT_ONCE):
             run = self._kept.first
             if type(run) is PackedRun:
-                run, goes_on = self._unpacked_first(), False
+                goes_on = False
+                try:
+                    run = self._unpacked_first()
+                except MemoryError:
+                    if not taken:
+                        raise
+                    break  # the position is behind what was taken: only this call can return that
             if type(run) is not Run:
                 break
             size += len(run.view)
-            found = self._look_into(run, count)
-            span, at, inside, after, epoch = found
+            span, at, inside, after, epoch = found = self._look_into(run, count)
             is_last = at == len(run.view)
             if is_last and span and self.error is None:
                 self._kept.take_last(run, span)

@@ -329,6 +329,39 @@ def test_what_was_unpacked_is_not_lost_when_memory_is_short_behind_it(monkeypatc
     assert memory.bytes == 0
 
 
+@pytest.mark.parametrize("fails_at", [1, 2, 3])
+def test_what_was_taken_goes_out_when_there_is_no_memory_to_unpack_more(
+    fails_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The position is behind it by then: nothing else would return these records."""
+    data, end = long_log()
+    buffer = holding(data)
+    kept, attempts = type(buffer._kept), 0
+    unpack = kept.unpack
+
+    def short_of_memory(*arguments: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        if attempts == fails_at:
+            raise MemoryError
+        return unpack(*arguments)
+
+    monkeypatch.setattr(kept, "unpack", short_of_memory)
+    offsets, raised = list[int](), 0
+    while buffer.undecoded or buffer.ready:
+        try:
+            taken = buffer.take_of_runs(300)
+        except MemoryError:
+            raised += 1
+            continue
+        records = buffer.take(300)[0] if taken is None else taken[0]
+        offsets += [record.offset for record in records]
+        assert buffer.taken == len(offsets)
+    assert offsets == list(range(end))
+    assert attempts > fails_at
+    assert raised == (fails_at == 1), "it is raised only by a call that has taken nothing"
+
+
 def failing_first(method: Callable[..., None], errors: Iterator[type[BaseException]]) -> Callable[..., None]:
     def called(*arguments: Any) -> None:
         for error in errors:

@@ -305,3 +305,23 @@ def test_other_errors_than_those_of_records_are_raised() -> None:
     held = bytearray(10)
     with memoryview(held), pytest.raises(BufferError):
         _native.unpack_run(packed, held, MIB, MIB, True, lambda *_: 0)
+
+
+def test_what_a_traceback_refers_to_stays_in_memory() -> None:
+    """A debugger looks at the variables of its frames, long after the buffers are forgotten."""
+    packed = bytearray(encode_batch([NewRecord(TEXT)], codec=Codec.SNAPPY))
+    run, views = bytearray(), list[memoryview]()
+
+    def interrupted(_: int, *given: memoryview) -> int:
+        views.extend(given)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _native.unpack_run(packed, run, MIB, MIB, True, interrupted)
+    assert views[0] == packed[-len(views[0]) :]
+    for buffer in (packed, run):
+        with pytest.raises(BufferError):
+            buffer.clear()
+    views.clear()
+    packed.clear()
+    run.clear()

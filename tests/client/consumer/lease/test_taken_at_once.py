@@ -16,6 +16,7 @@ from aiokc.client.aio.signal import Signal
 from aiokc.client.fetch.collector import FetchCollector
 from aiokc.config import ClientConfig
 from aiokc.core.counters import FetchCounters
+from aiokc.core.fetch import frame_memory
 from aiokc.core.fetch.buffer import FetchBuffer
 from aiokc.core.fetch.fetched_partition import FetchedPartition
 from aiokc.core.fetch.partition_buffer import PartitionBuffer
@@ -165,6 +166,58 @@ def test_what_was_handed_out_is_settled_where_that_makes_room() -> None:
         assert len(buffer._memory._lent) == 3, "the frames of both have more records"
         assert buffer.bytes == before
         assert [len(records) for batch in held if not isinstance(batch, str) for records in batch.values()] == [10] * 4
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("method", "ahead"), [("take_of_runs", 0), ("take", 1)])
+def test_nothing_is_lost_when_memory_is_short_at_another_partition(
+    method: str, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call returns what it has: the positions behind that have moved."""
+    take, attempts = getattr(PartitionBuffer, method), 0
+
+    def short_of_memory(self: PartitionBuffer, count: int) -> Any:
+        nonlocal attempts
+        attempts += 1
+        if attempts in (1, 3):
+            raise MemoryError
+        return take(self, count)
+
+    async def story() -> None:
+        taking = Taking([[(10, Codec.NONE)]] * 3, 10_000)
+        taking.collector.decode_at_once(30 * ahead, 30, None, inf)
+        with pytest.raises(MemoryError):
+            taking.collector.take_in_turn(30, inf)
+        sizes = []
+        for _ in range(2):
+            batch = taking.call(30, ahead)
+            assert isinstance(batch, ConsumerRecords)
+            sizes.append([len(records) for records in batch.values()])
+        assert sizes == [[10], [10, 10]]
+
+    monkeypatch.setattr(PartitionBuffer, method, short_of_memory)
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_nothing_is_lost_when_there_is_no_memory_for_copies(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To copy what is handed out only makes room: the next call does it."""
+
+    async def story() -> None:
+        taking = Taking([[(10, Codec.NONE)], [], []], 10_000)
+        taking.collector.resume_at = taking.buffer.bytes
+        taking.collector.decode_at_once(10 * ahead, 10, None, inf)
+        with monkeypatch.context() as patch:
+            patch.setattr(frame_memory, "detach_held", no_memory)
+            batch = taking.collector.take_in_turn(10, inf)
+            taking.collector.left_out(0)
+        assert batch is not None
+        assert [record.offset for record in batch[PARTITIONS[0]]] == list(range(10))
+        assert taking.memory == (0, [])
+
+    def no_memory(*_: object) -> int:
+        raise MemoryError
 
     asyncio.run(story())
 
