@@ -8,7 +8,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from ..errors import ConfigError
 from .addresses import parse_addresses
-from .checks import at_least, can_be_sent
+from .checks import at_least, can_be_sent, in_32_bits
 from .hidden import hides_secrets
 from .security import SecurityConfig, SecurityOptions
 
@@ -87,6 +87,7 @@ class ClusterConfig(SecurityConfig):
         at_least(self, self.retry_backoff_ms, "retry_backoff_max_ms")
         at_least(self, self.reconnect_backoff_ms, "reconnect_backoff_max_ms")
         at_least(self, self.socket_connection_setup_timeout_ms, "socket_connection_setup_timeout_max_ms")
+        in_32_bits(self, "request_timeout_ms")
         can_be_sent(self, "client_id", "client_rack")
 
     @classmethod

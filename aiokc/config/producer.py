@@ -119,7 +119,7 @@ class ProducerConfig(ClusterConfig):
         at_least(self, 1, "max_in_flight_requests_per_connection")
         at_least(self, 0, "linger_ms", "batch_size", "partitioner_availability_timeout_ms")
         at_least(self, _SHORTEST_IDLE_MS, "metadata_max_idle_ms")
-        in_32_bits(self, "transaction_timeout_ms", "request_timeout_ms", "batch_size", "max_request_size")
+        in_32_bits(self, "transaction_timeout_ms", "batch_size", "max_request_size")
         if self.acks not in get_args(Acks):
             raise ConfigError(f"acks={self.acks!r} must be 'all' (or -1), 1 or 0")
         self._check_idempotence()

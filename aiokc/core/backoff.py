@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from ..config import ClusterConfig
 
+_SHORTEST: Final = 0.001
 _LONGEST_SEARCH_PAUSE: Final = 10.0
 
 
@@ -19,18 +20,19 @@ class Backoff:
     """Pauses that grow from ``initial`` by ``factor`` up to ``maximum`` seconds (KIP-580).
 
     Each pause is made longer or shorter by a random share of up to ``jitter``: clients that lost the same broker must
-    not come back in step. No pause exceeds ``maximum``.
+    not come back in step. No pause exceeds ``maximum``. Where an option says 0, a pause is about 1 ms: attempts without
+    a pause would follow one another in one step of the event loop, in which nothing else runs.
     """
 
     def __init__(
         self, initial: float, maximum: float, random: Chance, factor: float = 2.0, jitter: float = 0.2
     ) -> None:
-        self._initial = initial
-        self._maximum = maximum
+        self._initial = max(initial, _SHORTEST)
+        self._maximum = max(maximum, _SHORTEST)
         self._random = random
         self._factor = factor
         self._jitter = jitter
-        self._pause = initial
+        self._pause = self._initial
 
     def next(self) -> float:
         """Return the next pause in seconds."""

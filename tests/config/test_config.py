@@ -135,6 +135,7 @@ def test_credentials_among_the_bootstrap_servers_are_not_shown(given: str | list
         ({"group_instance_id": "a b"}, "group_instance_id='a b': 1 to 249"),
         ({"group_instance_id": ".."}, "leave it out for a dynamic member"),
         ({"group_instance_id": "a" * 250}, "1 to 249 of the characters"),
+        ({"request_timeout_ms": 1 << 31}, "request_timeout_ms=2147483648 must be at most 2147483647"),
         ({"client_id": "é" * 16_384}, "client_id has 32768 bytes, and must have at most 32767"),
         ({"heartbeat_interval_ms": 45000}, "must be smaller than session_timeout_ms"),
         ({"session_timeout_ms": 1 << 31}, "session_timeout_ms=2147483648 must be at most 2147483647"),

@@ -20,6 +20,14 @@ def test_doubles_up_to_the_maximum_and_stays_there() -> None:
     assert [backoff.next() for _ in range(7)] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
 
+def test_a_backoff_of_nothing_still_pauses() -> None:
+    """A loop of attempts with pauses of 0 would never await anything, and hold the event loop for ever."""
+    backoff = retry_backoff(ClientConfig(retry_backoff_ms=0, retry_backoff_max_ms=0), Random(1))
+    assert all(0.0005 < backoff.next() <= 0.001 for _ in range(50))
+    backoff.reset()
+    assert backoff.next() > 0.0005
+
+
 def test_reset_starts_again_from_the_shortest_pause() -> None:
     backoff = Backoff(0.1, 10.0, NoJitter())
     backoff.next()
@@ -43,7 +51,7 @@ def test_a_thousand_failures_do_not_overflow() -> None:
 
 
 @given(
-    initial=st.floats(0, 10),
+    initial=st.floats(0.001, 10),
     above=st.floats(0, 100),
     jitter=st.floats(0, 1),
     seed=st.integers(),

@@ -24,6 +24,9 @@ from .start_order import StartOrder, start_order
 # A topic that was created a moment ago is not known to every broker yet: how long `topics` waits for it to appear.
 _NEW_TOPIC_SECONDS: Final = 3.0
 
+# How much of a start's time may pass in line behind other clients of the loop. The rest is for a broker to answer.
+_LINE_SHARE: Final = 0.25
+
 _FORKED: Final = (
     "this process was forked from the one that started it, and its connections are that one's: make another one here"
 )
@@ -156,7 +159,7 @@ class ClusterClient(Generic[Config_co]):
         deadline = self._loop.time() + timeout
         try:
             self._start_order = start_order()
-            async with self._start_order.starting(asked_to_join):
+            async with self._start_order.starting(asked_to_join, patience=timeout * _LINE_SHARE):
                 self.background.start([self._keep_connections, self.metadata.run, *drivers])
                 await self.metadata.first(max(0.0, deadline - self._loop.time()))
         except BaseException as error:

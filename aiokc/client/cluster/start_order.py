@@ -44,19 +44,23 @@ class StartOrder:
         self._member_came = -math.inf
 
     @asynccontextmanager
-    async def starting(self, asked_to_join: asyncio.Event | None = None) -> AsyncIterator[None]:
+    async def starting(
+        self, asked_to_join: asyncio.Event | None = None, *, patience: float | None = None
+    ) -> AsyncIterator[None]:
         """Wait until this client may start; its start lasts until the end of the ``async with`` block.
 
-        A member of a group sets ``asked_to_join`` when its JoinGroup is on its way, or when it will send none.
+        A member of a group sets ``asked_to_join`` when its JoinGroup is on its way, or when it will send none. A client
+        that has waited for ``patience`` seconds (None: without an end) starts out of turn. Each turn takes several
+        iterations of the loop: where those are slow, the last of many clients would have no time left to connect.
         """
         if asked_to_join is not None:
             self._note_member(asked_to_join, asyncio.get_running_loop().time())
-        async with self._in_line:
-            if self._first is not None and self._first is not asked_to_join:
-                await self._let_join(self._first)
-            if self._under_way:
-                await self._let_start()
-            self._under_way += 1
+        try:
+            async with asyncio.timeout(patience):
+                await self._turn(asked_to_join)
+        except TimeoutError:
+            pass  # out of turn
+        self._under_way += 1
         try:
             yield
         except BaseException:
@@ -66,6 +70,13 @@ class StartOrder:
         finally:
             self._under_way -= 1
             self._ended.notify()
+
+    async def _turn(self, asked_to_join: asyncio.Event | None) -> None:
+        async with self._in_line:
+            if self._first is not None and self._first is not asked_to_join:
+                await self._let_join(self._first)
+            if self._under_way:
+                await self._let_start()
 
     async def _let_start(self) -> None:
         """Return once a start has ended, or has had its head start: a longer one while the loop is busy."""

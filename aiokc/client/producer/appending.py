@@ -69,6 +69,7 @@ class Appending:
         self._config = config
         self._sender = sender
         self._trouble = trouble
+        self._in_serializers: set[anyio.CancelScope] = set()
         keys = routes.keys_mode if self.takes_bytes else None
         self.quick = QuickSends(config, accumulator.memory, memory, clock, self.append_plain, keys=keys)
 
@@ -137,8 +138,13 @@ class Appending:
             key, value, headers = record.key, record.value, record.headers
         elif self.serializing.is_async:
             with anyio.move_on_after(timeout) as scope:
-                key, value, headers = await self.serializing.serialize_async(record)
+                self._in_serializers.add(scope)
+                try:
+                    key, value, headers = await self.serializing.serialize_async(record)
+                finally:
+                    self._in_serializers.discard(scope)
             if scope.cancelled_caught:
+                self.check_same(begun, topic)  # the producer may have stopped
                 raise RequestTimedOut(f"the serializers of a record for {topic!r} took longer than {timeout:.3g} s")
             self.check_same(begun, topic)
         else:
@@ -162,6 +168,11 @@ class Appending:
             if partition is not None and partition >= len(route.queues):  # the topic was recreated meanwhile
                 raise self.routes.missing(topic, partition, f"the topic has {len(route.queues)} partitions now")
         return self._append(route, partition, key, value, headers, record.timestamp_ms, size, on_done)
+
+    def close(self) -> None:
+        """The producer stops: end the waits for serializers."""
+        for scope in list(self._in_serializers):
+            scope.cancel()
 
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
         """Append a record as it was given, now. Raises MetadataMissing and BufferFull in the place of waiting."""

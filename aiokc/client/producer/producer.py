@@ -80,9 +80,9 @@ class Producer(TransactionCalls, Generic[K, V]):
 
         Records that are not acknowledged by then fail, with ``persisted`` "maybe" if they were sent. Callbacks that are
         due then have the rest of that time, and a second at least; others come after stop(), if the event loop goes on.
-        Calls that wait for metadata or memory raise ProducerClosed. A second call ends the first one's wait, and so
-        does a cancellation: that second is left to callbacks. Raises UsageError in another event loop than that of
-        start(), and in a callback.
+        Calls that wait for metadata, memory or a serializer raise ProducerClosed. A second call ends the first one's
+        wait, and so does a cancellation: that second is left to callbacks. Raises UsageError in another event loop than
+        that of start(), and in a callback.
         """
         await self._runtime.stop(timeout=checked_seconds(timeout_ms))
 

@@ -183,6 +183,7 @@ class ProducerRuntime:
         else:
             self._hurry()
         self.memory.close(lambda: ProducerClosed("stopping: the record was not appended"))
+        self.appending.close()
         self.cluster_client.metadata.changed.notify()  # who waits for metadata looks again, and ends
         try:
             if is_first and self.cluster_client.running and self.cluster_client.background.alive:

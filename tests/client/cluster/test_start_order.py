@@ -93,6 +93,22 @@ async def test_while_the_loop_is_busy_the_next_one_waits_for_a_few_head_starts()
     assert rounds >= 8, "each head start ends two rounds of the loop later"
 
 
+def test_one_whose_patience_is_over_starts_out_of_turn() -> None:
+    async def start(order: StartOrder) -> float:
+        async with order.starting(patience=0.02):
+            began = asyncio.get_running_loop().time()
+            await asyncio.sleep(60.0)
+        return began
+
+    async def main(since: float) -> None:
+        order = StartOrder()
+        begun = await asyncio.gather(*(start(order) for _ in range(50)))
+        turns = [number * HEAD_START for number in range(5)]
+        assert [at - since for at in begun] == pytest.approx([*turns, *[0.02] * 45], abs=1e-3)
+
+    in_virtual_time(main)
+
+
 def members_begun(joins: list[float | None], comes: list[float]) -> list[float]:
     """Return when each member's start began. Member n comes at ``comes[n]``, starts in no time, and has asked to join
     ``joins[n]`` seconds later (None: never).
@@ -235,6 +251,25 @@ def test_brokers_that_are_silent_keep_no_other_client_from_starting() -> None:
                 with pytest.raises(NoBrokersAvailable):
                     await start
             assert loop.time() - begin < 3.1
+
+    virtually(story)
+
+
+def test_the_last_of_many_in_line_has_time_left_to_connect() -> None:
+    """In line alone, these 300 take longer than one start may."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        async with Cluster(brokers=1) as silent:
+            silent.intercept(ApiVersionsRequest, drop())
+            stuck = [Consumer(bootstrap_servers=silent.bootstrap) for _ in range(300)]
+            starts = [loop.create_task(consumer.start(timeout_ms=1_000)) for consumer in stuck]
+            await asyncio.sleep(0)
+            last = Consumer(bootstrap_servers=cluster.bootstrap)
+            await last.start(timeout_ms=1_000)
+            await last.stop()
+            await asyncio.wait(starts)
+            assert all(isinstance(start.exception(), NoBrokersAvailable) for start in starts)
 
     virtually(story)
 

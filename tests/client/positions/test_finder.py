@@ -492,3 +492,13 @@ async def test_offsets_of_a_topic_that_may_not_be_seen_are_asked_for_once_more_b
             found = (await client.list_offsets({ZERO: LATEST}))[ZERO]
         assert found is not None
         assert found.offset == 0
+
+
+async def test_without_a_backoff_a_topic_that_is_missing_holds_up_nothing() -> None:
+    """The look for its leader has pauses all the same: without any, it would hold the event loop for ever."""
+    async with Cluster() as cluster, reading(cluster, MISSING, retry_backoff_ms=0) as consumer:
+        assert await consumer.getmany(timeout_ms=100) == {}
+        cluster.create_topic(MISSING.topic)
+        async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            await producer.send(MISSING.topic, b"v")
+        assert [record.value for record in (await consumer.getmany())[MISSING]] == [b"v"]

@@ -630,3 +630,19 @@ def test_callbacks_have_all_run_when_stop_returns() -> None:
             producer.send_soon("t", b"")
 
     virtually(story, brokers=1)
+
+
+async def test_stop_ends_the_wait_for_a_serializer() -> None:
+    async def never(value: object) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        producer = producing(cluster, value_serializer=AsyncSerializer(never))
+        await producer.start()
+        sending = asyncio.ensure_future(producer.send("t", "v"))
+        await asyncio.sleep(0.01)
+        await producer.stop()
+        with pytest.raises(ProducerClosed):
+            async with asyncio.timeout(1):
+                await sending
