@@ -315,14 +315,16 @@ def test_without_a_group_the_first_offsets_of_thousands_are_asked_for_in_small_s
 
 
 def test_a_partition_of_a_topic_that_is_known_is_begun_at_once() -> None:
-    """No metadata come that would have its first offset looked up."""
+    """No metadata come that would have its first offset looked up, and of a paused partition no Fetch does."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"one", partition=1)
         consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
         consumer.assign([T0])
+        consumer.pause(T0)
         async with consumer:
             await consumer.position(T0)
+            await asyncio.sleep(10)  # so that all is quiet
             began = asyncio.get_running_loop().time()
             consumer.assign([T0, TopicPartition("t", 1)])
             assert (await consumer.getone()).value == b"one"
