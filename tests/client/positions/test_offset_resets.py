@@ -212,6 +212,7 @@ async def test_out_of_range_has_a_policy_of_its_own(caplog: pytest.LogCaptureFix
             cluster.trim("t", to=3)
             with caplog.at_level(logging.WARNING, "aiokc.offsets"):
                 assert await values(consumer, 2) == [b"3", b"4"]
+            assert "t-0: offset 0 is not in the log (so says broker " in caplog.text
             assert "t-0: position reset from offset 0 to offset 3 (earliest)" in caplog.text
 
 
