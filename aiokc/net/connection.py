@@ -314,10 +314,10 @@ class Connection:
     ) -> memoryview:
         """Write a request and return the body of its reply. No other task runs before the await."""
         waiter = Awaited(Reply(loop=self._loop), self._loop.time(), deadline, at_once)
-        exchange, frame = self._pipeline.send(request, version, waiter)
+        _, frame = self._pipeline.send(request, version, waiter)
         self._watch(waiter)
         self._transport.write(frame)
-        return await waiter.body(exchange)
+        return await waiter.reply
 
     def _watch(self, waiter: Waiter) -> None:
         self.last_used = waiter.sent_at
@@ -384,11 +384,11 @@ class Connection:
         Its time begins to run when all requests before it are answered: a JoinGroup may be parked for minutes.
         """
         waiter = Awaited(Reply(loop=self._loop), self._loop.time(), inf, at_once=False)
-        exchange, frame = self._pipeline.send(request, version, waiter)
+        _, frame = self._pipeline.send(request, version, waiter)
         self._in_turn = waiter
         self._watch_turn()
         self._transport.write(frame)
-        return await waiter.body(exchange)
+        return await waiter.reply
 
     def _watch_turn(self) -> None:
         """If the request of ``ask_in_turn`` is now the first in flight, its time begins, after a throttle (KIP-219)."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from ..core.connection.denials import look_for_denial
-from ..core.connection.in_flight import Exchange
 from ..core.versions import api_name
 from ..errors import KafkaError, MalformedResponse
 from ..wire import Request, Response, decode, decode_in_slices
@@ -144,14 +143,6 @@ class Awaited:
     def has_failed(self, error: KafkaError) -> None:
         if not self.reply.done():
             self.reply.set_exception(error)
-
-    async def body(self, exchange: Exchange[Waiter]) -> memoryview:
-        """Return the body of the reply. Where the caller is cancelled, the request keeps its place in the pipeline."""
-        try:
-            return await self.reply
-        except asyncio.CancelledError:
-            exchange.abandoned = True
-            raise
 
 
 class Written(Generic[R]):

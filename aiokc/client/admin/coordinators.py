@@ -32,7 +32,6 @@ async def ask_coordinators(
     group_ids: Iterable[str],
     ask: AskForGroups[T],
     *,
-    at_once: int = GROUPS_AT_ONCE,
     unsure: set[str] | None = None,
 ) -> dict[str, T | KafkaError]:
     """Return what the coordinators answer for these groups, in their order, or an error for each that has none.
@@ -46,7 +45,7 @@ async def ask_coordinators(
     while left:
         by_node, answers = await _find(asking, left)
         found.update(answers)
-        await _ask_all(asking, by_node, ask, at_once, found, unsure)
+        await _ask_all(asking, by_node, ask, found, unsure)
         left = [group_id for group_id in left if passes(found[group_id])]
         if left and not await asking.may_try_again():
             for group_id in left:
@@ -102,13 +101,12 @@ async def _ask_all(
     asking: Asking,
     by_node: Mapping[int, Sequence[str]],
     ask: AskForGroups[T],
-    at_once: int,
     found: dict[str, T | KafkaError],
     unsure: set[str] | None,
 ) -> None:
     async def ask_one(node_id: int, groups: Sequence[str]) -> None:
-        for begin in range(0, len(groups), at_once):
-            portion = groups[begin : begin + at_once]
+        for begin in range(0, len(groups), GROUPS_AT_ONCE):
+            portion = groups[begin : begin + GROUPS_AT_ONCE]
             try:
                 await asking.reach(node_id)
             except KafkaError as error:  # nothing was sent, so nothing was changed

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from math import inf
 from random import Random
@@ -94,7 +94,6 @@ class Fetcher:
         sessions: bool = True,
         counters: FetchCounters | None = None,
         avoided: AvoidedReplicas | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.arrived = Signal()
         self.lost = Signal()
@@ -112,8 +111,7 @@ class Fetcher:
         )
         self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions, avoided=avoided)
         self.collector = FetchCollector(config, subscription, self._buffer, self.counters, self.wake)
-        self._clock = clock
-        self._lost = PositionResets(subscription, self._buffer, reset or OffsetReset("none"), clock)
+        self._lost = PositionResets(subscription, self._buffer, reset or OffsetReset("none"), time.time)
         self._response_handler = FetchResponseHandler(
             config,
             metadata,
@@ -123,7 +121,7 @@ class Fetcher:
             self._lost,
             self.counters,
             self._complain,
-            clock,
+            time.time,
         )
         self._validator = PositionValidator(
             config, pool, metadata, subscription, self._buffer, random, self._lost.truncated
@@ -363,7 +361,7 @@ class Fetcher:
             else:
                 self._backoffs.pop(plan.node_id, None)
                 self._garbled.pop(plan.node_id, None)
-                session.heard_at = self._clock()
+                session.heard_at = time.time()
                 self.counters.heard[plan.node_id] = asyncio.get_running_loop().time()
                 was_little = await self._response_handler.take_in(answers, response, plan)
                 self._news = self._news or bool(answers)

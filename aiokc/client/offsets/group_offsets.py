@@ -52,10 +52,6 @@ def _no_topic_id(topic: str) -> UUID | None:
     return None
 
 
-def _nobody() -> MemberToken | None:
-    return None
-
-
 def _tell_nobody(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
     pass
 
@@ -167,17 +163,15 @@ class GroupOffsets:
         self,
         partitions: Iterable[TopicPartition],
         *,
-        member: Callable[[], MemberToken | None] = _nobody,
         timeout: float,
         topic_ids: FindTopicId = _no_topic_id,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offset of each of ``partitions``; None for a partition that has none.
 
-        An offset that an open transaction is about to replace, or that only a newer member epoch may see, does not
-        count as none: this waits for it. ``member`` is called before each request, and matters to KIP-848 groups alone.
+        An offset that an open transaction is about to replace does not count as none: this waits for it.
         Raises RequestTimedOut after ``timeout`` seconds, with the last error; AuthorizationFailed; BrokerError.
         """
-        found = await self._fetch(partitions, member, timeout, topic_ids, partly=False)
+        found = await self._fetch(partitions, timeout, topic_ids, partly=False)
         return found.offsets
 
     async def fetch_known(
@@ -188,12 +182,11 @@ class GroupOffsets:
         topic_ids: FindTopicId = _no_topic_id,
     ) -> Committed:
         """As ``fetch``, but an error of single partitions is returned, and at once: it keeps nothing of the others."""
-        return await self._fetch(partitions, _nobody, timeout, topic_ids, partly=True)
+        return await self._fetch(partitions, timeout, topic_ids, partly=True)
 
     async def _fetch(
         self,
         partitions: Iterable[TopicPartition],
-        member: Callable[[], MemberToken | None],
         timeout: float,
         topic_ids: FindTopicId,
         *,
@@ -209,7 +202,7 @@ class GroupOffsets:
             until = loop.time() + left
             found: dict[TopicPartition, FetchedOffset] = {}
             for portion in fetch_portions(wanted):
-                found |= await self.requests.fetch(portion, member(), until - loop.time(), topic_ids)
+                found |= await self.requests.fetch(portion, until - loop.time(), topic_ids)
                 await asyncio.sleep(0)  # an answer and the next request in one step would hold the loop for both
             codes = {tp: one.error_code for tp, one in found.items() if one.error_code != ErrorCode.NONE}
             if codes and not partly:

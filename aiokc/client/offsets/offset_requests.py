@@ -85,13 +85,13 @@ class OffsetRequests:
         return codes
 
     async def fetch(
-        self, partitions: Collection[TopicPartition], member: MemberToken | None, timeout: float, find_id: FindTopicId
+        self, partitions: Collection[TopicPartition], timeout: float, find_id: FindTopicId
     ) -> dict[TopicPartition, FetchedOffset]:
         """Return the offset or the error code of each partition. Raises the error of the group."""
         topic_ids = known_ids(partitions, find_id)
         node_id, response = await self.lookup.ask(
             OffsetFetchRequest,
-            lambda version: fetch_request(self.group_id, partitions, member, topic_ids, version),
+            lambda version: fetch_request(self.group_id, partitions, topic_ids, version),
             timeout=timeout,
             max_version=_max_version(all(tp.topic in topic_ids for tp in partitions)),
         )

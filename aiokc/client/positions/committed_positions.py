@@ -97,7 +97,9 @@ class CommittedPositions:
             await asyncio.sleep(0)
         if has_news:
             self._found.notify()
-            self._wake.notify()  # for the other loop
+            # An assignment wakes the loop of TimestampPositions first, as a rule. It finds nothing, and waits again:
+            # where nothing is fetched, and no metadata are on their way, for metadata_max_age_ms.
+            self._wake.notify()
 
     async def _look_up_committed(self, tokens: PositionTokens) -> list[tuple[KafkaError, PositionTokens]]:
         """Set the positions that are found. Return the errors, each with the partitions that it leaves without one.

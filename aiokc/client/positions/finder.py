@@ -35,7 +35,6 @@ class PositionFinder:
         lister: OffsetLister,
         fetch_committed: FetchCommitted | None,
         random: Random,
-        clock: Callable[[], float] = time.time,
         *,
         connect_to: Callable[[Iterable[int]], None],
     ) -> None:
@@ -48,7 +47,7 @@ class PositionFinder:
             metadata,
             fetch_committed,
             random,
-            clock,
+            time.time,
             connect_to=connect_to,
             wake=self.wake,
             found=self.found,

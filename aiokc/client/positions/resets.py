@@ -46,11 +46,7 @@ class PositionResets:
             self._buffer.fail(tp, position, OffsetOutOfRange({tp: offset}, _found(position, node_id)))
             return True
         logger.warning(
-            "%s: offset %d is not in the log (log start %s, end %s); looking up where to go on",
-            tp,
-            offset,
-            position.log_start_offset,
-            position.high_watermark,
+            "%s: offset %d is not in the log (%s); looking up where to go on", tp, offset, _found(position, node_id)
         )
         self._subscription.await_reset(tp, timestamp, lost=True)
         return True

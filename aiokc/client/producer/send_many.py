@@ -155,7 +155,12 @@ class ManyRecords:
 
 def _check_many(records: Any) -> None:
     is_one_value = isinstance(records, str | bytes | bytearray | memoryview)
-    if is_one_value or not (hasattr(records, "__iter__") or hasattr(records, "__arrow_c_array__")):
+    is_batch = hasattr(type(records), "__arrow_c_array__")
+    if not is_batch and hasattr(type(records), "__arrow_c_stream__") and hasattr(records, "columns"):
+        # To iterate over a table gives its columns, or their names, and a serializer may take these for values.
+        way = "table.to_batches() of pyarrow, frame.to_arrow().to_batches() of polars"
+        raise ConfigError(f"records is {type(records).__name__}, a table: send its record batches one by one ({way})")
+    if is_one_value or not (is_batch or hasattr(records, "__iter__")):
         raise ConfigError(f"records is {type(records).__name__}: give a list of values, or of ProducerRecords")
 
 

@@ -318,4 +318,6 @@ def topic_error(code: int, topic: str) -> BrokerError:
         hint = ": a topic's name has letters, digits, '.', '_' and '-', and at most 249 characters"
         if not _OF_PATTERNS.isdisjoint(topic):
             hint += "; to subscribe to a pattern give re.compile(...), and not its text"
+    elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        hint = ": the cluster has no such topic: create it, or correct the name"
     return broker_error(code, f"topic {topic!r}{hint}")

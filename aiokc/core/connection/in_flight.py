@@ -27,14 +27,13 @@ W = TypeVar("W")
 class Exchange(Generic[W]):
     """One request in flight. ``waiter`` is what the driver needs to hand over the reply.
 
-    ``abandoned``: its caller was cancelled. The request keeps its place, because its reply still comes.
+    If its caller is cancelled, the request keeps its place, because its reply still comes.
     """
 
     correlation_id: int
     request_type: type[AnyRequest]
     version: int
     waiter: W
-    abandoned: bool = False
 
     def __str__(self) -> str:
         return f"{api_name(self.request_type)} v{self.version}"

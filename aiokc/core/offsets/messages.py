@@ -105,13 +105,12 @@ class Committed:
 def fetch_request(
     group_id: str,
     partitions: Iterable[TopicPartition],
-    member: MemberToken | None,
     topic_ids: TopicIds,
     version: int,
 ) -> OffsetFetchRequest:
     """Return an OffsetFetch that asks for stable offsets only, from version 7 on (KIP-447).
 
-    ``member`` matters only in a group of the new protocol (KIP-848).
+    It names no member: then a coordinator checks no epoch (KIP-848), and what it returns is what the group has stored.
     """
     wanted = by_topic(partitions).items()
     if version < _MANY_GROUPS:
@@ -124,13 +123,7 @@ def fetch_request(
         OffsetFetchRequestTopics(name=topic, topic_id=topic_ids.get(topic, NO_UUID), partition_indexes=numbers)
         for topic, numbers in wanted
     ]
-    group = OffsetFetchRequestGroup(
-        group_id=group_id,
-        member_id=member.member_id if member is not None else None,
-        member_epoch=member.generation_id if member is not None else -1,
-        topics=topics,
-    )
-    return OffsetFetchRequest(groups=[group], require_stable=True)
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)], require_stable=True)
 
 
 def fetch_code(response: OffsetFetchResponse) -> int:

@@ -13,10 +13,9 @@ _MOST_TOKEN_CHARACTERS: Final = 64 * 1024
 class Claims(NamedTuple):
     """The registered claims of a JSON Web Token (RFC 7519) that matter to Kafka; None or empty where they lack.
 
-    ``issued_at`` and ``expires_at`` are Unix times in seconds.
+    ``expires_at`` is a Unix time in seconds.
     """
 
-    issued_at: float | None
     expires_at: float | None
     issuer: str
     subject: str
@@ -33,7 +32,6 @@ def read_claims(token: str) -> Claims | None:
         return None
     audience = claims.get("aud")
     return Claims(
-        _time(claims.get("iat")),
         _time(claims.get("exp")),
         _text(claims.get("iss")),
         _text(claims.get("sub")),

@@ -453,16 +453,18 @@ class Subscription:
             if position is not None:
                 position.committed = None if offset is None else offset.offset
 
-    def committable(self, stored: Stored = _NOTHING) -> dict[TopicPartition, OffsetAndMetadata]:
+    def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What auto-commit may store: what *earlier* calls handed out, never what the application holds now.
 
         That includes partitions that it left by assign() or unsubscribe(), until they are committed, or ``forget`` is
-        called for them. Partitions whose offset is in ``stored`` already are left out.
+        called for them.
         """
-        return dict(self.uncommitted(stored))
+        return dict(self.uncommitted(_NOTHING))
 
     def uncommitted(self, stored: Stored) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
-        """Yield what ``committable`` returns: the first item tells that there is something to commit."""
+        """Yield what ``committable`` returns, without what is in ``stored`` already: the first item tells that there is
+        something to commit.
+        """
         for tp, offset in self.left.processed.items():
             if tp not in self._assigned and stored.get(tp) != (offset.offset, offset.topic_id):
                 yield tp, offset

@@ -212,6 +212,7 @@ async def test_out_of_range_has_a_policy_of_its_own(caplog: pytest.LogCaptureFix
             cluster.trim("t", to=3)
             with caplog.at_level(logging.WARNING, "aiokc.offsets"):
                 assert await values(consumer, 2) == [b"3", b"4"]
+            assert "t-0: offset 0 is not in the log (so says broker " in caplog.text
             assert "t-0: position reset from offset 0 to offset 3 (earliest)" in caplog.text
 
 
@@ -315,14 +316,16 @@ def test_without_a_group_the_first_offsets_of_thousands_are_asked_for_in_small_s
 
 
 def test_a_partition_of_a_topic_that_is_known_is_begun_at_once() -> None:
-    """No metadata come that would have its first offset looked up."""
+    """No metadata come that would have its first offset looked up, and of a paused partition no Fetch does."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"one", partition=1)
         consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
         consumer.assign([T0])
+        consumer.pause(T0)
         async with consumer:
             await consumer.position(T0)
+            await asyncio.sleep(10)  # so that all is quiet
             began = asyncio.get_running_loop().time()
             consumer.assign([T0, TopicPartition("t", 1)])
             assert (await consumer.getone()).value == b"one"

@@ -54,6 +54,29 @@ async def test_many_rows_are_stored_in_order_by_their_keys() -> None:
         assert by_key == {b"%d" % key: numbers[key::10] for key in range(10)}
 
 
+async def test_a_table_is_refused_and_its_batches_are_sent() -> None:
+    """To iterate over a table gives its columns: a serializer of text would take their names for values."""
+
+    class Frame:
+        columns = ("value",)
+
+        def __iter__(self) -> Any:
+            return iter(self.columns)
+
+        def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+            return table.__arrow_c_stream__(requested_schema)
+
+    table = pa.table({"value": pa.chunked_array([[b"a"], [b"b"]])})
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, value_serializer=str.encode) as producer:
+        for given in (table, Frame()):
+            with pytest.raises(ConfigError, match=r"a table: send its record batches one by one"):
+                await producer.send_many("t", given)
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        for batch in table.to_batches():
+            await (await producer.send_many("t", batch))
+        assert values(cluster) == [b"a", b"b"]
+
+
 async def test_columns_that_were_read_are_sent_as_they_are() -> None:
     async with Cluster(topics={"t": 1, "copy": 1}) as cluster, producing(cluster) as producer:
         await (await producer.send_many("t", [b"%d" % number for number in range(1_000)]))

@@ -236,19 +236,20 @@ def test_the_clock_is_asked_when_the_token_is_used() -> None:
 
 
 def test_the_example_of_rfc_7519() -> None:
-    assert read_claims(EXAMPLE) == Claims(None, 1_300_819_380.0, "joe", "", ())
+    assert read_claims(EXAMPLE) == Claims(1_300_819_380.0, "joe", "", ())
 
 
 @pytest.mark.parametrize(
     ("claims", "read"),
     [
-        ({"aud": "kafka"}, Claims(None, None, "", "", ("kafka",))),
-        ({"aud": ["a", 1, "", "b"]}, Claims(None, None, "", "", ("a", "b"))),
-        ({"iat": 1, "exp": 2.5}, Claims(1.0, 2.5, "", "", ())),
-        ({"exp": True, "iat": "1", "iss": 1, "sub": None, "aud": {}}, Claims(None, None, "", "", ())),
-        ({"exp": float("inf"), "iat": float("nan")}, Claims(None, None, "", "", ())),
-        ({"exp": 10**400}, Claims(None, None, "", "", ())),
-        ({"exp": -(10**30)}, Claims(None, -1e30, "", "", ())),
+        ({"aud": "kafka"}, Claims(None, "", "", ("kafka",))),
+        ({"aud": ["a", 1, "", "b"]}, Claims(None, "", "", ("a", "b"))),
+        ({"exp": 2.5}, Claims(2.5, "", "", ())),
+        ({"exp": True, "iss": 1, "sub": None, "aud": {}}, Claims(None, "", "", ())),
+        ({"exp": float("inf")}, Claims(None, "", "", ())),
+        ({"exp": float("nan")}, Claims(None, "", "", ())),
+        ({"exp": 10**400}, Claims(None, "", "", ())),
+        ({"exp": -(10**30)}, Claims(-1e30, "", "", ())),
     ],
 )
 def test_claims(claims: object, read: Claims) -> None:
@@ -256,7 +257,7 @@ def test_claims(claims: object, read: Claims) -> None:
 
 
 def test_an_unsecured_token_may_have_an_empty_signature() -> None:
-    assert read_claims(jwt({"sub": "a"}, "")) == Claims(None, None, "", "a", ())
+    assert read_claims(jwt({"sub": "a"}, "")) == Claims(None, "", "a", ())
 
 
 @pytest.mark.parametrize(

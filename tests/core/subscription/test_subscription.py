@@ -546,8 +546,8 @@ def test_the_same_offset_of_another_topic_is_not_stored_yet() -> None:
     subscription = Subscription()
     subscription.assign([A0])
     subscription.seek(A0, 20, topic_id=NEW_ID)
-    assert A0 in subscription.committable({A0: (20, OLD_ID)})
-    assert subscription.committable({A0: (20, NEW_ID)}) == {}
+    assert A0 in dict(subscription.uncommitted({A0: (20, OLD_ID)}))
+    assert list(subscription.uncommitted({A0: (20, NEW_ID)})) == []
 
 
 def test_a_partition_that_was_assigned_by_topic_id_has_offsets_of_that_topic_only() -> None:

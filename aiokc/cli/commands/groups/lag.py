@@ -15,7 +15,7 @@ from ...options.settings import BY_COMMAND
 from ...options.times import duration_ms
 from ...output.columns import Column
 from ...output.units import duration_shown
-from ...problems import UsageProblem
+from ...problems import UsageProblem, quoted
 from .choosing import Fail, Warn, chosen, described, is_glob
 
 if TYPE_CHECKING:
@@ -90,8 +90,13 @@ async def run(context: Context) -> int:
         rows = summed(await question.ask(context.fail, context.warn), by)
     columns = columns_of(by, context.out.format)
     if rows or not context.exit_code:  # else what was said of groups that are not there says it all
-        context.out.rows(columns, (cells_of(row, columns) for row in rows), empty="no group has committed an offset")
+        context.out.rows(columns, (cells_of(row, columns) for row in rows), empty=nothing_of(args.groups))
     return check(context, rows, limit)
+
+
+def nothing_of(groups: Sequence[str]) -> str:
+    """What there is to say where no row is: these groups (none: all) have committed nothing."""
+    return f"no offset is committed: {', '.join(map(quoted, groups))}" if groups else "no group has committed an offset"
 
 
 def _interval_ms(context: Context) -> int | None:

@@ -19,7 +19,7 @@ from ...lag.watch_screen import WatchState, eta_text, screen
 from ...output.columns import Column
 from ...output.units import duration_shown
 from .choosing import Fail, Warn
-from .lag import cells_of, check, columns_of
+from .lag import cells_of, check, columns_of, nothing_of
 
 if TYPE_CHECKING:
     from ...context import Context
@@ -175,7 +175,7 @@ async def _in_lines(context: Context, watched: Watched) -> int:
         said = _say_what_is_new(context, watched, said, answered=answered)
         if answered:
             rows = [_cells(row, watched, columns, context.out.format) for row in watched.rows]
-            context.out.rows(columns, rows, empty="no group has committed an offset", heading=heading)
+            context.out.rows(columns, rows, empty=nothing_of(context.args.groups), heading=heading)
             context.out.flush()
             heading = False
     return check(context, watched.rows, watched.limit)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiokc import ErrorCode
+from aiokc import Consumer, ErrorCode
 from aiokc.testing.brokers.api_keys import ApiKey
 
 from .running_groups import Shell, commit, csv_rows, member
@@ -113,6 +113,14 @@ async def test_without_a_group(shell: Shell) -> None:
     assert (result.code, result.out, result.err) == (0, "no group has committed an offset\n", "")
     result = await shell.run("lag", "--json")
     assert (result.code, result.out) == (0, "")
+
+
+async def test_of_a_group_that_has_committed_nothing_the_others_are_not_told(shell: Shell) -> None:
+    await commit(shell.cluster, "billing", "orders", 4)
+    async with Consumer("orders", bootstrap_servers=shell.cluster.bootstrap, group_id="new") as consumer:
+        await consumer.wait_assigned()
+    result = await shell.run("lag", "new")
+    assert (result.code, result.out) == (0, "no offset is committed: 'new'\n")
 
 
 async def test_an_offset_of_64_bits(shell: Shell) -> None:
