@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import count
+from itertools import chain, count
 from types import MappingProxyType
 from uuid import UUID
 
@@ -120,7 +120,7 @@ class Subscription:
         The application may still commit what was handed out: until ``forget``, or by assign(), until another begins.
         """
         taken, held = set(self._taken), [tp for tp in self._held if self._assigned[tp].held]
-        self.left.unsubscribed(self.consumed(), held, self._assigned, by_hand=self.mode is Mode.PARTITIONS)
+        self.left.unsubscribed(held, self._assigned, by_hand=self.mode is Mode.PARTITIONS)
         self.mode, self.topics, self.is_matched = Mode.NONE, frozenset(), False
         self.pattern = self.server_pattern = None
         self._leave_for(())
@@ -137,10 +137,11 @@ class Subscription:
 
     def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
         """Replace the assignment as the application asks. What auto-commit may store of the former one is kept."""
-        committable, before = self.committable(), frozenset(self._assigned)
+        before = self._assigned.copy()
         changed = self.replace(partitions)
-        kept = before & self._assigned.keys()
-        self.left.processed = {tp: offset for tp, offset in committable.items() if tp not in kept}
+        self.left.processed |= before
+        for tp in before.keys() & self._assigned.keys():  # those that are kept
+            del self.left.processed[tp]
         return changed
 
     def go_on(self, stored: Stored) -> None:
@@ -149,12 +150,13 @@ class Subscription:
         Where that is not ``stored`` yet, auto-commit is about to: the committed offset would bring them again. What is
         stored is not kept any longer: others may commit more from here on.
         """
-        for tp, offset in list(self.left.processed.items()):
-            if stored.get(tp) == (offset.offset, offset.topic_id):
+        for tp, position in list(self.left.processed.items()):
+            if stored.get(tp) == (position.processed_position, position.processed_id):
                 del self.left.processed[tp]
             elif tp in self._assigned and self.mode is Mode.PARTITIONS:
                 del self.left.processed[tp]
-                self.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
+                if (offset := position.committable()) is not None:
+                    self.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
 
     def _enter(self, mode: Mode) -> None:
         if self.mode not in (Mode.NONE, mode):
@@ -207,9 +209,8 @@ class Subscription:
         self._assigned = {tp: old.pop(tp) if tp in old else new[tp] for tp in wanted} if old else new
         self._waiting.begin(added)
         self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
-        for tp in old:
-            self._waiting.remove(tp)
-            self.touch(tp)
+        self._waiting.remove_all(old)
+        self._touched |= dict.fromkeys(old)
         self.assignment_id += 1
         if self.server_pattern is not None:
             self.topics = frozenset(tp.topic for tp in self._assigned)
@@ -463,10 +464,8 @@ class Subscription:
 
     def uncommitted(self, stored: Stored) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
         """Yield what ``committable`` returns: the first item tells that there is something to commit."""
-        for tp, offset in self.left.processed.items():
-            if tp not in self._assigned and stored.get(tp) != (offset.offset, offset.topic_id):
-                yield tp, offset
-        for tp, position in self._assigned.items():
+        left = ((tp, position) for tp, position in self.left.processed.items() if tp not in self._assigned)
+        for tp, position in chain(left, self._assigned.items()):
             is_stored = stored.get(tp) == (position.processed_position, position.processed_id)
             if not is_stored and (now := position.committable()) is not None:
                 yield tp, now
@@ -485,8 +484,9 @@ class Subscription:
         It includes the partitions left by unsubscribe(), until the group has taken them over (``forget``).
         """
         of = PartitionPosition.committable if but_held else PartitionPosition.consumed
-        now = {tp: offset for tp, position in self._assigned.items() if (offset := of(position)) is not None}
-        return {tp: offset for tp, offset in self.left.consumed.items() if tp not in self._assigned} | now
+        left = ((tp, position.consumed()) for tp, position in self.left.consumed.items() if tp not in self._assigned)
+        now = ((tp, of(position)) for tp, position in self._assigned.items())
+        return {tp: offset for tp, offset in chain(left, now) if offset is not None}
 
     def hold(self, tp: TopicPartition) -> PartitionPosition | None:
         """The position of ``tp``: the same until it is given up, also if unsubscribe() leaves it before. Else None."""

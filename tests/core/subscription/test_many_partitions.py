@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from itertools import count
+from unittest.mock import patch
 from uuid import UUID
 
 from aiokc.core.subscription.pending import PendingPositions
 from aiokc.core.subscription.position import AWAIT_RESET, INITIALIZING, PartitionPosition, PositionState
 from aiokc.core.subscription.state import Subscription
-from aiokc.types import EARLIEST, TopicPartition
+from aiokc.types import EARLIEST, OffsetAndMetadata, TopicPartition
 
 from ...suite.untracking import UNTRACKS
 
@@ -83,3 +84,37 @@ def test_those_that_wait_together_share_one_object_and_keep_what_they_wait_for()
     assert list(pending.of(PositionState.AWAIT_VALIDATION)) == [D]
     pending.until(3.0, [A, C])
     assert pending._aside[A] is pending._aside[C]
+
+
+def test_unsubscribe_works_out_no_offsets_and_they_are_those_of_that_time_later() -> None:
+    """To make the offset of each of thousands of partitions, twice, held the loop for most of the call."""
+    subscription = Subscription()
+    subscription.subscribe(["t"])
+    subscription.replace([A, B, C, D])
+    for tp in (A, B, C):
+        subscription.seek(tp, 1)
+        subscription.hand_out(tp, 5, None)
+    subscription.mark_processed()
+    subscription.hand_out(B, 9, None)
+    subscription.await_reset(C, EARLIEST)  # neither C nor D has a position
+    with patch("aiokc.core.subscription.position.OffsetAndMetadata", wraps=OffsetAndMetadata) as made:
+        subscription.unsubscribe()
+    assert made.call_count == 0
+    assert subscription.committable() == {A: OffsetAndMetadata(5), B: OffsetAndMetadata(5)}
+    assert subscription.consumed() == {A: OffsetAndMetadata(5), B: OffsetAndMetadata(9)}
+    assert subscription.left.is_taken_back_by(B, OffsetAndMetadata(4))
+    assert not subscription.left.is_taken_back_by(C, OffsetAndMetadata(4)), "nothing of it can be committed"
+    subscription.committed({A: OffsetAndMetadata(5), C: OffsetAndMetadata(5)})
+    assert list(subscription.committable()) == list(subscription.consumed()) == [B]
+    subscription.forget([B, C, D])
+    assert (subscription.committable(), subscription.consumed()) == ({}, {})
+
+
+def test_partitions_that_go_together_wait_for_nothing_and_are_looked_at() -> None:
+    subscription = Subscription()
+    subscription.assign([A, B, C])
+    subscription.seek(B, 1)
+    subscription.take_touched()
+    subscription.assign([D])
+    assert list(subscription.in_state(INITIALIZING, 0.0)) == [D]
+    assert subscription.take_touched() == [A, B, C]
