@@ -210,25 +210,24 @@ class Subscription:
         self._waiting.begin(added)
         self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
         self._waiting.remove_all(old)
-        self._touched |= dict.fromkeys(old)
+        self._touch_all(old)
         self.assignment_id += 1
         if self.server_pattern is not None:
             self.topics = frozenset(tp.topic for tp in self._assigned)
         return True
 
-    def block(self, partitions: Iterable[TopicPartition]) -> None:
+    def block(self, partitions: Iterable[TopicPartition], *, blocked: bool = True) -> None:
         """Fetch and hand out nothing of these any more: they are about to be revoked."""
+        assigned, changed = self._assigned, list[TopicPartition]()
         for tp in partitions:
-            if tp in self._assigned:
-                self._assigned[tp].blocked = True
-                self.touch(tp)
+            if (position := assigned.get(tp)) is not None and position.blocked is not blocked:
+                position.blocked = blocked
+                changed.append(tp)
+        self._touch_all(changed)
 
     def unblock(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch and hand out these again: the assignment that they are part of is complete."""
-        for tp in partitions:
-            if tp in self._assigned:
-                self._assigned[tp].blocked = False
-                self.touch(tp)
+        self.block(partitions, blocked=False)
 
     def pause(self, tp: TopicPartition, paused: bool) -> None:
         """Fetch and hand out nothing of ``tp`` (or, not ``paused``, do so again)."""
@@ -238,6 +237,10 @@ class Subscription:
     def touch(self, tp: TopicPartition) -> None:
         """Note that it may have changed whether, from which broker or from which offset ``tp`` is to be fetched."""
         self._touched[tp] = None
+        self.changes.count += 1
+
+    def _touch_all(self, partitions: Iterable[TopicPartition]) -> None:
+        self._touched.update(dict.fromkeys(partitions))
         self.changes.count += 1
 
     def take_touched(self) -> list[TopicPartition]:
@@ -313,18 +316,18 @@ class Subscription:
         had_position = position.has_position
         position.await_reset(next(self._tokens), timestamp, lost=lost)
         self._waiting.put(tp, AWAIT_RESET)
-        if had_position:
-            self.touch(tp)
-        else:
-            self.changes.count += 1  # nothing was fetched of it
+        self._touch_all((tp,) if had_position else ())  # without one, nothing was fetched of it
 
     def await_resets(self, tokens: Mapping[TopicPartition, int], timestamp: int) -> None:
-        """Do as ``await_reset`` does, in fewer steps, for each that has no position yet and whose token is current."""
+        """Do as ``await_reset`` does, in fewer steps, for each whose token is current."""
+        fetched, get = list[TopicPartition](), self._assigned.get
         for tp, token in tokens.items():
-            if (position := self.get(tp, token)) is not None:
+            if (position := get(tp)) is not None and position.token == token:
+                if position.state is FETCHING or position.has_position:
+                    fetched.append(tp)
                 position.await_reset(next(self._tokens), timestamp)
                 self._waiting.put(tp, AWAIT_RESET)
-        self.changes.count += 1
+        self._touch_all(fetched)
 
     def begin_anew(self, tp: TopicPartition, timestamp: int) -> None:
         """Have the position of ``tp`` looked up by timestamp in its recreated topic.
@@ -460,15 +463,19 @@ class Subscription:
         That includes partitions that it left by assign() or unsubscribe(), until they are committed, or ``forget`` is
         called for them. Partitions whose offset is in ``stored`` already are left out.
         """
-        return dict(self.uncommitted(stored))
+        return PartitionPosition.offsets(self._unlike(stored), processed=True)
 
     def uncommitted(self, stored: Stored) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
         """Yield what ``committable`` returns: the first item tells that there is something to commit."""
+        for tp, position in self._unlike(stored):
+            if (offset := position.committable()) is not None:
+                yield tp, offset
+
+    def _unlike(self, stored: Stored) -> Iterator[tuple[TopicPartition, PartitionPosition]]:
         left = ((tp, position) for tp, position in self.left.processed.items() if tp not in self._assigned)
         for tp, position in chain(left, self._assigned.items()):
-            is_stored = stored.get(tp) == (position.processed_position, position.processed_id)
-            if not is_stored and (now := position.committable()) is not None:
-                yield tp, now
+            if stored.get(tp) != (position.processed_position, position.processed_id):
+                yield tp, position
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Keep nothing more to commit of these partitions, which the application left: the group has them now."""
@@ -483,10 +490,9 @@ class Subscription:
 
         It includes the partitions left by unsubscribe(), until the group has taken them over (``forget``).
         """
-        of = PartitionPosition.committable if but_held else PartitionPosition.consumed
-        left = ((tp, position.consumed()) for tp, position in self.left.consumed.items() if tp not in self._assigned)
-        now = ((tp, of(position)) for tp, position in self._assigned.items())
-        return {tp: offset for tp, offset in chain(left, now) if offset is not None}
+        left = ((tp, position) for tp, position in self.left.consumed.items() if tp not in self._assigned)
+        offsets = PartitionPosition.offsets
+        return offsets(left, processed=False) | offsets(self._assigned.items(), processed=but_held)
 
     def hold(self, tp: TopicPartition) -> PartitionPosition | None:
         """The position of ``tp``: the same until it is given up, also if unsubscribe() leaves it before. Else None."""
