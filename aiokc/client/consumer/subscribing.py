@@ -99,10 +99,9 @@ class Subscribing:
 
     def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> list[TopicPartition]:
         """Have the positions of these partitions (none: of all assigned) looked up; return which those are."""
-        wanted = list(partitions) or list(self._subscription.assigned)
-        for tp in wanted:
-            self._subscription[tp]  # raises for one that is not assigned, before any of them has moved
-        for tp in wanted:
-            self._subscription.await_reset(tp, timestamp)
+        subscription = self._subscription
+        wanted = list(partitions) or list(subscription.assigned)
+        # Asking for the tokens raises for one that is not assigned, before any of them has moved.
+        subscription.await_resets({tp: subscription[tp].token for tp in wanted}, timestamp)
         self._moved.notify()
         return wanted

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from typing import Final
 
 from ...core.named import named
 from ...errors import RequestTimedOut
 from ...types import OffsetAndMetadata, TopicPartition
 from .runtime import ConsumerRuntime
+
+_MANY: Final = 1_000  # to look at more of them twice holds the loop for milliseconds
 
 
 async def wait_positions(
@@ -31,6 +34,8 @@ async def wait_positions(
         return [tp for tp in partitions if not subscription[tp].has_position]
 
     lacking = partitions
+    if len(partitions) > _MANY:
+        await asyncio.sleep(0)  # the caller has just moved each of them, and so that is a step of its own
     while True:
         runtime.errors.check()
         if but_gone and looked_at != subscription.assignment_id:

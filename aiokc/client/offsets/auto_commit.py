@@ -158,7 +158,7 @@ class AutoCommit:
         return gone
 
     async def _flush(self, timeout: float, but_not: Collection[str]) -> KafkaError | None:
-        if not any(self._wanted(but_not)):
+        if not any(self._wanted(but_not, self._subscription.uncommitted(self._stored))):
             self.error = None  # the application has stored since what could not be stored, say, or has left it
             return None
         try:
@@ -176,10 +176,12 @@ class AutoCommit:
         return None
 
     def _not_stored(self, but_not: Collection[str]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        return dict(self._wanted(but_not))
+        return dict(self._wanted(but_not, self._subscription.committable(self._stored).items()))
 
-    def _wanted(self, but_not: Collection[str]) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
-        for tp, offset in self._subscription.uncommitted(self._stored):
+    def _wanted(
+        self, but_not: Collection[str], offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]
+    ) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
+        for tp, offset in offsets:
             if tp.topic not in but_not and not self._is_of_former_topic(tp, offset):
                 yield tp, offset
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from ...config import ClientConfig
@@ -23,6 +23,8 @@ from .commit import Commit, CommitSender
 from .commit_order import CommitOrder, CommitSlot
 from .offset_requests import OffsetRequests
 from .unknown_topics import UnknownTopics
+
+_MANY: Final = 1_000  # to look at more of them twice holds the loop for milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ class GroupOffsets:
                 for tp, offset in (offsets() if callable(offsets) else offsets).items()
                 if not self._stored.is_newer(tp, offset, order, is_rewind=tp in rewinds)
             }
+            if len(wanted) > _MANY:
+                await asyncio.sleep(0)  # the first request has its own look at each: see ``sender``
             if wanted:
                 commit = Commit(
                     requests=self.requests,

@@ -11,30 +11,28 @@ from .position import PartitionPosition, is_of_another_topic
 class LeftPartitions:
     """Each entry stays until its offset is committed, or the group has taken the partition over (``forget``).
 
-    processed  what auto-commit may store
-    consumed   what commit() without arguments stores, after unsubscribe()
+    The entries are the positions as they were: nothing moves one that is given up. What is committed of them is worked
+    out when it is asked for, because unsubscribe() must not hold the event loop for thousands of partitions.
+
+    processed  their ``committable()`` is what auto-commit may store
+    consumed   their ``consumed()`` is what commit() without arguments stores, after unsubscribe()
     held       the partitions of which the application held records when it unsubscribed
     positions  what their positions were when the application unsubscribed
     by_hand    the partitions that assign() had assigned: no revocation follows, and so no ``forget``
     """
 
     def __init__(self) -> None:
-        self.processed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.processed: dict[TopicPartition, PartitionPosition] = {}
+        self.consumed: dict[TopicPartition, PartitionPosition] = {}
         self.held: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, PartitionPosition] = {}
         self.by_hand: set[TopicPartition] = set()
 
     def unsubscribed(
-        self,
-        consumed: dict[TopicPartition, OffsetAndMetadata],
-        held: Collection[TopicPartition],
-        assigned: Mapping[TopicPartition, PartitionPosition],
-        *,
-        by_hand: bool,
+        self, held: Collection[TopicPartition], assigned: Mapping[TopicPartition, PartitionPosition], *, by_hand: bool
     ) -> None:
-        """Note what unsubscribe() has given up; ``consumed`` has what an earlier one has, too."""
-        self.consumed = consumed
+        """Note what unsubscribe() has given up, beside what an earlier one has."""
+        self.consumed.update(assigned)
         self.held.update(held)
         self.positions.update(assigned)
         if by_hand:
@@ -61,7 +59,7 @@ class LeftPartitions:
     def is_taken_back_by(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
         """Whether to commit ``offset`` means to have records again that are processed, and not committed yet."""
         processed = self.processed.get(tp)
-        return processed is not None and _is_before(offset, processed)
+        return processed is not None and processed.committable() is not None and processed.is_taken_back_by(offset)
 
     def taken_back(self, partitions: Iterable[TopicPartition]) -> None:
         """Commits for which ``is_taken_back_by`` was true have succeeded: auto-commit must not undo them."""
@@ -70,7 +68,11 @@ class LeftPartitions:
 
     def give_up(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata], bool]) -> list[TopicPartition]:
         """Auto-commit can't store what ``is_gone``: forget that it is processed, and return its partitions."""
-        gone = [tp for tp, offset in self.processed.items() if is_gone(tp, offset)]
+        gone = [
+            tp
+            for tp, position in self.processed.items()
+            if (offset := position.committable()) is not None and is_gone(tp, offset)
+        ]
         for tp in gone:
             del self.processed[tp]
         return gone
@@ -82,7 +84,7 @@ class LeftPartitions:
 
     def _keep_what_the_group_assigned(self) -> None:
         ours = self.positions.keys() - self.by_hand
-        self.processed = {tp: offset for tp, offset in self.processed.items() if tp in ours}
+        self.processed = {tp: position for tp, position in self.processed.items() if tp in ours}
 
     def committed(self, tp: TopicPartition, offset: OffsetAndMetadata) -> None:
         """Note that a commit of ``offset`` succeeded.
@@ -91,9 +93,10 @@ class LeftPartitions:
         was under way. Auto-commit has the rest to store then.
         """
         processed = self.processed.get(tp)
-        if processed is not None and not _is_before(offset, processed):
+        if processed is not None and not processed.is_taken_back_by(offset):
             del self.processed[tp]
-        consumed = self.consumed.get(tp)
+        position = self.consumed.get(tp)
+        consumed = None if position is None else position.consumed()
         if consumed is None or is_of_another_topic(offset, consumed.topic_id):
             return
         if offset.offset == consumed.offset:
@@ -102,14 +105,10 @@ class LeftPartitions:
 
     def forget(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """Keep nothing of these; return those of which the application held records."""
-        for tp in partitions:
-            self.processed.pop(tp, None)
-            self.consumed.pop(tp, None)
-            self.positions.pop(tp, None)
-        held = self.held.intersection(partitions)
+        gone = frozenset(partitions)
+        self.processed = {tp: position for tp, position in self.processed.items() if tp not in gone}
+        self.consumed = {tp: position for tp, position in self.consumed.items() if tp not in gone}
+        self.positions = {tp: position for tp, position in self.positions.items() if tp not in gone}
+        held = self.held & gone
         self.held -= held
         return held
-
-
-def _is_before(offset: OffsetAndMetadata, processed: OffsetAndMetadata) -> bool:
-    return offset.offset < processed.offset and not is_of_another_topic(offset, processed.topic_id)

@@ -52,6 +52,12 @@ class PendingPositions:
         if place is not None:
             del place[tp]
 
+    def remove_all(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note that these wait for nothing any more."""
+        if self._places:  # if nothing waits, there is no need to look for each of thousands
+            for tp in partitions:
+                self.remove(tp)
+
     def of(self, state: PositionState) -> Iterable[TopicPartition]:
         """The partitions that wait for this and do not stand aside, in the order in which they came."""
         return self._list(state)

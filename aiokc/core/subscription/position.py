@@ -115,6 +115,24 @@ class PartitionPosition:
                 made[tp].assigned_id = topic_id
         return made
 
+    @staticmethod
+    def offsets(
+        positions: Iterable[tuple[TopicPartition, PartitionPosition]], *, processed: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what ``committable`` (if ``processed``, else ``consumed``) says of each, where it says anything.
+
+        That is for thousands of partitions, and takes a quarter of the time of as many calls.
+        """
+        found: list[tuple[TopicPartition, int, int | None, UUID | None]] = []
+        for tp, position in positions:
+            topic_id = position.processed_id if processed else position.topic_id
+            if position._has_offset(topic_id):
+                if processed:
+                    found.append((tp, position.processed_position, position.processed_epoch, topic_id))
+                else:
+                    found.append((tp, position.position, position.leader_epoch, topic_id))
+        return _offsets(found)
+
     @property
     def fetchable(self) -> bool:
         """Whether records of this partition may be fetched and handed out."""
@@ -234,9 +252,12 @@ class PartitionPosition:
 
     def _own(self, offset: int, leader_epoch: int | None, topic_id: UUID | None) -> OffsetAndMetadata | None:
         """The offset to commit. None without a position, or if that was looked up in a topic that was not assigned."""
-        if not self.has_position or self.is_assigned_by_another_id_than(topic_id):
-            return None
-        return OffsetAndMetadata(offset, "", leader_epoch, topic_id=topic_id)
+        return OffsetAndMetadata(offset, "", leader_epoch, topic_id=topic_id) if self._has_offset(topic_id) else None
+
+    def _has_offset(self, topic_id: UUID | None) -> bool:
+        if self.state is not FETCHING and not self.has_position:
+            return False
+        return self.assigned_id is None or not self.is_assigned_by_another_id_than(topic_id)
 
     def lag(self, read_committed: bool) -> int | None:
         """How many offsets lie between the position and the end that this isolation level sees; None if not known."""
@@ -258,3 +279,24 @@ def _new(count: int) -> list[PartitionPosition]:
         return [PartitionPosition(0) for _ in range(count)]
     made: list[PartitionPosition] = extension.copies(PartitionPosition(0), count)
     return made
+
+
+def _offsets(
+    found: list[tuple[TopicPartition, int, int | None, UUID | None]],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return these as offsets to commit. To make a frozen dataclass takes ten times as long as to copy one."""
+    if not NATIVE:
+        return {tp: OffsetAndMetadata(offset, "", epoch, topic_id=topic_id) for tp, offset, epoch, topic_id in found}
+    copies: list[OffsetAndMetadata] = extension.copies(OffsetAndMetadata(0), len(found))
+    made: dict[TopicPartition, OffsetAndMetadata] = {}
+    for (tp, offset, epoch, topic_id), copy in zip(found, copies, strict=True):
+        _set_offset(copy, offset)
+        _set_epoch(copy, epoch)
+        _set_topic_id(copy, topic_id)
+        made[tp] = copy
+    return made
+
+
+_set_offset, _set_epoch, _set_topic_id = (
+    OffsetAndMetadata.__dict__[name].__set__ for name in ("offset", "leader_epoch", "topic_id")
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import count
+from itertools import chain, count
 from types import MappingProxyType
 from uuid import UUID
 
@@ -120,7 +120,7 @@ class Subscription:
         The application may still commit what was handed out: until ``forget``, or by assign(), until another begins.
         """
         taken, held = set(self._taken), [tp for tp in self._held if self._assigned[tp].held]
-        self.left.unsubscribed(self.consumed(), held, self._assigned, by_hand=self.mode is Mode.PARTITIONS)
+        self.left.unsubscribed(held, self._assigned, by_hand=self.mode is Mode.PARTITIONS)
         self.mode, self.topics, self.is_matched = Mode.NONE, frozenset(), False
         self.pattern = self.server_pattern = None
         self._leave_for(())
@@ -137,10 +137,11 @@ class Subscription:
 
     def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
         """Replace the assignment as the application asks. What auto-commit may store of the former one is kept."""
-        committable, before = self.committable(), frozenset(self._assigned)
+        before = self._assigned.copy()
         changed = self.replace(partitions)
-        kept = before & self._assigned.keys()
-        self.left.processed = {tp: offset for tp, offset in committable.items() if tp not in kept}
+        self.left.processed |= before
+        for tp in before.keys() & self._assigned.keys():  # those that are kept
+            del self.left.processed[tp]
         return changed
 
     def go_on(self, stored: Stored) -> None:
@@ -149,12 +150,13 @@ class Subscription:
         Where that is not ``stored`` yet, auto-commit is about to: the committed offset would bring them again. What is
         stored is not kept any longer: others may commit more from here on.
         """
-        for tp, offset in list(self.left.processed.items()):
-            if stored.get(tp) == (offset.offset, offset.topic_id):
+        for tp, position in list(self.left.processed.items()):
+            if stored.get(tp) == (position.processed_position, position.processed_id):
                 del self.left.processed[tp]
             elif tp in self._assigned and self.mode is Mode.PARTITIONS:
                 del self.left.processed[tp]
-                self.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
+                if (offset := position.committable()) is not None:
+                    self.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
 
     def _enter(self, mode: Mode) -> None:
         if self.mode not in (Mode.NONE, mode):
@@ -207,27 +209,25 @@ class Subscription:
         self._assigned = {tp: old.pop(tp) if tp in old else new[tp] for tp in wanted} if old else new
         self._waiting.begin(added)
         self.changes.count += 1  # Nothing is to be fetched of those that are new: they have no position yet.
-        for tp in old:
-            self._waiting.remove(tp)
-            self.touch(tp)
+        self._waiting.remove_all(old)
+        self._touch_all(old)
         self.assignment_id += 1
         if self.server_pattern is not None:
             self.topics = frozenset(tp.topic for tp in self._assigned)
         return True
 
-    def block(self, partitions: Iterable[TopicPartition]) -> None:
+    def block(self, partitions: Iterable[TopicPartition], *, blocked: bool = True) -> None:
         """Fetch and hand out nothing of these any more: they are about to be revoked."""
+        assigned, changed = self._assigned, list[TopicPartition]()
         for tp in partitions:
-            if tp in self._assigned:
-                self._assigned[tp].blocked = True
-                self.touch(tp)
+            if (position := assigned.get(tp)) is not None and position.blocked is not blocked:
+                position.blocked = blocked
+                changed.append(tp)
+        self._touch_all(changed)
 
     def unblock(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch and hand out these again: the assignment that they are part of is complete."""
-        for tp in partitions:
-            if tp in self._assigned:
-                self._assigned[tp].blocked = False
-                self.touch(tp)
+        self.block(partitions, blocked=False)
 
     def pause(self, tp: TopicPartition, paused: bool) -> None:
         """Fetch and hand out nothing of ``tp`` (or, not ``paused``, do so again)."""
@@ -237,6 +237,10 @@ class Subscription:
     def touch(self, tp: TopicPartition) -> None:
         """Note that it may have changed whether, from which broker or from which offset ``tp`` is to be fetched."""
         self._touched[tp] = None
+        self.changes.count += 1
+
+    def _touch_all(self, partitions: Iterable[TopicPartition]) -> None:
+        self._touched.update(dict.fromkeys(partitions))
         self.changes.count += 1
 
     def take_touched(self) -> list[TopicPartition]:
@@ -312,18 +316,18 @@ class Subscription:
         had_position = position.has_position
         position.await_reset(next(self._tokens), timestamp, lost=lost)
         self._waiting.put(tp, AWAIT_RESET)
-        if had_position:
-            self.touch(tp)
-        else:
-            self.changes.count += 1  # nothing was fetched of it
+        self._touch_all((tp,) if had_position else ())  # without one, nothing was fetched of it
 
     def await_resets(self, tokens: Mapping[TopicPartition, int], timestamp: int) -> None:
-        """Do as ``await_reset`` does, in fewer steps, for each that has no position yet and whose token is current."""
+        """Do as ``await_reset`` does, in fewer steps, for each whose token is current."""
+        fetched, get = list[TopicPartition](), self._assigned.get
         for tp, token in tokens.items():
-            if (position := self.get(tp, token)) is not None:
+            if (position := get(tp)) is not None and position.token == token:
+                if position.state is FETCHING or position.has_position:
+                    fetched.append(tp)
                 position.await_reset(next(self._tokens), timestamp)
                 self._waiting.put(tp, AWAIT_RESET)
-        self.changes.count += 1
+        self._touch_all(fetched)
 
     def begin_anew(self, tp: TopicPartition, timestamp: int) -> None:
         """Have the position of ``tp`` looked up by timestamp in its recreated topic.
@@ -453,25 +457,25 @@ class Subscription:
             if position is not None:
                 position.committed = None if offset is None else offset.offset
 
-    def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def committable(self, stored: Stored = _NOTHING) -> dict[TopicPartition, OffsetAndMetadata]:
         """What auto-commit may store: what *earlier* calls handed out, never what the application holds now.
 
         That includes partitions that it left by assign() or unsubscribe(), until they are committed, or ``forget`` is
-        called for them.
+        called for them. Partitions whose offset is in ``stored`` already are left out.
         """
-        return dict(self.uncommitted(_NOTHING))
+        return PartitionPosition.offsets(self._unlike(stored), processed=True)
 
     def uncommitted(self, stored: Stored) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
-        """Yield what ``committable`` returns, without what is in ``stored`` already: the first item tells that there is
-        something to commit.
-        """
-        for tp, offset in self.left.processed.items():
-            if tp not in self._assigned and stored.get(tp) != (offset.offset, offset.topic_id):
+        """Yield what ``committable`` returns: the first item tells that there is something to commit."""
+        for tp, position in self._unlike(stored):
+            if (offset := position.committable()) is not None:
                 yield tp, offset
-        for tp, position in self._assigned.items():
-            is_stored = stored.get(tp) == (position.processed_position, position.processed_id)
-            if not is_stored and (now := position.committable()) is not None:
-                yield tp, now
+
+    def _unlike(self, stored: Stored) -> Iterator[tuple[TopicPartition, PartitionPosition]]:
+        left = ((tp, position) for tp, position in self.left.processed.items() if tp not in self._assigned)
+        for tp, position in chain(left, self._assigned.items()):
+            if stored.get(tp) != (position.processed_position, position.processed_id):
+                yield tp, position
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Keep nothing more to commit of these partitions, which the application left: the group has them now."""
@@ -486,9 +490,9 @@ class Subscription:
 
         It includes the partitions left by unsubscribe(), until the group has taken them over (``forget``).
         """
-        of = PartitionPosition.committable if but_held else PartitionPosition.consumed
-        now = {tp: offset for tp, position in self._assigned.items() if (offset := of(position)) is not None}
-        return {tp: offset for tp, offset in self.left.consumed.items() if tp not in self._assigned} | now
+        left = ((tp, position) for tp, position in self.left.consumed.items() if tp not in self._assigned)
+        offsets = PartitionPosition.offsets
+        return offsets(left, processed=False) | offsets(self._assigned.items(), processed=but_held)
 
     def hold(self, tp: TopicPartition) -> PartitionPosition | None:
         """The position of ``tp``: the same until it is given up, also if unsubscribe() leaves it before. Else None."""

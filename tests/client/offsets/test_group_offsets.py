@@ -324,6 +324,27 @@ async def test_many_partitions_are_committed_in_portions_and_only_a_refused_one_
         assert sent[1] == sent[2]
 
 
+async def test_others_run_between_the_choice_of_many_offsets_and_the_first_request() -> None:
+    """Both look at each partition; whether the partitions are still this member's is looked up behind that."""
+    wanted = {TopicPartition("t", number): at(number) for number in range(1_500)}
+    seen = list[str]()
+
+    def choice() -> dict[TopicPartition, OffsetAndMetadata]:
+        asyncio.get_running_loop().call_soon(seen.append, "others")
+        return wanted
+
+    def check(partitions: object) -> MemberToken:
+        seen.append("check")
+        raise CommitFailed(ErrorCode.ILLEGAL_GENERATION, "over")
+
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        with pytest.raises(CommitFailed, match="over"):
+            await offsets.commit(choice, sender=check, timeout=10.0)
+        assert seen == ["others", "check"]
+        assert not script.of(OffsetCommitRequest)
+        assert await offsets.commit({T0: at(1)}, sender=as_member, timeout=10.0), "the slot is free again"
+
+
 async def test_a_membership_that_ends_between_two_portions_ends_the_commit() -> None:
     wanted = {TopicPartition("t", number): at(number) for number in range(2_500)}
     async with scripted_group() as script, offsets_of(script) as offsets:

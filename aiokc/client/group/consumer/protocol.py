@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 
 from ....core.backoff import retry_backoff
-from ....core.group.consumer.events import MemberAlive, MemberHeartbeat, TopicsNamed
+from ....core.group.consumer.events import MemberAlive, MemberHeartbeat, TopicsNamed, topic_ids_of
 from ....core.group.consumer.keepalive import ConsumerKeepalive
 from ....core.group.consumer.membership import ConsumerMembership
 from ....core.group.consumer.messages import ConsumerGroup
@@ -72,7 +72,7 @@ class ConsumerProtocol:
                     if isinstance(answer, NotNow) and isinstance(answer.error, AuthorizationFailed):
                         self._request_metadata()  # which of the topics is forbidden, the coordinator does not say
                     return answer
-                names = self._topics.names(tp.topic_id for tp in answer.assignment or ())
+                names = self._topics.names(topic_ids_of(answer.assignment or ()))
                 return replace(answer, names=names, absent=self._topics.absent())
             case SendLeave():
                 return await self._requests.leave(request)

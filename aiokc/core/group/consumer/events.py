@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -20,6 +20,12 @@ LEAVE_STATIC: Final = -2
 class TopicIdPartition(NamedTuple):
     topic_id: UUID
     partition: int
+
+
+def topic_ids_of(partitions: Iterable[TopicIdPartition]) -> frozenset[UUID]:
+    """The topics of these partitions. Those of one topic mostly share one UUID, and to hash it takes a call in Python:
+    it is hashed once."""
+    return frozenset({id(tp.topic_id): tp.topic_id for tp in partitions}.values())
 
 
 @dataclass(frozen=True, slots=True)

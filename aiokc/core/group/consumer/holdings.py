@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from itertools import groupby
+from operator import attrgetter
 from typing import TypeAlias
 from uuid import UUID
 
 from ....types import TopicPartition
-from .events import TopicIdPartition
+from .events import TopicIdPartition, topic_ids_of
 
 Partitions: TypeAlias = tuple[TopicPartition, ...]
 
@@ -58,7 +60,7 @@ class Holdings:
         if not names:  # as with most heartbeats: then this must not cost a member with thousands of partitions anything
             return
         self._names.update(names)
-        needed = {tp.topic_id for tp in self.held} | self._in_target | names.keys()
+        needed = topic_ids_of(self.held) | self._in_target | names.keys()
         self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in needed}
 
     def recreated(self, topic_ids: Set[UUID]) -> None:
@@ -76,7 +78,7 @@ class Holdings:
 
     def _set_target(self, target: frozenset[TopicIdPartition] | None) -> None:
         self.target = target
-        self._in_target = frozenset(tp.topic_id for tp in target or ())
+        self._in_target = topic_ids_of(target or ())
 
     def withdraws(self, target: Set[TopicIdPartition]) -> bool:
         """Whether ``target`` takes away what the present one gives and was not taken: its topic has no name yet."""
@@ -101,7 +103,14 @@ class Holdings:
     @property
     def is_behind(self) -> bool:
         """Whether the target takes something away, or gives something whose name is known."""
-        return bool(self.going()) or bool(self._coming())
+        if self.going():
+            return True
+        given = self._given()
+        taken = set(self.held.values()) if given else set()
+        names = self._names
+        return any(
+            tp.topic_id in names and TopicPartition(names[tp.topic_id], tp.partition) not in taken for tp in given
+        )
 
     def take(self) -> Partitions:
         """Hold what the target gives, as far as its topics' names are known. Return what is new.
@@ -115,19 +124,24 @@ class Holdings:
 
     def _coming(self) -> dict[TopicIdPartition, TopicPartition]:
         coming: dict[TopicIdPartition, TopicPartition] = {}
-        given = (self.target or frozenset()).difference(self.held)
+        given = self._given()
         if not given:
             return coming
         taken = set(self.held.values())
-        for tp in sorted(given, key=_order):
-            topic = self._names.get(tp.topic_id)
+        for topic_id, partitions in groupby(sorted(given, key=_order), attrgetter("topic_id")):
+            topic = self._names.get(topic_id)
             if topic is None:
                 continue
-            name = TopicPartition(topic, tp.partition)
-            if name not in taken:  # two ids of one name: the coordinator takes the older one away by its next answer
-                coming[tp] = name
-                taken.add(name)
+            for tp in partitions:
+                name = TopicPartition(topic, tp.partition)
+                # Two ids of one name: the coordinator takes the older one away by its next answer.
+                if name not in taken:
+                    coming[tp] = name
+                    taken.add(name)
         return coming
+
+    def _given(self) -> frozenset[TopicIdPartition]:
+        return (self.target or frozenset()).difference(self.held)
 
     def lose(self) -> Partitions:
         """The membership is over. Return what was held; ``give_up`` follows when that is carried out."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
@@ -108,10 +110,12 @@ class ConsumerGroup:
         target: frozenset[TopicIdPartition] | None = None
         if response.assignment is not None:
             listed = _listed(response.assignment)
-            target = frozenset(tp for tp in listed if tp.partition >= 0)
-            nonsense += [f"partition {one.partition} of topic {one.topic_id}" for one in listed if one.partition < 0]
-            if len(frozenset(listed)) < len(listed):
+            target = frozenset(listed)  # once: to hash a UUID takes a call in Python
+            negative = [one for one in listed if one.partition < 0]
+            nonsense += [f"partition {one.partition} of topic {one.topic_id}" for one in negative]
+            if len(target) < len(listed):
                 nonsense.append("partitions twice")
+            target = target.difference(negative) if negative else target
         return MemberAlive(
             sent=sent,
             epoch=response.member_epoch,
@@ -189,9 +193,9 @@ def _listed(assignment: Assignment) -> list[TopicIdPartition]:
 
 def _by_topic_id(owned: Iterable[TopicIdPartition]) -> Mapping[UUID, list[int]]:
     found: dict[UUID, list[int]] = {}
-    for tp in sorted(owned):
-        found.setdefault(tp.topic_id, []).append(tp.partition)
-    return found
+    for topic_id, partitions in groupby(owned, attrgetter("topic_id")):  # a hash of a UUID takes a call in Python
+        found.setdefault(topic_id, []).extend(tp.partition for tp in partitions)
+    return {topic_id: sorted(found[topic_id]) for topic_id in sorted(found)}
 
 
 _FATAL: Final = frozenset({ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.GROUP_AUTHORIZATION_FAILED})

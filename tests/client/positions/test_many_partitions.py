@@ -1,0 +1,58 @@
+"""Thousands of partitions: a call that looks at each of them twice lets others run in between."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from aiokc.client.aio.signal import Signal
+from aiokc.client.consumer.runtime import ConsumerRuntime
+from aiokc.client.consumer.waiting_for_positions import wait_positions
+from aiokc.core.subscription.state import Subscription
+from aiokc.errors import UsageError
+from aiokc.types import TopicPartition
+
+pytestmark = pytest.mark.timeout(30)
+
+MANY = [TopicPartition("t", number) for number in range(1_500)]
+
+
+class Scene:
+    """A runtime of which wait_positions() sees only the subscription; ``seen`` says in which order things happened."""
+
+    def __init__(self) -> None:
+        self.seen = list[str]()
+        self.subscription = Subscription()
+        self.subscription.assign(MANY)
+        for tp in MANY:
+            self.subscription.seek(tp, tp.partition)
+        errors = SimpleNamespace(check=lambda: self.seen.append("look"), raise_any=lambda of: None)
+        parts: Any = SimpleNamespace(subscription=self.subscription, errors=errors, changed=Signal())
+        self.runtime = cast(ConsumerRuntime, parts)
+
+    def revoke_next(self, tp: TopicPartition) -> None:
+        """Have ``tp`` taken away by the next callback of the loop."""
+
+        def revoke() -> None:
+            self.seen.append("revoked")
+            self.subscription.assign([one for one in MANY if one != tp])
+
+        asyncio.get_running_loop().call_soon(revoke)
+
+
+async def test_what_is_taken_away_while_others_run_is_left_out_where_all_are_meant() -> None:
+    scene = Scene()
+    scene.revoke_next(MANY[7])
+    found = await wait_positions(scene.runtime, MANY, 10.0, but_gone=True)
+    assert scene.seen[:2] == ["revoked", "look"]
+    assert found == {tp: tp.partition for tp in MANY if tp != MANY[7]}
+
+
+async def test_what_is_taken_away_while_others_run_is_an_error_where_it_was_named() -> None:
+    scene = Scene()
+    scene.revoke_next(MANY[7])
+    with pytest.raises(UsageError, match="t-7 is not assigned"):
+        await wait_positions(scene.runtime, MANY, 10.0)
