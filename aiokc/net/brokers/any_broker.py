@@ -115,7 +115,7 @@ class AnyBroker:
                 tried.add(node.broker.node_id)
                 now = self._failed(node, why)
                 await asyncio.sleep(min(pauses.next(), deadline - now))  # else nothing slows down the next question
-        within = f" within {timeout:.3g} s" if _now() >= deadline else ""  # else no broker will ever answer
+        within = f" within {max(0.0, timeout):.3g} s" if _now() >= deadline else ""  # else no broker will ever answer
         raise self._no_brokers(api_name(request_type), within, errors)
 
     def _failed(self, node: Node, error: KafkaError) -> float:
