@@ -633,7 +633,10 @@ def test_callbacks_have_all_run_when_stop_returns() -> None:
 
 
 async def test_stop_ends_the_wait_for_a_serializer() -> None:
+    is_asked = asyncio.Event()
+
     async def never(value: object) -> bytes:
+        is_asked.set()
         await asyncio.Event().wait()
         return b""
 
@@ -641,7 +644,7 @@ async def test_stop_ends_the_wait_for_a_serializer() -> None:
         producer = producing(cluster, value_serializer=AsyncSerializer(never))
         await producer.start()
         sending = asyncio.ensure_future(producer.send("t", "v"))
-        await asyncio.sleep(0.01)
+        await is_asked.wait()
         await producer.stop()
         with pytest.raises(ProducerClosed):
             async with asyncio.timeout(1):

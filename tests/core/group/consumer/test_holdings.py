@@ -8,6 +8,7 @@ import pytest
 
 from aiokc.core.group.consumer.events import TopicIdPartition, topic_ids_of
 from aiokc.core.group.consumer.holdings import Holdings
+from aiokc.types import TopicPartition
 
 NAMES = {UUID(int=number): f"topic-{number}" for number in range(30)}
 TARGET = frozenset(TopicIdPartition(topic_id, partition) for topic_id in NAMES for partition in range(30))
@@ -74,6 +75,15 @@ def test_a_second_id_of_a_name_is_nothing_to_take(more: int) -> None:
     holdings.take()
     holdings.aim_at([TopicIdPartition(old, 0), *(TopicIdPartition(new, number) for number in range(1 + more))])
     assert holdings.is_behind is bool(more)
+
+
+def test_of_two_ids_of_a_name_one_is_taken() -> None:
+    holdings = Holdings()
+    ids = [UUID(int=100), UUID(int=101)]
+    holdings.named(dict.fromkeys(ids, "t"))
+    holdings.aim_at([TopicIdPartition(topic_id, 0) for topic_id in ids])
+    assert holdings.take() == (TopicPartition("t", 0),)
+    assert [*holdings.held] == [TopicIdPartition(ids[0], 0)]
 
 
 def test_the_topics_of_many_partitions_are_hashed_once_each(monkeypatch: pytest.MonkeyPatch) -> None:

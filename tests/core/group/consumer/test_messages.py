@@ -158,6 +158,14 @@ def test_an_answer_has_an_epoch_an_interval_and_perhaps_an_assignment() -> None:
     assert empty == MemberAlive(sent=sent, epoch=4, interval=5.0, assignment=frozenset()), "which is not None"
 
 
+def test_partitions_that_no_topic_has_are_told_and_left_out() -> None:
+    topics = [ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=ID, partitions=[1, -1, 0, 1])]
+    alive = GROUP.answered(beat(), answer(assignment=Assignment(topic_partitions=topics)), NODE)
+    assert isinstance(alive, MemberAlive)
+    assert alive.assignment == ids(0, 1)
+    assert alive.nonsense == f"partition -1 of topic {ID}, partitions twice"
+
+
 # Error codes
 
 E = ErrorCode
