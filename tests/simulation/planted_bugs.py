@@ -26,8 +26,8 @@ from aiokc.core.assignors import sticky
 from aiokc.core.cluster.leader_hints import LeaderHints
 from aiokc.core.fetch import planner
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.partition_buffer import PartitionBuffer
-from aiokc.core.fetch.record_sequence import RecordSequence
+from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.partition.record_sequence import RecordSequence
 from aiokc.core.group.classic import leader
 from aiokc.core.group.classic.membership import Membership
 from aiokc.core.group.classic.owned_partitions import OwnedPartitions
