@@ -1,4 +1,4 @@
-/* RecordParts: what core/fetch/record_sequence.py derives the sequence of a partition's records from.
+/* RecordParts: what core/fetch/partition/record_sequence.py derives the sequence of a partition's records from.
  *
  * Its parts are lists of records, and spans (record_span.c), whose records are made when they are read. What needs
  * several records at once, apart from an iteration, makes all of them, and keeps their list as the only part. The class

@@ -32,7 +32,7 @@ def test_a_page_mentions_something(page: str) -> None:
         ("`python -m tests.simulation`, `python -m tests.simulations`", ["module tests.simulations"]),
         ("`--first`, `make simulate ARGS='--last 3'`", ["flag --last"]),
         ("`planner.py`, `planer.py`, `reader.h`, `raeder.h`", ["file planer.py", "file raeder.h"]),
-        ("`Subscription.touch`, `Subscription.tuch()`, `ConsumerRuntime.changed`", ["name Subscription.tuch"]),
+        ("`Subscription.assign`, `Subscription.asign()`, `ConsumerRuntime.changed`", ["name Subscription.asign"]),
         ("`errors.fresh`, `errors.stale`, `asyncio.to_thread`", ["name errors.stale"]),
         ("`CommitSlot`, `take()`, `prepare(...)`, `CommitSloth`", ["name CommitSloth"]),
         ("not quoted: core/fetch/planer.py", []),

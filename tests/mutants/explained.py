@@ -54,7 +54,7 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
         "if time() > time_slice.ends:",
         "when others get their turn, a moment earlier or later",
     ),
-    Explained("Subscription.__init__", "one more", "self._tokens = count(1)", "tokens only have to differ"),
+    Explained("AssignedPartitions.__init__", "one more", "self._tokens = count(1)", "tokens only have to differ"),
     Explained(
         "Subscription.__init__",
         "the other constant",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.core.fetch.record_sequence import PureParts
+from aiokc.core.fetch.partition.record_sequence import PureParts
 from aiokc.records import NewRecord, encode_batch
 from aiokc.types import TopicPartition
 

@@ -26,8 +26,8 @@ from aiokc.core.assignors import sticky
 from aiokc.core.cluster.leader_hints import LeaderHints
 from aiokc.core.fetch import planner
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.partition_buffer import PartitionBuffer
-from aiokc.core.fetch.record_sequence import RecordSequence
+from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.partition.record_sequence import RecordSequence
 from aiokc.core.group.classic import leader
 from aiokc.core.group.classic.membership import Membership
 from aiokc.core.group.classic.owned_partitions import OwnedPartitions
@@ -38,6 +38,7 @@ from aiokc.core.group.consumer.told import Told
 from aiokc.core.group.events import IdentityLost, Rebalancing, RevocationDone, SendHeartbeat, SentCommit
 from aiokc.core.offsets.messages import Committed
 from aiokc.core.offsets.stored import StoredOffsets
+from aiokc.core.subscription.assigned_partitions import AssignedPartitions
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import BrokerError
@@ -322,7 +323,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     # reading
     "skip a batch on cancel": _bug("skip, lost", (Poll, "records", _await_between_taking_and_returning), first=211),
     "keep the buffer on seek": _bug(
-        "non-monotonic, skip", (Subscription, "seek", _seek_under_the_old_token), group=False
+        "non-monotonic, skip", (AssignedPartitions, "seek", _seek_under_the_old_token), group=False
     ),
     "drop the rest of a batch": _bug(
         "skip, lost", (PartitionBuffer, "_read", _read_a_part_and_drop_the_rest), _NO_RUNS

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from ...core.fetch.partition_buffer import PartitionBuffer
+from ...core.fetch.partition.partition_buffer import PartitionBuffer
 from ...core.subscription.change_count import ChangeCount
 from ...core.subscription.position import PartitionPosition
 from ...types import ConsumerRecord, TopicPartition

@@ -12,10 +12,10 @@ from uuid import UUID
 
 from ...config import ClientConfig
 from ...core.counters import FetchCounters
-from ...core.fetch.batch_queue import Opened
 from ...core.fetch.buffer import FetchBuffer, Serving
-from ...core.fetch.frame_memory import Run, Unread
-from ...core.fetch.partition_buffer import PartitionBuffer
+from ...core.fetch.partition.batch_queue import Opened
+from ...core.fetch.partition.frame_memory import Run, Unread
+from ...core.fetch.partition.partition_buffer import PartitionBuffer
 from ...core.fetch.planner import Demand
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from ...core.fetch.partition_buffer import PartitionBuffer
+from ...core.fetch.partition.partition_buffer import PartitionBuffer
 from ...records import NATIVE, ColumnBuilder
 from ...types import BatchEnd, RecordColumns, TopicPartition
 from ..aio.time_slice import TimeSlice

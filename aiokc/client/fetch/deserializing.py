@@ -10,7 +10,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
-from ...core.fetch.partition_buffer import PartitionBuffer
+from ...core.fetch.partition.partition_buffer import PartitionBuffer
 from ...errors import ConfigError, DeserializationFailed, fresh
 from ...net.user_errors import USER_ERRORS, ends_us
 from ...serialization.deserializer import AsyncDeserializer

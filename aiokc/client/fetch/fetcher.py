@@ -22,7 +22,7 @@ from ...core.backoff import Backoff, retry_backoff
 from ...core.cluster.avoided_replicas import AvoidedReplicas
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
-from ...core.fetch.fetched_partition import Limits
+from ...core.fetch.partition.fetched_partition import Limits
 from ...core.fetch.planner import FetchPlanner, Plans
 from ...core.fetch.response import SESSION_ERRORS
 from ...core.fetch.session import FetchPlan, FetchSession

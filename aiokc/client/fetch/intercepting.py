@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ...core.fetch.record_sequence import RecordSequence
+from ...core.fetch.partition.record_sequence import RecordSequence
 from ...interceptor import ConsumerInterceptor
 from ...types import ConsumerRecords, OffsetAndMetadata, TopicPartition
 from ..aio.interceptors import Interceptors

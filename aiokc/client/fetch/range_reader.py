@@ -14,7 +14,7 @@ from ...config import ClientConfig
 from ...core.cluster.avoided_replicas import AvoidedReplicas
 from ...core.cluster.snapshot import Cluster, known_error, unknown_partition
 from ...core.counters import FetchCounters
-from ...core.fetch.record_sequence import RecordSequence
+from ...core.fetch.partition.record_sequence import RecordSequence
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
 from ...errors import KafkaError, RequestTimedOut, fresh

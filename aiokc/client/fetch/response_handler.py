@@ -11,7 +11,7 @@ from ...core.cluster.leader_hints import DENIALS
 from ...core.cluster.snapshot import NewLeader
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
-from ...core.fetch.partition_buffer import PartitionBuffer
+from ...core.fetch.partition.partition_buffer import PartitionBuffer
 from ...core.fetch.planner import FetchPlanner
 from ...core.fetch.response import Answer, Verdict, fetched, is_plain
 from ...core.fetch.session import FetchPlan, FetchTarget

@@ -13,9 +13,9 @@ from ...types import TopicPartition
 from ...wire import FrameBuffers
 from ..subscription.position import FETCHING, PartitionPosition
 from ..subscription.state import Subscription
-from .fetched_partition import FetchedPartition, Limits
-from .frame_memory import FrameMemory
-from .partition_buffer import PartitionBuffer
+from .partition.fetched_partition import FetchedPartition, Limits
+from .partition.frame_memory import FrameMemory
+from .partition.partition_buffer import PartitionBuffer
 
 #: A buffer that may be handed out, and its partition's position.
 Serving: TypeAlias = tuple[PartitionBuffer, PartitionPosition]

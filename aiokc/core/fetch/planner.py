@@ -22,7 +22,7 @@ from ..subscription.position import PartitionPosition
 from ..subscription.state import Subscription
 from .beside import FetchBeside
 from .buffer import FetchBuffer, frontier
-from .partition_buffer import PartitionBuffer
+from .partition.partition_buffer import PartitionBuffer
 from .session import FetchPlan, FetchSession, FetchTarget, SessionRequest
 
 # A Fetch that leaves partitions out for want of buffer room must not wait on the broker for the whole

@@ -9,7 +9,7 @@ from ...error_codes import ErrorCode, error_code
 from ...errors import BrokerError, KafkaError, broker_error
 from ...wire.messages.fetch import PartitionData
 from ..cluster.leader_hints import DENIALS
-from .fetched_partition import FetchedPartition
+from .partition.fetched_partition import FetchedPartition
 from .session import FetchTarget
 
 

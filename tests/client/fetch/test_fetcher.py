@@ -15,9 +15,9 @@ import pytest
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.core.cluster.snapshot import Cluster as Snapshot
-from aiokc.core.fetch.batch_queue import Opened
-from aiokc.core.fetch.frame_memory import Unread
-from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.partition.batch_queue import Opened
+from aiokc.core.fetch.partition.frame_memory import Unread
+from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
 from aiokc.core.fetch.planner import Looked
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, UsageError

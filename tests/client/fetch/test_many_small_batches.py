@@ -8,7 +8,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import FetchedPartition
+from aiokc.core.fetch.partition.fetched_partition import FetchedPartition
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import CorruptRecord
 from aiokc.records import Codec, NewRecord, encode_batch

@@ -11,7 +11,7 @@ import pytest
 from aiokc.config import ClientConfig
 from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
+from aiokc.core.fetch.partition.fetched_partition import FetchedPartition, Limits
 from aiokc.core.fetch.planner import Demand, FetchPlanner
 from aiokc.core.fetch.response import Verdict, verdict
 from aiokc.core.fetch.session import FetchPlan

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from aiokc.config import ClientConfig
 from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import FetchedPartition
-from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.partition.fetched_partition import FetchedPartition
+from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
 from aiokc.core.fetch.planner import FetchPlanner
 from aiokc.core.fetch.session import FetchTarget
 from aiokc.core.subscription.position import PartitionPosition

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from aiokc.core.fetch import frame_memory
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import FetchedPartition
-from aiokc.core.fetch.frame_memory import FrameMemory, Unread
+from aiokc.core.fetch.partition import frame_memory
+from aiokc.core.fetch.partition.fetched_partition import FetchedPartition
+from aiokc.core.fetch.partition.frame_memory import FrameMemory, Unread
 from aiokc.core.subscription.state import Subscription
 from aiokc.records import NewRecord, encode_batch, split_batches
 from aiokc.types import TopicPartition

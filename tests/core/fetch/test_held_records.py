@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
-from aiokc.core.fetch.frame_memory import FrameMemory
-from aiokc.core.fetch.partition_buffer import PartitionBuffer
-from aiokc.core.fetch.record_sequence import RecordSequence
+from aiokc.core.fetch.partition.fetched_partition import FetchedPartition, Limits
+from aiokc.core.fetch.partition.frame_memory import FrameMemory
+from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.partition.record_sequence import RecordSequence
 from aiokc.records import NATIVE, NewRecord, encode_batch
 from aiokc.types import RawRecord, TopicPartition
 from aiokc.wire import FrameBuffers

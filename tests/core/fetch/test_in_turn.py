@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import FetchedPartition
+from aiokc.core.fetch.partition.fetched_partition import FetchedPartition
 from aiokc.core.subscription.state import Subscription
 from aiokc.records import Codec, NewRecord, encode_batch
 from aiokc.types import EARLIEST, TopicPartition

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
-from aiokc.core.fetch.frame_memory import FrameMemory, PackedRun, Run
-from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.partition.fetched_partition import FetchedPartition, Limits
+from aiokc.core.fetch.partition.frame_memory import FrameMemory, PackedRun, Run
+from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import RecordError
 from aiokc.records import NATIVE, Codec, NewRecord, encode_batch, new_builder, open_batch, split_batches

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
-from aiokc.core.fetch.frame_memory import FrameMemory
-from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.partition.fetched_partition import FetchedPartition, Limits
+from aiokc.core.fetch.partition.frame_memory import FrameMemory
+from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
 from aiokc.errors import CorruptRecord, RecordError, RecordTooLarge
 from aiokc.records import Codec, ControlType, NewRecord, encode_batch, encode_control_batch, new_builder
 from aiokc.types import TopicPartition

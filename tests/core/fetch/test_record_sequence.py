@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
-from aiokc.core.fetch.partition_buffer import PartitionBuffer
-from aiokc.core.fetch.record_sequence import RecordSequence
+from aiokc.core.fetch.partition.fetched_partition import FetchedPartition, Limits
+from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.partition.record_sequence import RecordSequence
 from aiokc.records import Codec, NewRecord, encode_batch
 from aiokc.types import RawRecord, TopicPartition
 

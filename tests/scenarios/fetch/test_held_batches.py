@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, RawRecords, TopicPartition
-from aiokc.core.fetch.frame_memory import Frame
+from aiokc.core.fetch.partition.frame_memory import Frame
 from aiokc.records import Codec, NewRecord
 from aiokc.wire import FrameBuffers
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from aiokc import Client, Consumer, ConsumerRecord, TopicPartition
-from aiokc.core.fetch import frame_memory
-from aiokc.core.fetch.frame_memory import FrameMemory
+from aiokc.core.fetch.partition import frame_memory
+from aiokc.core.fetch.partition.frame_memory import FrameMemory
 from aiokc.records import NATIVE, NewRecord
 
 from ..stage import Stage, play

@@ -13,7 +13,7 @@ import pytest
 from aiokc import TopicPartition
 from aiokc.client.aio import time_slice
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
-from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
 from aiokc.errors import RecordError
 from aiokc.testing import Cluster
 

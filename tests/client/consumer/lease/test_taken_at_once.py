@@ -16,10 +16,10 @@ from aiokc.client.aio.signal import Signal
 from aiokc.client.fetch.collector import FetchCollector
 from aiokc.config import ClientConfig
 from aiokc.core.counters import FetchCounters
-from aiokc.core.fetch import frame_memory
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import FetchedPartition
-from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.partition import frame_memory
+from aiokc.core.fetch.partition.fetched_partition import FetchedPartition
+from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
 from aiokc.core.subscription.state import Subscription
 from aiokc.records import NATIVE, Codec, NewRecord, encode_batch
 from aiokc.types import ConsumerRecords, TopicPartition

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
-from ...native import NATIVE, extension
-from ...types import ConsumerRecord, K_co, V_co
+from ....native import NATIVE, extension
+from ....types import ConsumerRecord, K_co, V_co
 
 
 class PureParts(Sequence[ConsumerRecord[K_co, V_co]]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...errors import KafkaError
-from ...types import TopicPartition
+from ....errors import KafkaError
+from ....types import TopicPartition
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from ...records import (
+from ....records import (
     NOT_BEGUN,
     AbortedTransactions,
     BatchHeader,
@@ -16,8 +16,8 @@ from ...records import (
     UnpackingAhead,
     detach_held,
 )
-from ...types import RawRecord
-from ...wire import FrameBuffers
+from ....types import RawRecord
+from ....wire import FrameBuffers
 from .fetched_partition import Limits
 
 # A frame is replaced by copies of its unread batches once no more than this share of it is unread and a frame has come

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any, Final
 
-from ...errors import DeserializationFailed, KafkaError, RecordError, RecordTooLarge
-from ...records import (
+from ....errors import DeserializationFailed, RecordError, RecordTooLarge
+from ....records import (
     NOT_BEGUN,
-    AbortedTransactions,
     BatchHeader,
     ColumnBuilder,
     RecordReader,
     TakenOfRun,
     append,
     append_run,
-    measure_run,
     open_measured,
     take_run,
 )
-from ...types import ConsumerRecord, TopicPartition
-from .arrived_batches import Arrived, split_arrived
+from ....types import ConsumerRecord, TopicPartition
+from .arrivals import PartitionArrivals
 from .batch_queue import BatchQueue, Opened
-from .fetched_partition import FetchedPartition, Limits
+from .fetched_partition import Limits
 from .frame_memory import FrameMemory, Held, PackedRun, Run, Unread
 from .record_sequence import RecordSequence
 
@@ -34,16 +31,14 @@ _AT_ONCE_BYTES: Final = 512 << 10
 _AT_ONCE_BYTES_OF_MESSAGES: Final = 128 << 10
 # One step decodes no more bytes than this, or one record: copies need new memory, and 1 MB of that takes 1 ms or more.
 _STEP_BYTES: Final = 1 << 20
-# Appending so many single batches takes less than a millisecond. Each of them may hold only one record.
-_ADDED_AT_ONCE: Final = 64
 # One step takes the records of so many runs, since each of them may hold only one.
 _RUNS_AT_ONCE: Final = 16
 
 
-class PartitionBuffer:
-    """What was fetched of one partition under one token, in order: each batch begins where the one before it ended.
+class PartitionBuffer(PartitionArrivals):
+    """What was fetched of one partition under one token, and how far that is decoded, and taken.
 
-    An error keeps its place in that order: the records before it are handed out first.
+    An error keeps its place in the order of the records: those before it are handed out first.
 
     What was decoded, as records or into columns, and not taken can be decoded again (``rewind``). Runs are read as they
     are, packed ones once they are unpacked; a batch of a run is opened by itself only if it can't be read, to say why.
@@ -53,23 +48,12 @@ class PartitionBuffer:
     """
 
     __slots__ = (
-        "_arriving",
-        "_kept",
-        "_limits",
-        "_memory",
-        "_senders",
         "_until",
-        "end",
-        "epoch",
-        "error",
         "next",
         "next_epoch",
         "ready",
         "refused",
-        "taken",
         "taken_epoch",
-        "token",
-        "tp",
         "typed",
     )
 
@@ -85,105 +69,22 @@ class PartitionBuffer:
     ) -> None:
         self.tp = tp
         self.token = token
-        self.end = offset  # the next offset to fetch
-        self.epoch = epoch  # the leader epoch of the last record before ``end``
+        self.end = offset
+        self.epoch = epoch
         self.next = offset  # the position once all of ``ready`` is handed out
         self.next_epoch = epoch  # the leader epoch of the last record, or marker, before ``next``
-        self.taken = offset  # the position behind what was taken
+        self.taken = offset
         self.taken_epoch = epoch  # the leader epoch of the last record before ``taken``
         self.ready: RecordSequence[bytes | None, bytes | None] = RecordSequence()
         self.typed: Sequence[ConsumerRecord[Any, Any]] = ()  # a list once there are some
         self.refused: DeserializationFailed | None = None
-        self.error: KafkaError | None = None
-        self._senders: tuple[tuple[int, int], ...] = ()  # (offset, broker): who sent what begins at this offset
+        self.error = None
+        self._senders = ()
         self._limits = limits
         self._until = sys.maxsize if until is None else until  # the first offset that is not wanted
-        self._arriving: Iterator[Arrived] | None = None  # the batches of a response that are not appended yet
+        self._arriving = None
         self._memory = memory or FrameMemory()
         self._kept = BatchQueue(self._memory)
-
-    def drop(self) -> None:
-        """Drop everything. What a thread, or a call that let other tasks run, does to it later has no effect."""
-        self._arriving = None
-        self._kept.drop()
-        self._memory = FrameMemory()
-        self._kept = BatchQueue(self._memory)
-
-    def add(self, fetched: FetchedPartition) -> None:
-        """Append all that arrived."""
-        self.begin(fetched)
-        while self.is_arriving:
-            self.add_more()
-
-    def begin(self, fetched: FetchedPartition) -> None:
-        """Append the first batches of what arrived; ``add_more`` appends the others, as long as ``is_arriving``.
-
-        Ignores a response for another offset than ``end``, because it is stale.
-        """
-        if fetched.offset != self.end or self.error is not None or self._arriving is not None:
-            return
-        if fetched.error is not None:
-            self.error = fetched.error
-            return
-        self._remember_sender(fetched.offset, fetched.broker)
-        aborted = None
-        if fetched.aborted:
-            aborted = AbortedTransactions(fetched.aborted, check_crcs=self._limits.check_crcs)
-        self._arriving = split_arrived(fetched.records, self.end, aborted)
-        self.add_more()
-        if self.end == fetched.offset:
-            self._refuse_nothing(fetched)
-
-    def add_run(self, records: memoryview, offset: int, broker: int) -> bool:
-        """Append all that arrived, if it is one run, as most of what comes is where partitions are many.
-
-        Return False, and change nothing, if it is anything else, or stale.
-        """
-        if offset != self.end or self.error is not None or self._arriving is not None:
-            return False
-        run = measure_run(records, offset, transactional=True)
-        if run is None or run[0] != len(records):
-            return False
-        if self._senders:
-            self._remember_sender(offset, broker)
-        else:
-            self._senders = ((offset, broker),)
-        self._kept.add(Run(records, None))
-        _, self.end, self.epoch = run
-        return True
-
-    def _refuse_nothing(self, fetched: FetchedPartition) -> None:
-        """Set an error where bytes arrived and no batch could be appended: nothing can be read past them."""
-        if self.error is None and self.end == fetched.offset and len(fetched.records) > 0:
-            error = RecordError("the broker sent bytes without one complete record batch; nothing can be read past it")
-            self.error = self._located(error, self.end)
-
-    @property
-    def is_arriving(self) -> bool:
-        """Whether some batches of a response are not appended yet."""
-        return self._arriving is not None
-
-    def add_more(self) -> None:
-        """Append up to 64 more batches or runs of what arrived; ``end`` moves behind the last of them."""
-        arriving = self._arriving
-        if arriving is None or self.error is not None:  # an earlier batch can't be read: append nothing behind it
-            return self.leave_rest()
-        try:
-            added = 0
-            for unread, next_offset, epoch in islice(arriving, _ADDED_AT_ONCE):
-                self._kept.add(unread)
-                self.end, self.epoch = next_offset, epoch
-                added += 1
-        except RecordError as error:
-            self._arriving, self.error = None, self._located(error, self.end)
-            return
-        if added < _ADDED_AT_ONCE:
-            self._arriving = None
-        self._kept.unpack_ahead(self._limits)
-
-    def leave_rest(self) -> None:
-        """Append no more of what arrived: the rest is fetched again, from ``end`` on."""
-        self._arriving = None
 
     @property
     def is_open(self) -> bool:
@@ -481,19 +382,3 @@ class PartitionBuffer:
         self._kept.rewind()
         self.ready, self.typed, self.refused = RecordSequence(), (), None
         self.next, self.next_epoch = self.taken, self.taken_epoch
-
-    def _remember_sender(self, offset: int, broker: int) -> None:
-        senders = self._senders
-        if senders and senders[-1][1] == broker:
-            return
-        senders = (*senders, (offset, broker))
-        while len(senders) > 1 and senders[1][0] <= self.taken:
-            senders = senders[1:]  # all that this broker has sent was handed out
-        self._senders = senders
-
-    def _located(self, error: RecordError, at: int) -> RecordError:
-        """Return the error with its partition, the offset from which nothing can be read, and the sending broker."""
-        if not error.topic:
-            error.topic, error.partition, error.offset = self.tp.topic, self.tp.partition, at
-        error.broker = next((broker for start, broker in reversed(self._senders) if start <= at), -1)
-        return error

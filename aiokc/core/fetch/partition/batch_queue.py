@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TypeAlias
 
-from ...native import untrack
-from ...records import NOT_BEGUN, UNPACKED_AT_ONCE, BatchHeader, RecordReader, RecordSpan, room_to_unpack, unpack_run
-from ...types import RawRecord
+from ....native import untrack
+from ....records import NOT_BEGUN, UNPACKED_AT_ONCE, BatchHeader, RecordReader, RecordSpan, room_to_unpack, unpack_run
+from ....types import RawRecord
 from .arrived_batches import first_of, take_apart
 from .fetched_partition import Limits
 from .frame_memory import FrameMemory, Held, PackedRun, Run, Unread

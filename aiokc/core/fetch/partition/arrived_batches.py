@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from ...records import AbortedTransactions, measure_packed, measure_run, split_batches
+from ....records import AbortedTransactions, measure_packed, measure_run, split_batches
 from .frame_memory import Held, PackedRun, Run, Unread
 
 # So many batches are cut from a run at once where they have to be read one by one.
