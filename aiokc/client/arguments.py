@@ -88,6 +88,8 @@ def checked_partition(given: Any) -> TopicPartition:
 
 def checked_partitions(given: Iterable[Any]) -> list[TopicPartition]:
     """Return these as partitions that may exist. Raises ConfigError."""
+    if isinstance(given, TopicPartition) or not isinstance(given, Iterable):  # a partition alone is a tuple, too
+        raise ConfigError(f"{shown(given)} is no list of partitions: give [TopicPartition(topic, number), ...]")
     checked: list[TopicPartition] = []
     topic = ""  # the topic of the partition before, if any: thousands of partitions are mostly of a few topics
     for one in given:
@@ -174,8 +176,15 @@ def checked_topics(given: Iterable[Any]) -> list[str]:
     return wanted
 
 
-def no_topics(given: list[Any]) -> ConfigError:
-    """Return the error for what is no list of topics' names."""
+def named_topics(given: object) -> list[str]:
+    """Return the names of topics to subscribe to: of one, or of some. Raises ConfigError."""
+    wanted: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    if not all(map(is_topic_name, wanted)):
+        raise _no_topics(wanted)
+    return wanted
+
+
+def _no_topics(given: list[Any]) -> ConfigError:
     if any(isinstance(one, Mapping) for one in given):  # of options, as confluent-kafka takes them: they hold secrets
         instead = "give options by keyword, as **options, or as config=ConsumerConfig.from_mapping(...)"
         return ConfigError(f"topics must be non-empty strings, not a mapping: {instead}")

@@ -47,8 +47,8 @@ def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
     """Return the columns to read (None: COLUMNS). Raises ConfigError for an unknown name, one given twice, or none."""
     if columns is None:
         return COLUMNS
-    if isinstance(columns, str):
-        raise ConfigError(f"columns must be a sequence of names, not the string {columns!r}")
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise ConfigError(f"columns must be a sequence of names, not {columns!r}")
     wanted = tuple(columns)
     unknown = [name for name in wanted if name not in KNOWN_COLUMNS]
     if unknown:

@@ -45,6 +45,21 @@ def test_what_is_no_partition_is_not_assigned(given: Any) -> None:
     assert consumer.assignment() == frozenset()
 
 
+@pytest.mark.parametrize("given", [T0, 5, None], ids=repr)
+def test_what_is_no_list_of_partitions_is_not_assigned(given: Any) -> None:
+    """A partition alone is a tuple: its topic would be taken for the first partition of the list."""
+    consumer: Consumer[Any, Any] = Consumer()
+    with pytest.raises(ConfigError, match=r"is no list of partitions: give \[TopicPartition"):
+        consumer.assign(given)
+    assert consumer.assignment() == frozenset()
+
+
+@pytest.mark.parametrize("given", [5, None], ids=repr)
+def test_what_is_no_list_of_topics_is_not_subscribed_to(given: Any) -> None:
+    with pytest.raises(ConfigError, match=f"topics must be non-empty strings, .* not {given}"):
+        Consumer().subscribe(given)
+
+
 class Name(str):
     __slots__ = ()
 

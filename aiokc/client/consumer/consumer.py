@@ -42,8 +42,7 @@ from ..arguments import (
     checked_topics,
     checked_wait,
     is_text,
-    is_topic_name,
-    no_topics,
+    named_topics,
 )
 from ..fetch.column_collector import ColumnPoll
 from ..group.rebalance_listener import RebalanceListener
@@ -201,9 +200,7 @@ class Consumer(Introspection, Generic[K, V]):
             self._runtime.subscribing.subscribe(topics, listener)
             self._in_use.listener = listener
             return
-        wanted = [topics] if isinstance(topics, str) else list(topics)
-        if not all(map(is_topic_name, wanted)):
-            raise no_topics(wanted)
+        wanted = named_topics(topics)
         if wanted:
             self._runtime.subscribing.subscribe(wanted, listener)
             self._in_use.listener = listener

@@ -383,7 +383,8 @@ async def test_one_user_at_a_time() -> None:
 
 def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"columns": ["body"]}, "'body' is no column; there are topic, partition, offset"
-    yield {"columns": "value"}, "not the string 'value'"
+    yield {"columns": "value"}, "columns must be a sequence of names, not 'value'"
+    yield {"columns": 5}, "columns must be a sequence of names, not 5"
     yield {"columns": ()}, "at least one column"
     yield {"max_records": 0}, "max_records=0 must be a whole number of at least 1"
     yield {"max_bytes": 0}, "max_bytes=0 must be a whole number between 1 and 1073741824"

@@ -345,7 +345,7 @@ async def test_wrong_arguments() -> None:
     async with Cluster(topics={"t": 1}) as cluster, Client(bootstrap_servers=cluster.bootstrap) as client:
         for options, problem in (
             ({"columns": ["values"]}, "'values' is no column; there are topic, "),
-            ({"columns": "value"}, "not the string 'value'"),
+            ({"columns": "value"}, "a sequence of names, not 'value'"),
             ({"columns": []}, "at least one column"),
             ({"columns": ["timestamp_type", "timestampType"]}, "each once"),
             ({"timestamp_unit": "s"}, "'ms' or 'us'"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Final
 
 from ....core.backoff import retry_backoff
 from ....core.group.consumer.events import MemberAlive, MemberHeartbeat, TopicsNamed, topic_ids_of
@@ -19,6 +21,9 @@ from ....errors import AuthorizationFailed
 from ..protocol import GroupParts, ProtocolInUse
 from .assigned_topics import AssignedTopics
 from .requests import ConsumerRequests
+
+#: Partitions of an answer. To read more of them, and to act on them, in one step of the loop would hold it too long.
+_MANY: Final = 1_000
 
 
 class ConsumerProtocol:
@@ -72,6 +77,8 @@ class ConsumerProtocol:
                     if isinstance(answer, NotNow) and isinstance(answer.error, AuthorizationFailed):
                         self._request_metadata()  # which of the topics is forbidden, the coordinator does not say
                     return answer
+                if len(answer.assignment or ()) > _MANY:
+                    await asyncio.sleep(0)
                 names = self._topics.names(topic_ids_of(answer.assignment or ()))
                 return replace(answer, names=names, absent=self._topics.absent())
             case SendLeave():
