@@ -214,6 +214,17 @@ def test_what_is_given_up_while_it_is_held_is_remembered_until_the_next_poll() -
     assert subscription.taken_from_user == frozenset()
 
 
+def test_what_is_given_up_after_its_commit_is_not_taken_from_the_application() -> None:
+    """It has committed all that it holds of it: nobody reads that again."""
+    subscription = assigned(A0, A1)
+    for tp in (A0, A1):
+        subscription.seek(tp, 5)
+        subscription.hand_out(tp, 7, None)
+    subscription.committed({A0: OffsetAndMetadata(7)})
+    subscription.replace([])
+    assert subscription.taken_from_user == {A1}
+
+
 def test_offsets_without_records_move_the_committable_position_only_past_nothing_in_hand() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 10)
