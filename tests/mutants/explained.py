@@ -77,7 +77,7 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
     Explained(
         "Reconciler._assign",
         "another comparison",
-        "if len(added) > _MANY:",
+        "if len(added) > MANY_PARTITIONS:",
         "from how many partitions on other tasks run in between: one more or less",
     ),
     Explained(

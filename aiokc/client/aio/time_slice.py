@@ -9,6 +9,9 @@ from typing import Any, Final
 # not starve them, nor the heartbeats.
 SLICE_SECONDS = 0.001
 
+# To look at more partitions than these twice holds the loop for milliseconds. Then other tasks run in between.
+MANY_PARTITIONS: Final = 1_000
+
 _CALLS_PER_LOOK: Final = 128
 
 

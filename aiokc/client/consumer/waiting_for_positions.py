@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Final
 
 from ...core.named import named
 from ...errors import RequestTimedOut
 from ...types import OffsetAndMetadata, TopicPartition
+from ..aio.time_slice import MANY_PARTITIONS
 from .runtime import ConsumerRuntime
-
-_MANY: Final = 1_000  # to look at more of them twice holds the loop for milliseconds
 
 
 async def wait_positions(
@@ -34,7 +32,7 @@ async def wait_positions(
         return [tp for tp in partitions if not subscription[tp].has_position]
 
     lacking = partitions
-    if len(partitions) > _MANY:
+    if len(partitions) > MANY_PARTITIONS:
         await asyncio.sleep(0)  # the caller has just moved each of them, and so that is a step of its own
     while True:
         runtime.errors.check()

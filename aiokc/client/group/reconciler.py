@@ -7,7 +7,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final
 
 from ...core.group.events import Assign, Change, Lost, PollClock, RevocationDone, Revoke
 from ...core.named import named
@@ -15,12 +14,11 @@ from ...core.subscription.state import Subscription
 from ...errors import AssignmentFailed
 from ...types import TopicPartition
 from ..aio.signal import Signal
+from ..aio.time_slice import MANY_PARTITIONS
 from ..offsets.last_commits import LastCommits
 from .rebalance_listener import ListenerCalls, RebalanceListener
 
 logger = logging.getLogger("aiokc.group")
-
-_MANY: Final = 1_000  # to take over more of them holds the loop for milliseconds: then other tasks run half way through
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +201,7 @@ class Reconciler:
             await self._listener.assigned(self._who_is_told(queued), added, self._deadline(queued))
         finally:
             self._told_now = frozenset()
-        if len(added) > _MANY:
+        if len(added) > MANY_PARTITIONS:
             await asyncio.sleep(0)
         subscription.unblock(tp for tp in added if subscription.wants(tp.topic))
         self._changed.notify()

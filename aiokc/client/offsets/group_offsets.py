@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Final, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 from ...config import ClientConfig
@@ -19,12 +19,11 @@ from ...error_codes import ErrorCode
 from ...errors import RequestTimedOut
 from ...net.pool import Pool
 from ...types import OffsetAndMetadata, TopicPartition
+from ..aio.time_slice import MANY_PARTITIONS
 from .commit import Commit, CommitSender
 from .commit_order import CommitOrder, CommitSlot
 from .offset_requests import OffsetRequests
 from .unknown_topics import UnknownTopics
-
-_MANY: Final = 1_000  # to look at more of them twice holds the loop for milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class GroupOffsets:
                 for tp, offset in (offsets() if callable(offsets) else offsets).items()
                 if not self._stored.is_newer(tp, offset, order, is_rewind=tp in rewinds)
             }
-            if len(wanted) > _MANY:
+            if len(wanted) > MANY_PARTITIONS:
                 await asyncio.sleep(0)  # the first request has its own look at each: see ``sender``
             if wanted:
                 commit = Commit(

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Final
 
 from ....core.backoff import retry_backoff
 from ....core.group.consumer.events import MemberAlive, MemberHeartbeat, TopicsNamed, topic_ids_of
@@ -18,12 +17,10 @@ from ....core.group.consumer.messages import ConsumerGroup
 from ....core.group.events import Assign, Enforced, Event, MemberToken, NotNow, Request, SendLeave
 from ....error_codes import error_name
 from ....errors import AuthorizationFailed
+from ...aio.time_slice import MANY_PARTITIONS
 from ..protocol import GroupParts, ProtocolInUse
 from .assigned_topics import AssignedTopics
 from .requests import ConsumerRequests
-
-#: Partitions of an answer. To read more of them, and to act on them, in one step of the loop would hold it too long.
-_MANY: Final = 1_000
 
 
 class ConsumerProtocol:
@@ -77,7 +74,7 @@ class ConsumerProtocol:
                     if isinstance(answer, NotNow) and isinstance(answer.error, AuthorizationFailed):
                         self._request_metadata()  # which of the topics is forbidden, the coordinator does not say
                     return answer
-                if len(answer.assignment or ()) > _MANY:
+                if len(answer.assignment or ()) > MANY_PARTITIONS:
                     await asyncio.sleep(0)
                 names = self._topics.names(topic_ids_of(answer.assignment or ()))
                 return replace(answer, names=names, absent=self._topics.absent())
