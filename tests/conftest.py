@@ -24,7 +24,7 @@ from aiokc.testing.kafka.spark_jars import spark_kafka_jars
 
 from .suite import examples, spark_releases, unused_faults
 from .suite.hang_guard import HangGuard, insist
-from .suite.peers import WithoutPeers
+from .suite.peers.without_peers import WithoutPeers
 
 ROOT = Path(__file__).parent.parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}

@@ -20,7 +20,7 @@ OF_NO_PACKAGE = {
     *("comparison", "mutants", "scenarios", "security", "simulation", "suite", "wheels", "docs/design", "docs/site"),
     *(f"scenarios/{subject}" for subject in ("fetch", "group", "offsets", "positions")),
     *("simulation/checking", "simulation/worlds", "simulation/producers", "simulation/producer_worlds"),
-    *("testing/brokers/producing", "chain", "written"),
+    *("testing/brokers/producing", "chain", "written", "suite/peers"),
     *("client/consumer/errors", "client/consumer/lease", "client/consumer/observing", "client/fetch/user_code"),
     "client/group/listener",
     *("client/group/consumer/answers", "client/group/consumer/on_both_brokers", "client/group/mixed_groups"),

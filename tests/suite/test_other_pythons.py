@@ -18,7 +18,7 @@ from tests.suite.other_pythons import (
     newest_of_each,
     not_found,
 )
-from tests.suite.peers import WithoutPeers
+from tests.suite.peers.without_peers import WithoutPeers
 
 
 def _program(path: Path, said: str, code: int = 0) -> Path:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Final
 
-with warnings.catch_warnings():  # while it is imported it uses what Python 3.11 calls deprecated
-    warnings.simplefilter("ignore")
-    from kafka import KafkaAdminClient
-    from kafka import TopicPartition as TheirPartition
-
 from aiokc import TopicPartition
 from aiokc.testing.kafka.jars import run_tool
+from tests.suite.peers.kafka_python import kafka
 
 _ENDED: Final = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
 
 def open_transactions(bootstrap: str, partitions: Iterable[TopicPartition], ids: str) -> list[str]:
     """Return what is open in these partitions, and of the transactional ids that match ``ids``, a line each."""
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
-        states = admin.describe_producers([TheirPartition(tp.topic, tp.partition) for tp in partitions])
+        states = admin.describe_producers([kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions])
         found = [
             f"{tp.topic}-{tp.partition}: {producer}"
             for tp, state in states.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
@@ -15,10 +14,7 @@ from aiokc import Client, Consumer, ConsumerRecords, GroupMetadata, TopicPartiti
 from aiokc.errors import RequestTimedOut
 from aiokc.testing.kafka import LocalKafka
 from tests.producing import produce
-
-with warnings.catch_warnings():  # it reads its schemas in a way that Python 3.11 deprecates
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka as kafka_python
+from tests.suite.peers.kafka_python import kafka as kafka_python
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.kafka, pytest.mark.every_kafka]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,10 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 import aiokc
 from aiokc.testing import Cluster
 from tests.producing import Message, produce, produce_in_transaction
-
-with warnings.catch_warnings():  # it reads its schemas in a way that Python 3.11 deprecates
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka
+from tests.suite.peers.kafka_python import kafka
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PARTITIONS = 2
