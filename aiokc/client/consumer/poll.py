@@ -146,6 +146,23 @@ class Poll(Generic[K, V]):
             self._runtime.source.polled()
         return left
 
+    async def _look_closer(
+        self, decode: int, most: int, only: frozenset[TopicPartition] | None, deadline: float | None
+    ) -> ConsumerRecords[Any, Any]:
+        """Decode, and deserialize, what any of the partitions has, and take that. Awaits nothing once it has taken."""
+        runtime, collector, time_slice = self._runtime, self._runtime.collector, self._user.time_slice
+        served: list[Serving] | None = []
+        waits_at = collector.decode_at_once(decode, most, only, time_slice.ends, served)
+        if waits_at is not None:
+            await collector.give_way(waits_at, time_slice)
+            await collector.decode(decode, time_slice, only, enough=most)
+            runtime.errors.after_waiting(only)
+            served = None
+        if runtime.deserializing is not None:
+            await runtime.deserialize(most, only, deadline, time_slice)
+            served = None
+        return collector.take(most, only, served)
+
     async def _hand_out(
         self,
         partitions: tuple[TopicPartition, ...],
@@ -161,6 +178,7 @@ class Poll(Generic[K, V]):
         passed: ConsumerRecords[K | None, V | None] | None = None  # the batches that interceptors left nothing of
         only = self._enter(partitions, began)
         changes = runtime.changes
+        takes_runs = decode == most and only is None and runtime.hands_out_raw_records  # as nearly always
         try:
             collector.read_as_records()
             await collector.settle_all(user.time_slice)
@@ -169,17 +187,11 @@ class Poll(Generic[K, V]):
                     await user.time_slice.give_way()
                 as_of = changes.count
                 has_seen_all = self._raise_first(only)
-                served: list[Serving] | None = []
-                waits_at = collector.decode_at_once(decode, most, only, user.time_slice.ends, served)
-                if waits_at is not None:
-                    await collector.give_way(waits_at, user.time_slice)
-                    await collector.decode(decode, user.time_slice, only, enough=most)
-                    runtime.errors.after_waiting(only)
-                    served = None
-                if runtime.deserializing is not None:
-                    await runtime.deserialize(most, only, deadline, user.time_slice)
-                    served = None
-                batch = collector.take(most, only, served)
+                runs = collector.take_runs(most, user.time_slice.ends) if takes_runs else None
+                if runs is not None:
+                    batch, self._has_returned = runs, True
+                    break
+                batch = await self._look_closer(decode, most, only, deadline)
                 if batch:
                     self._has_returned = True
                     if runtime.interceptors is None:

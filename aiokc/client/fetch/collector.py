@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,7 @@ from ...core.fetch.buffer import FetchBuffer, Serving
 from ...core.fetch.partition.batch_queue import Opened
 from ...core.fetch.partition.frame_memory import Run, Unread
 from ...core.fetch.partition.partition_buffer import PartitionBuffer
+from ...core.fetch.partition.record_sequence import RecordSequence
 from ...core.fetch.planner import Demand
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
@@ -37,6 +38,13 @@ _LARGE_COMPRESSED_BYTES = 128 << 10
 
 # Makes a BatchEnd without the Python function that NamedTuple has for it, which takes longer than all the rest.
 _end: Final[Callable[[tuple[int, int | None, int, UUID | None]], BatchEnd]] = partial(tuple.__new__, BatchEnd)
+
+
+def _joined(first: Sequence[Any], second: RecordSequence[Any, Any]) -> RecordSequence[Any, Any]:
+    assert isinstance(first, RecordSequence)
+    for part in second.parts:
+        first.add(part)
+    return first
 
 
 @dataclass(slots=True)
@@ -254,17 +262,16 @@ class FetchCollector:
         """Do as ``decode_at_once`` and ``take`` do with up to ``count`` records of the partitions in turn.
 
         It returns fewer only where the next ones can't be had at once: an error comes first, a batch is to be opened,
-        the next partition may not be handed out, nothing more is buffered, one step took as many runs of the only
-        partition as it may, there is no memory for them, or the loop's time ``until`` is over.
+        the next partition may not be handed out, nothing more is buffered, there is no memory for them, or the loop's
+        time ``until`` is over.
         None: nothing was handed out, since that is so from the beginning; what was decoded stays for the next call.
         """
+        batch = self.take_runs(count, until)
+        if batch is not None:
+            return batch
         serving = self.buffer.in_turn(self.subscription)
         if serving is None:
             return None
-        if count <= _SLICE_RECORDS:
-            batch = self._take_of_runs(serving, count, until)
-            if batch is not None:
-                return batch
         buffer, _ = serving
         time = asyncio.get_running_loop().time
         if not self._decode(buffer, count, count, until, time):
@@ -278,12 +285,17 @@ class FetchCollector:
                 return None
         return self.take(count, None, served)
 
-    def _take_of_runs(self, serving: Serving, count: int, until: float) -> ConsumerRecords[Any, Any] | None:
-        """Do as ``take_in_turn`` does, as long as the partitions in turn have runs.
+    def take_runs(self, count: int, until: float) -> ConsumerRecords[Any, Any] | None:
+        """Do as ``take_in_turn`` does, as long as the partitions in turn have runs; no error is due where they have."""
+        serving = self.buffer.in_turn(self.subscription) if count <= _SLICE_RECORDS else None
+        return None if serving is None else self._take_of_runs(serving, count, until)
 
-        Nearly every call ends here, so it is short: no error is due. What the last call handed out is settled here
-        where that may make room which is wanted, else by the next poll, a millisecond later at most: to copy records
-        that the application still holds frees nothing as long as their frame has others.
+    def _take_of_runs(self, serving: Serving, count: int, until: float) -> ConsumerRecords[Any, Any] | None:
+        """Do as ``take_runs`` does, from the partition in turn on.
+
+        Nearly every call ends here, so it is short. What the last call handed out is settled here where that may make
+        room which is wanted, else by the next poll, a millisecond later at most: to copy records that the application
+        still holds frees nothing as long as their frame has others.
         """
         if self.resume_at is not None and self.buffer.settling_frees and self.buffer.settle():
             self._tell_of_room()
@@ -304,6 +316,8 @@ class FetchCollector:
             left -= len(records)
             tp, after, epoch = buffer.tp, buffer.taken, buffer.taken_epoch
             self.subscription.hand_out(tp, after, epoch)
+            if tp in ends:  # it is in turn again: its runs are many, and small
+                records = _joined(batch[tp], records)
             batch[tp] = records
             ends[tp] = _end((after, epoch, position.assignment_token, position.topic_id))
             if goes_on:
@@ -311,7 +325,7 @@ class FetchCollector:
                 break
             self.buffer.served(buffer, position)
             following = self.buffer.in_turn(self.subscription) if left else None
-            if following is None or following[0].tp in ends or asyncio.get_running_loop().time() > until:
+            if following is None or asyncio.get_running_loop().time() > until:
                 break
             serving = following
         if not ends:

@@ -21,7 +21,7 @@ from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
 from aiokc.core.fetch.planner import Looked
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, UsageError
-from aiokc.records import NewRecord
+from aiokc.records import NATIVE, NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import ConsumerRecords
@@ -191,14 +191,13 @@ async def test_a_cancelled_call_leaves_its_thread_to_the_next_one() -> None:
                 kind.open = right  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("call", ["records", "columns"])
-@pytest.mark.parametrize("before", [0, 1], ids=["next", "behind what is put back"])
+@pytest.mark.parametrize(("call", "before"), [("records", 0), ("columns", 0), ("columns", 1)])
 async def test_what_a_thread_opens_between_two_calls_is_not_opened_again(
     call: str, before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise calls with short timeouts would never get it.
 
-    A call for columns puts back the rows before it when it is cancelled, so that it is not the next batch then.
+    A call for columns puts back the rows ``before`` it when it is cancelled, so that it is not the next batch then.
     """
     loop, began, go_on, opened = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), []
     right = PartitionBuffer.open
@@ -227,6 +226,24 @@ async def test_what_a_thread_opens_between_two_calls_is_not_opened_again(
             rows = len(batch[ZERO]) if isinstance(batch, ConsumerRecords) else len(pa.record_batch(batch))
             assert rows == before + 1
             assert opened == [before]
+
+
+@pytest.mark.skipif(not NATIVE, reason="without the extension there are no runs")
+async def test_records_before_a_large_batch_do_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_open, right = threading.Event(), PartitionBuffer.open
+
+    def slowly(self: PartitionBuffer, unread: Unread) -> Opened | None:
+        may_open.wait(20)
+        return right(self, unread)
+
+    monkeypatch.setattr(PartitionBuffer, "open", slowly)
+    async with Cluster(topics={"t": 1}) as cluster, asyncio.timeout(20):
+        cluster.append("t", b"before")
+        cluster.append("t", NewRecord(bytes(400_000)))
+        async with reading(cluster, ZERO) as consumer:
+            assert [record.value for record in (await consumer.getmany())[ZERO]] == [b"before"]
+            may_open.set()
+            assert [len(record.value or b"") for record in (await consumer.getmany())[ZERO]] == [400_000]
 
 
 async def test_a_large_batch_is_read_by_the_next_call_once_there_is_a_thread_to_spare(

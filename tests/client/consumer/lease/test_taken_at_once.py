@@ -51,10 +51,13 @@ class Taking:
                 data = data[:corrupt_at] + bytes([data[corrupt_at] ^ 1]) + data[corrupt_at + 1 :]
             self.buffer.add(FetchedPartition(tp, position.token, 0, memoryview(data)), position)
 
-    def call(self, most: int, ahead: int = 0) -> ConsumerRecords[Any, Any] | str:
-        """Do as a call under a lease does, or else as a poll does without waiting: that may decode some ``ahead``."""
+    def call(self, most: int, ahead: int = 0, *, until: float = inf) -> ConsumerRecords[Any, Any] | str:
+        """Do as a call under a lease does, or else as a poll does without waiting: that may decode some ``ahead``.
+
+        Under a lease it ends at the first look at the clock that shows more than ``until``.
+        """
         self.subscription.mark_processed()
-        batch = None if ahead else self.collector.take_in_turn(most, inf)
+        batch = None if ahead else self.collector.take_in_turn(most, until)
         if batch is not None:
             return batch
         while self.collector.settle():
@@ -223,8 +226,9 @@ def test_nothing_is_lost_when_there_is_no_memory_for_copies(ahead: int, monkeypa
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_one_step_takes_of_so_many_runs(codec: Codec) -> None:
-    """Each may have one record only: 2,000 of them would hold the loop."""
+@pytest.mark.parametrize(("until", "most"), [(-inf, 16), (inf, 40)], ids=["slow", "quick"])
+def test_the_clock_is_looked_at_after_so_many_runs(codec: Codec, until: float, most: int) -> None:
+    """Each may have one record only: 2,000 of them would hold the loop. While there is time, a call takes them all."""
     frames = 40
 
     async def story() -> None:
@@ -235,11 +239,12 @@ def test_one_step_takes_of_so_many_runs(codec: Codec) -> None:
             taking.buffer.add(FetchedPartition(tp, position.token, offset, memoryview(data)), position)
         found: list[list[int]] = []
         while sum(map(len, found)) < frames:
-            batch = taking.call(1000)
+            batch = taking.call(1000, until=until)
             assert isinstance(batch, ConsumerRecords)
             found.append([record.offset for record in batch[tp]])
+            assert batch.next_offsets[tp].offset == found[-1][-1] + 1
         assert [offset for offsets in found for offset in offsets] == list(range(frames))
-        assert max(map(len, found)) == 16
+        assert max(map(len, found)) == most
 
     asyncio.run(story())
 
@@ -256,7 +261,7 @@ def test_one_step_ends_behind_a_run_that_makes_a_mebibyte() -> None:
             taking.buffer.add(FetchedPartition(tp, position.token, 6 * number, memoryview(data)), position)
         counts: list[int] = []
         while sum(counts) < 30:
-            batch = taking.call(1000)
+            batch = taking.call(1000, until=-inf)
             assert isinstance(batch, ConsumerRecords)
             counts.append(len(batch[tp]))
         assert counts == [12, 12, 6]
