@@ -31,10 +31,11 @@ def test_a_static_member_comes_back_with_a_pattern_that_matches_another_topic_by
 
     @scenario(topics={"t": 2})
     async def story(stage: Stage) -> None:
-        async with stage.member("c1", group_instance_id="one", **protocol).reads() as c1:
+        async with stage.member("c1", re.compile("t|u"), group_instance_id="one", **protocol).reads() as c1:
             await stage.until(lambda: c1.owned == {T0, T1})
             c1.consumer.unsubscribe()
             await stage.until(lambda: c1.told[-1] == "revoked")
+            await asyncio.sleep(1)
             stage.cluster.create_topic("u", 1)
             c1.consumer.subscribe(re.compile("t|u"), listener=c1)
             c1.reads()
