@@ -261,6 +261,8 @@ class GroupMembership:
     def subscription_changed(self) -> None:
         """To be called whenever the application has changed its subscription, in the same tick of the event loop."""
         self._driver.subscription_changed()
+        # After unsubscribe() a revocation waits for nobody: also one that began before, for a pattern without a match.
+        self._changes.user_moved.notify()
         if self._auto_commit is not None:
             self._auto_commit.go_on()
             if not self._is_member:

@@ -44,9 +44,9 @@ class Identity:
         self.become(-1, self.member.member_id if keep_member_id else "")
         self.why_outside = reason
 
-    def joins(self) -> None:
-        """A JoinGroup is sent. Without a member id, it replaces the one that a static member has (KIP-345)."""
-        self._may_be_replaced = self._may_be_replaced or not self.member.member_id
+    def joins(self, member: MemberToken) -> None:
+        """A JoinGroup goes out. Without a member id, it replaces the one that a static member has (KIP-345)."""
+        self._may_be_replaced = self._may_be_replaced or not member.member_id
 
     def recall(self) -> bool:
         """Take back the last member id, if the member has none. A coordinator that has removed it says so.

@@ -51,6 +51,7 @@ class MemberState:
     def wrote(self, join: SendJoin) -> None:
         """To be called when ``join`` goes out. It may have waited for its coordinator, or for a connection, before."""
         self._written = join.step
+        self._identity.joins(join.member)
 
     # Read by the driver
 

@@ -170,7 +170,8 @@ class Membership(MemberState):
     # What the application wants
 
     def _on_subscribed(self, topics: frozenset[str], now: float) -> list[Effect]:
-        leaves_all = bool(self._intent.topics) and not topics
+        was_subscribed = bool(self._intent.topics)
+        leaves_all = was_subscribed and not topics
         self._intent.topics = topics
         self._intent.had_left = self._intent.had_left or leaves_all
         if self.state is State.UNJOINED:
@@ -188,7 +189,8 @@ class Membership(MemberState):
         revokes = self.state is State.REVOKING and self._identity.in_generation and not self._intent.leaves
         if revokes and leaves_all and self._held.owned:
             return self._give_up(now)
-        if self.state is State.FAILED and not topics:  # the next subscription is a new attempt
+        # The next subscription is a new attempt, also where the failure came after unsubscribe(): nobody heard of it.
+        if self.state is State.FAILED and not (topics and was_subscribed):
             return self._resume(now)
         return []  # the next JoinGroup names the new topics
 
@@ -332,7 +334,6 @@ class Membership(MemberState):
         # would take an assignment that was made in between, without some of them, for that of the former ones.
         if not (self._identity.is_static and self._intent.is_news) or self._identity.recall():
             self._intent.told = self._intent.topics
-        self._identity.joins()
         topics = self._intent.told
         return [SendJoin(self._step, self.member, topics, self._held.owned, self._join_reason, self._held.last)]
 

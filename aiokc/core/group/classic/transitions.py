@@ -164,7 +164,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
     LEFT: dict.fromkeys((Subscribed, Polled, Enforced, PartitionsCounted, Tick, Leave), LEFT),
     FAILED: {
         RevocationDone: FAILED,
-        Subscribed: FAILED | REVOKING | UNJOINED,
+        Subscribed: FAILED | REVOKING | UNJOINED | JOINING,
         Polled: FAILED | REVOKING | UNJOINED | JOINING,
         Enforced: FAILED,
         PartitionsCounted: FAILED,

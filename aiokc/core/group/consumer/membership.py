@@ -176,7 +176,8 @@ class ConsumerMembership(MemberState):
             return self._depart(now)
         if self.state in State.STABLE | State.RECONCILING and wants_nothing:
             return self._give_up_all(now)
-        if self.state is State.FATAL and wants_nothing:  # the next subscription is a new attempt
+        # The next subscription is a new attempt, also where the failure came after unsubscribe(): nobody heard of it.
+        if self.state is State.FATAL and (wants_nothing or not was_subscribed):
             return self._resume(now)
         # The application may come back to a topic before the coordinator has heard that it left it, or has acted on it.
         # Then no answer says anything new of what is held of that topic, and only an Assign makes it be read again.
@@ -190,7 +191,7 @@ class ConsumerMembership(MemberState):
         return self._go_on(now) if self.state is State.UNSUBSCRIBED else []
 
     def _on_leave(self, event: Leave, now: float) -> list[Effect]:
-        self._intent.leaves = True
+        again, self._intent.leaves = self._intent.leaves, True
         self._leave_group = event.leave_group
         match self.state:
             case State.FATAL:
@@ -200,6 +201,10 @@ class ConsumerMembership(MemberState):
             case State.JOINING:
                 return self._depart(now)
             case State.STABLE | State.RECONCILING:
+                return self._give_up_all(now, wait=False)
+            case State.PREPARE_LEAVING if not again:
+                # The revocation under way may wait for the application, which will not poll any more: where a pattern
+                # matches nothing, that has not given its records back.
                 return self._give_up_all(now, wait=False)
         return []  # it gives up everything already, or has left
 

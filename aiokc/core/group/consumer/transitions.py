@@ -156,7 +156,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         FATAL,
         {
             RevocationDone: FATAL,
-            Subscribed: FATAL | FENCED | UNSUBSCRIBED,
+            Subscribed: FATAL | FENCED | UNSUBSCRIBED | JOINING,
             Polled: FATAL | FENCED | UNSUBSCRIBED | JOINING,
             Tick: FATAL,
             Leave: FENCED | LEFT,

@@ -526,6 +526,24 @@ def test_a_consumer_that_unsubscribes_after_a_failure_may_subscribe_again(code: 
     assert isinstance(join, SendJoin)
 
 
+@pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.FENCED_INSTANCE_ID])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_consumer_that_fails_after_it_has_unsubscribed_may_subscribe_again(code: ErrorCode, is_told: bool) -> None:
+    member = Member().stable(T0)
+    heartbeat = member.heartbeat()
+    member.feed(Subscribed(frozenset()))
+    lost, *_ = member.feed(Fatal(heartbeat, broker_error(code)))
+    assert isinstance(lost, Lost)
+    if is_told:
+        assert member.feed(RevocationDone(lost.step)) == []
+    effects = member.feed(Subscribed(TOPICS))
+    if not is_told:
+        assert effects == []
+        effects = member.feed(RevocationDone(lost.step))
+    [join] = effects
+    assert isinstance(join, SendJoin)
+
+
 def test_a_poll_during_on_partitions_lost_after_a_failure_joins_when_that_is_done() -> None:
     member = Member().stable(T0)
     lost, *_ = member.feed(Fatal(member.heartbeat(), broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
@@ -973,6 +991,7 @@ def test_a_static_member_whose_return_was_not_answered_does_not_name_its_former_
     """
     member = Member("instance").stable(T0)
     unanswered = back_at_once(member, TOPICS)
+    member.machine.wrote(unanswered)
     if how == "lost":
         assert member.feed(NotNow(unanswered, None)) == []
         member.feed(Subscribed(frozenset({"u"})))

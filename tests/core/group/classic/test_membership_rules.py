@@ -105,6 +105,7 @@ class MemberRules(RuleBasedStateMachine):
         self.generation = MemberToken(group_instance_id=self.instance_id)
         self.last_generation_id = 0
         self.failed = False
+        self.is_raised = False  # to the application: not where it has unsubscribed
         self.leaves = False
         self.joins_go_out = True
         self.may_leave = self.instance_id is None
@@ -164,7 +165,7 @@ class MemberRules(RuleBasedStateMachine):
                 assert effect.member.member_id
                 assert self.machine.member.member_id == "", "nobody goes on under a name that has left"
             case Fail():
-                self.failed = True
+                self.failed, self.is_raised = True, bool(self.topics)
             case CheckCoordinator():
                 assert self.machine.state is State.JOINING
             case ComputeAssignment() | ForgetCoordinator() | Complain():
@@ -218,7 +219,7 @@ class MemberRules(RuleBasedStateMachine):
     @rule(waiting=st.booleans())
     def poll(self, waiting: bool) -> None:
         self.polls.last, self.polls.waiting = self.now, waiting
-        if self.machine.needs_poll or self.machine.has_failed:
+        if self.machine.needs_poll or (self.machine.has_failed and self.is_raised):
             self.feed(Polled())
 
     @rule(late=st.sampled_from([0.0, 0.5, 50.0]))
@@ -350,6 +351,7 @@ class MemberRules(RuleBasedStateMachine):
     @invariant()
     def the_application_is_told_of_a_failure(self) -> None:
         assert self.failed or self.machine.state is not State.FAILED
+        assert self.is_raised or not (self.machine.has_failed and self.topics), "it would wait for ever"
 
     @invariant()
     def a_leaving_member_revokes_or_leaves_or_has_left(self) -> None:

@@ -541,6 +541,37 @@ def test_a_member_that_is_refused_again_and_again_asks_more_and_more_seldom() ->
     assert only(MemberHeartbeat, member.feed(Subscribed(TOPICS))).joins, "another subscription is another attempt"
 
 
+@pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.FENCED_INSTANCE_ID])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_after_a_failure_behind_unsubscribe_the_next_subscription_is_another_attempt(
+    code: ErrorCode, is_told: bool
+) -> None:
+    """The application has heard nothing of it: no poll would follow."""
+    member = Member().stable(0)
+    member.wait(INTERVAL)
+    member.feed(Subscribed(frozenset()))
+    lost = only(Lost, member.feed(Fatal(member.beat, broker_error(code, "group 'g'"))))
+    if is_told:
+        member.feed(RevocationDone(lost.step))
+    member.feed(Subscribed(TOPICS))
+    if not is_told:
+        member.feed(RevocationDone(lost.step))
+    member.wait(MAX_POLL / 2)
+    assert member.beat.joins
+
+
+def test_leaving_waits_for_no_application_that_a_revocation_waits_for() -> None:
+    """A pattern that matches nothing any more has nothing subscribed, as after unsubscribe(), and holds records."""
+    member = Member().stable(0)
+    waiting = only(Revoke, member.feed(Subscribed(frozenset())))
+    assert waiting.wait
+    leaving = only(Revoke, member.feed(Leave()))
+    assert not leaving.wait
+    assert member.feed(RevocationDone(waiting.step)) == []
+    assert member.feed(Leave()) == []
+    only(LeaveByHeartbeat, member.feed(RevocationDone(leaving.step)))
+
+
 def test_a_fenced_instance_is_never_joined_again_by_itself() -> None:
     """Two consumers of one instance would throw each other out for ever."""
     member = Member("i").stable(0)

@@ -1,0 +1,143 @@
+"""What is subscribed to next is read, whatever came before; and a pattern without a match holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from aiokc import ErrorCode, TopicPartition
+from aiokc.errors import UsageError
+from aiokc.testing import ApiKey
+
+from ..stage import T0, T1, Member, Stage, scenario
+from .test_rebalancing import COOPERATIVE, EAGER, fill
+from .test_unsubscribing import Slow
+
+U0 = TopicPartition("u", 0)
+CONSUMER = {"group_protocol": "consumer"}
+PROTOCOLS = pytest.mark.parametrize(
+    "protocol", [EAGER, COOPERATIVE, CONSUMER], ids=["eager", "cooperative", "consumer"]
+)
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+def test_a_static_member_comes_back_with_a_pattern_that_matches_another_topic_by_now(protocol: dict[str, Any]) -> None:
+    """Given a static member that has unsubscribed, when a topic is created, and the member subscribes to a pattern that
+    matches it, too, then it reads both topics. It knows of the new one only from the look that comes before it joins.
+    """
+
+    @scenario(topics={"t": 2})
+    async def story(stage: Stage) -> None:
+        async with stage.member("c1", re.compile("t|u"), group_instance_id="one", **protocol).reads() as c1:
+            await stage.until(lambda: c1.owned == {T0, T1})
+            c1.consumer.unsubscribe()
+            await stage.until(lambda: c1.told[-1] == "revoked")
+            await asyncio.sleep(1)
+            stage.cluster.create_topic("u", 1)
+            c1.consumer.subscribe(re.compile("t|u"), listener=c1)
+            c1.reads()
+            await stage.until(lambda: c1.owned == {T0, T1, U0})
+
+    story()
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+def test_a_static_member_whose_join_was_refused_joins_with_what_its_pattern_matches_by_now(
+    protocol: dict[str, Any],
+) -> None:
+    """Given a static member whose coordinator loads its groups, when a topic that the pattern matches is created before
+    the next attempt, then the member joins with both.
+    """
+
+    @scenario(topics={"t": 2})
+    async def story(stage: Stage) -> None:
+        loading = stage.cluster.intercept(ApiKey.JOIN_GROUP, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        c1 = stage.member("c1", re.compile("t|u"), group_instance_id="one", retry_backoff_ms=1_000, **protocol)
+        async with c1.reads():
+            await loading.caught()
+            stage.cluster.create_topic("u", 1)
+            loading.cancel()
+            await stage.until(lambda: c1.owned == {T0, T1, U0})
+
+    story()
+
+
+@PROTOCOLS
+def test_a_failure_after_unsubscribe_does_not_end_the_next_subscription(protocol: dict[str, Any]) -> None:
+    """Given a member that gives up its partitions after unsubscribe(), when the coordinator refuses it, then the
+    application hears nothing of that, and what it subscribes to next is read: it is another attempt.
+    """
+
+    @scenario(topics={"t": 2})
+    async def story(stage: Stage) -> None:
+        async with stage.member("c1", **protocol).reads() as c1:
+            await stage.until(lambda: c1.owned == {T0, T1})
+            revoked = Slow(c1, "on_partitions_revoked")
+            c1.consumer.unsubscribe()
+            await revoked.entered.wait()
+            api = ApiKey.CONSUMER_GROUP_HEARTBEAT if protocol == CONSUMER else ApiKey.HEARTBEAT
+            await stage.cluster.intercept(api, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1).caught()
+            await asyncio.sleep(1)
+            revoked.gate.set()
+            await asyncio.sleep(1)
+            assert c1.consumer.health().error is None
+            c1.consumer.subscribe(["t"], listener=c1)
+            c1.reads()
+            await stage.until(lambda: c1.owned == {T0, T1})
+            assert all(isinstance(error, UsageError) for error in c1.errors)  # of reading while nothing is subscribed
+
+    story()
+
+
+async def _holding_records(stage: Stage, member: Member) -> None:
+    """The application holds records of both partitions, and its pattern matches nothing any more."""
+    fill(stage, 10, 2)
+    seen = 0
+    while seen < 20:
+        seen += sum(map(len, (await member.consumer.getmany()).values()))
+    member.consumer.subscribe(re.compile("nothing"), listener=member)
+    await asyncio.sleep(1)
+    assert member.told == ["assigned"]
+
+
+@PROTOCOLS
+def test_stopping_waits_for_no_application_where_a_pattern_matches_nothing_any_more(protocol: dict[str, Any]) -> None:
+    """Given an application that holds records, and a pattern that matches no topic any more, when the consumer stops,
+    then the listener hears of the revocation, and the member leaves its group at once.
+    """
+
+    @scenario(topics={"t": 2})
+    async def story(stage: Stage) -> None:
+        c1 = stage.member("c1", re.compile("t"), **protocol)
+        await c1.consumer.start()
+        await _holding_records(stage, c1)
+        began = stage.loop.time()
+        await c1.consumer.stop()
+        assert stage.loop.time() - began < 1
+        assert c1.told == ["assigned", "revoked"]
+        if protocol == CONSUMER:
+            assert stage.of("c1", "ConsumerGroupHeartbeat")[-1].member_epoch == -1
+        else:
+            assert len(stage.of("c1", "LeaveGroup")) == 1
+
+    story()
+
+
+@PROTOCOLS
+def test_unsubscribing_waits_for_no_application_where_a_pattern_matches_nothing_any_more(
+    protocol: dict[str, Any],
+) -> None:
+    """As above, when the application unsubscribes: it need not poll for the partitions to go."""
+
+    @scenario(topics={"t": 2})
+    async def story(stage: Stage) -> None:
+        async with stage.member("c1", re.compile("t"), **protocol) as c1:
+            await _holding_records(stage, c1)
+            c1.consumer.unsubscribe()
+            await asyncio.sleep(1)
+            assert c1.told == ["assigned", "revoked"]
+
+    story()
