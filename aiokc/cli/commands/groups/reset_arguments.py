@@ -49,7 +49,8 @@ def add_reset_arguments(parser: ArgumentParser) -> None:
     where.add_argument(
         "--from-file",
         metavar="FILE",
-        help="CSV of topic, partition and offset, from --save or kafka-consumer-groups --export; - is stdin",
+        help="CSV of topic, partition and offset, from --save or kafka-consumer-groups --export: all of it, or for "
+        "TOPIC; - is stdin",
     )
     parser.add_argument("--save", metavar="FILE", help="write the plan as such a file, too")
     add_execute(parser)
