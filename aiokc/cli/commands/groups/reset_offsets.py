@@ -51,7 +51,7 @@ async def run(context: Context) -> int:
     """Plan a reset of offsets, or do it."""
     args = context.args
     _check_scope(context)
-    target = target_of(context)
+    target = await target_of(context)
     async with context.client() as client:
         plan = await _plan(context, client, target)
         if args.save is not None:
