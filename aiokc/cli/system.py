@@ -65,12 +65,19 @@ class System:
             return 24
 
     def ask_secret(self, prompt: str) -> str | None:
-        """Let the person at the terminal type a secret, unseen. None where there is no terminal to ask at."""
+        """Let the person at the terminal type a secret, unseen. None where there is no terminal to ask at.
+
+        Raises EOFError where nothing is typed but Ctrl-D.
+        """
         if not (self.is_terminal(self.stdin) and self.is_terminal(self.stderr)):
             return None
         import getpass
 
-        return getpass.getpass(prompt, self.stderr)
+        try:
+            return getpass.getpass(prompt, self.stderr)
+        except EOFError:
+            self.tell("\n")  # getpass ends the line only behind a secret
+            raise
 
 
 def let_go(stream: TextIO) -> None:

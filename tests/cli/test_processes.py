@@ -15,6 +15,7 @@ import pytest
 
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
+from tests.suite.child_process import run_to_end
 
 COMMAND = (sys.executable, "-m", "aiokc")
 _SECONDS = 40
@@ -116,6 +117,75 @@ async def test_a_signal_aborts_a_transaction(number: int, code: int) -> None:
         async with Consumer(bootstrap_servers=cluster.bootstrap, isolation_level="read_committed") as consumer:
             ends = await consumer.end_offsets([TopicPartition("events", 0)])
         assert list(ends.values()) == [2]  # the record and the marker: nothing is open any more
+
+
+#: Runs the command, and sends it a signal once it reads: the FIFO that nobody writes to, or else stdin.
+_SIGNALLED = """
+import os, sys, threading
+from aiokc.cli.main import main
+
+number, fifo, *words = sys.argv[1:]
+reading, writing = os.pipe()
+os.dup2(reading, 0)
+
+def end():
+    if fifo in words:
+        os.open(fifo, os.O_WRONLY)  # once it is opened for reading, too
+    else:
+        os.write(writing, bytes(1 << 18))  # more than a pipe holds
+    os.kill(os.getpid(), int(number))
+
+threading.Thread(target=end, daemon=True).start()
+sys.exit(main(words))
+"""
+
+
+async def signalled(number: int, fifo: Path, *words: str, bootstrap: str = "localhost:1") -> tuple[int, str, str]:
+    """Return how a command has ended that reads what never comes, or never ends, when it gets this signal."""
+    os.mkfifo(fifo)
+    command: list[str | Path] = [sys.executable, "-c", _SIGNALLED, str(int(number)), fifo, *words]
+    environ = {**os.environ, "AIOKC_BOOTSTRAP_SERVERS": bootstrap}
+    done = await asyncio.to_thread(run_to_end, command, seconds=_SECONDS, env=environ)
+    return done.returncode, done.stdout, done.stderr
+
+
+@ENDINGS
+@pytest.mark.parametrize("name", ["-", "fifo"])
+async def test_a_signal_ends_a_reset_that_waits_for_its_plan(tmp_path: Path, name: str, number: int, code: int) -> None:
+    fifo = tmp_path / "fifo"
+    words = ("reset-offsets", "billing", "--from-file", name if name == "-" else str(fifo), "--execute")
+    assert await signalled(number, fifo, *words) == (code, "", "")
+
+
+@ENDINGS
+async def test_a_signal_ends_produce_that_waits_for_a_file(tmp_path: Path, number: int, code: int) -> None:
+    fifo, file = tmp_path / "fifo", tmp_path / "file"
+    file.write_bytes(b"first")
+    async with Cluster(topics={"events": 1}) as cluster:
+        words = ("produce", "events", "--file", str(file), str(fifo))
+        said = "interrupted after 1 record\n1 record stored in events\n"
+        assert await signalled(number, fifo, *words, bootstrap=cluster.bootstrap) == (code, "", said)
+        assert [record.value for record in cluster.records("events")] == [b"first"]
+
+
+async def test_a_signal_ends_cat_while_a_schema_registry_does_not_answer() -> None:
+    asked, over = asyncio.Event(), asyncio.Event()
+
+    async def answer_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await over.wait()
+        writer.close()
+
+    registry = await asyncio.start_server(answer_nothing, "127.0.0.1")
+    async with registry, Cluster(topics={"events": 1}) as cluster:
+        cluster.append("events", b"\x00\x00\x00\x00\x01\x0c")
+        url = f"http://127.0.0.1:{registry.sockets[0].getsockname()[1]}"
+        words = ("cat", "events", "--value", "avro", "-r", url, "--timeout", "10m")
+        cat = await started(*words, bootstrap=cluster.bootstrap)
+        await asyncio.wait_for(asked.wait(), _SECONDS)
+        cat.send_signal(signal.SIGTERM)
+        assert await ended(cat) == (143, b"", b"")
+        over.set()
 
 
 async def test_what_nohup_ignores_is_ignored() -> None:

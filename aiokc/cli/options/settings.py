@@ -94,7 +94,12 @@ def read_settings(args: Namespace, system: System) -> Settings:
         values["default_api_timeout_ms"] = Setting(_timeout_ms(args.timeout), "--timeout")
     _fit_timeouts(values)
     if asks_for_secret({name: setting.value for name, setting in values.items()}):
-        password = system.ask_secret("SASL password: ")
+        try:
+            password = system.ask_secret("SASL password: ")
+        except EOFError:
+            raise UsageProblem(
+                "no password was given", f"type it, or give it in ${_PREFIX}SASL_PLAIN_PASSWORD or in a profile"
+            ) from None
         if password is not None:
             values["sasl_plain_password"] = Setting(typed("sasl_plain_password", password, "password"), "typed in")
     return Settings(values, profile, warnings)

@@ -1,13 +1,36 @@
-"""Reads stdin as it comes, without holding the event loop, and splits it at delimiters."""
+"""Reads stdin as it comes, and files whole, without holding the event loop; splits what comes at delimiters."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final, TextIO
 
+from ..threads import in_daemon_thread
+
 CHUNK: Final = 1 << 16
+
+
+async def content(stdin: TextIO, name: str, size: int) -> bytes:
+    """Return the first ``size`` bytes of a file, or all that it holds; "-" is ``stdin``.
+
+    A cancelled call ends at once, also where the name leads to what has no end, or to a FIFO that nobody writes to.
+    """
+    if name != "-":
+        return await in_daemon_thread(partial(_beginning, name, size))
+    data = bytearray()
+    async for chunk in chunks(stdin):
+        data += chunk
+        if len(data) >= size:
+            break
+    return bytes(data[:size])
+
+
+def _beginning(name: str, size: int) -> bytes:
+    with open(name, "rb") as file:
+        return file.read(size)
 
 
 async def chunks(stream: TextIO) -> AsyncIterator[bytes]:
@@ -32,7 +55,7 @@ async def _read(descriptor: int) -> bytes:
         try:
             await _readable(descriptor)
         except NotImplementedError:  # the event loop of Windows
-            return await asyncio.to_thread(os.read, descriptor, CHUNK)
+            return await in_daemon_thread(partial(os.read, descriptor, CHUNK))
         try:
             return os.read(descriptor, CHUNK)
         except BlockingIOError:  # another process shares the descriptor, and was quicker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 from contextlib import AbstractContextManager
@@ -14,7 +13,7 @@ from aiokc.types import partition_count
 from ..output.progress import Progress, progress
 from ..problems import Problem, cut
 from .encoding import Unencodable
-from .lines import Splitter, chunks
+from .lines import Splitter, chunks, content
 from .sending import Sending
 
 if TYPE_CHECKING:
@@ -132,27 +131,16 @@ class Production:
             for done, name in enumerate(names):
                 where = cut(name)
                 try:
-                    content = await self._content(name)
+                    data = await content(self._context.system.stdin, name, self._most + 1)
                 except OSError as error:
                     self._sending.failed(where, Problem(error.strerror or str(error)))
                     return
-                if len(content) > self._most:
+                if len(data) > self._most:
                     self._sending.failed(where, Unencodable(f"is longer than {self._most} bytes"))
                     return
-                if not (await self._send(where, content) and self._sending.settle()):
+                if not (await self._send(where, data) and self._sending.settle()):
                     return
                 bar.reached(done + 1)
-
-    async def _content(self, name: str) -> bytes:
-        """Return what a file holds, and a byte more than fits at most: a name may lead to what has no end."""
-        if name == "-":
-            content = b""
-            async for data in chunks(self._context.system.stdin):
-                content += data
-                if len(content) > self._most:
-                    break
-            return content
-        return await asyncio.to_thread(_beginning, name, self._most + 1)
 
     async def _send(self, where: str, data: bytes) -> bool:
         """Send the record that ``data`` stands for; return whether to go on."""
@@ -176,11 +164,6 @@ class Production:
 def counted(records: int) -> str:
     """Return a number of records in words."""
     return f"{records} record" if records == 1 else f"{records} records"
-
-
-def _beginning(name: str, size: int) -> bytes:
-    with open(name, "rb") as file:
-        return file.read(size)
 
 
 def _size_of(stream: TextIO) -> int | None:

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import math
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -49,11 +50,11 @@ class AvroDecoder:
 
         A schema that the registry does not have is kept as the reason. Raises Problem where it does not answer.
         """
-        import asyncio
+        from ..threads import in_daemon_thread
 
         for schema_id in {_schema_id(content) for content in contents} - self._schemas.keys() - {None}:
             assert schema_id is not None
-            self._schemas[schema_id] = await asyncio.to_thread(self._ask, schema_id)
+            self._schemas[schema_id] = await in_daemon_thread(partial(self._ask, schema_id))
 
     def __call__(self, data: bytes) -> tuple[str, str]:
         """Decode one key or value."""

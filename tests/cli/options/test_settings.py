@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aiokc import Secret
+from aiokc.cli.main import main
 from aiokc.cli.options import secrets
 from aiokc.cli.options.settings import read_settings
 from aiokc.cli.options.spelling import FIELDS
@@ -18,7 +19,7 @@ from aiokc.cli.parser import parse
 from aiokc.cli.problems import UsageProblem
 from aiokc.config.written.other_names import OTHER_NAMES
 from aiokc.errors import ConfigError
-from tests.cli.running import aiokc, system_of
+from tests.cli.running import Stream, aiokc, system_of
 
 
 def settings_of(*words: str, environ: dict[str, str] | None = None) -> dict[str, Any]:
@@ -380,6 +381,19 @@ def test_a_missing_password_is_asked_for() -> None:
     assert read_settings(args, system).values["sasl_plain_password"] == (Secret("typed"), "typed in")
     assert prompts == ["SASL password: "]
     assert "sasl_plain_password" not in read_settings(args, system_of()).values  # no terminal, no question
+
+
+def test_ctrl_d_in_place_of_a_password_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end_of_input(_prompt: str, _stream: object) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("getpass.getpass", end_of_input)
+    system = system_of(columns=80)
+    system.stdin = Stream(is_terminal=True)
+    assert main(["topics", "-X", "sasl.username=me"], system) == 2
+    assert isinstance(system.stderr, Stream)
+    said = "\naiokc: no password was given\ntype it, or give it in $AIOKC_SASL_PLAIN_PASSWORD or in a profile\n"
+    assert system.stderr.text == said
 
 
 async def test_config_show_names_origins_and_no_secret(config: Path) -> None:

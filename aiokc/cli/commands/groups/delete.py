@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 HELP = (
     "Delete groups without members, and all that they have committed.\n\n"
     "Where one of the groups has members, none is deleted: exit code 4. What they had committed is saved "
-    "to a file first."
+    "to a file first, but only for topics that you may DESCRIBE: brokers show nothing of the others, and delete "
+    "what was committed for them, too."
 )
 EXAMPLES = (
     ("aiokc groups delete old-billing", "what would be deleted"),

@@ -6,7 +6,6 @@ import csv
 import io
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...options.partitions import topic_choice
@@ -49,7 +48,8 @@ def add_reset_arguments(parser: ArgumentParser) -> None:
     where.add_argument(
         "--from-file",
         metavar="FILE",
-        help="CSV of topic, partition and offset, from --save or kafka-consumer-groups --export; - is stdin",
+        help="CSV of topic, partition and offset, from --save or kafka-consumer-groups --export: all of it, or for "
+        "TOPIC; - is stdin",
     )
     parser.add_argument("--save", metavar="FILE", help="write the plan as such a file, too")
     add_execute(parser)
@@ -66,7 +66,7 @@ def reset_options(context: Context) -> list[str]:
     return words
 
 
-def target_of(context: Context) -> ResetTarget:
+async def target_of(context: Context) -> ResetTarget:
     """Return what the arguments mean. Raises UsageProblem."""
     from aiokc.admin import Back, LikeGroup, Shift
 
@@ -81,7 +81,7 @@ def target_of(context: Context) -> ResetTarget:
         if args.like == args.group:
             raise UsageProblem(f"--like {args.like}: that is the group itself; --to committed keeps its offsets")
         return LikeGroup(args.like)
-    return _target_of_file(context)
+    return await _target_of_file(context)
 
 
 def _target_of_to(context: Context, text: str) -> ResetTarget:
@@ -132,17 +132,20 @@ def _whole(option: str, text: str) -> int:
     return int(text)
 
 
-def _target_of_file(context: Context) -> ResetTarget:
+async def _target_of_file(context: Context) -> ResetTarget:
     from aiokc.admin import ToOffsets
     from aiokc.errors import ConfigError
 
+    from ...producing.lines import content
+
     name = context.args.from_file
     try:
-        text = context.system.stdin.read(_MOST_BYTES + 1) if name == "-" else _read(Path(name))
+        data = await content(context.system.stdin, name, _MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise UsageProblem(f"--from-file {name} is longer than {_MOST_BYTES} bytes: is it a plan?")
+        text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageProblem(f"--from-file {name}: {error}") from error
-    if len(text) > _MOST_BYTES:
-        raise UsageProblem(f"--from-file {name} is longer than {_MOST_BYTES} characters: is it a plan?")
     try:
         target = ToOffsets.from_csv(_of_group(text, context.args.group))
     except ConfigError as error:
@@ -154,11 +157,6 @@ def _target_of_file(context: Context) -> ResetTarget:
     if not target.offsets:
         raise UsageProblem(f"--from-file {name}: there is no offset in it for what is to be reset")
     return target
-
-
-def _read(path: Path) -> str:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        return file.read(_MOST_BYTES + 1)
 
 
 def _of_group(text: str, group_id: str) -> str:

@@ -16,7 +16,7 @@ from .undo import may_be_done, result_of, save_offsets, say_undo
 
 if TYPE_CHECKING:
     from aiokc import Client, TopicPartition
-    from aiokc.admin import ResetPlan, ResetRow, ResetTarget
+    from aiokc.admin import LikeGroup, ResetPlan, ResetRow, ResetTarget
 
     from ...context import Context
 
@@ -50,8 +50,8 @@ add_arguments = add_reset_arguments
 async def run(context: Context) -> int:
     """Plan a reset of offsets, or do it."""
     args = context.args
-    target = target_of(context)
     _check_scope(context)
+    target = await target_of(context)
     async with context.client() as client:
         plan = await _plan(context, client, target)
         if args.save is not None:
@@ -78,6 +78,8 @@ def _check_scope(context: Context) -> None:
     named_by_target = args.from_file is not None or args.like is not None
     if args.all_topics and args.topics:
         raise UsageProblem("give either topics or --all-topics")
+    if args.all_topics and args.from_file is not None:
+        raise UsageProblem("--from-file names the partitions itself: leave out --all-topics")
     if not args.topics and not args.all_topics and not named_by_target:
         raise UsageProblem("which topics? Name them, or give --all-topics")
     if args.save is not None and Path(args.save).is_file():
@@ -95,14 +97,30 @@ async def _plan(context: Context, client: Client, target: ResetTarget) -> ResetP
     choices = [topic_choice(text) for text in context.args.topics]
     topics = [choice.topic for choice in choices if choice.partitions is None]
     partitions = [TopicPartition(topic, number) for topic, numbers in choices for number in numbers or ()]
-    if isinstance(target, LikeGroup) and not choices and not context.args.all_topics:
-        partitions = sorted(await client.group_offsets(target.group_id))
-        if not partitions:
-            raise UsageProblem(f"--like {target.group_id}: that group has committed nothing")
+    if isinstance(target, LikeGroup) and not choices:
+        partitions = await _partitions_like(context, client, target)
     try:
         return await client.plan_reset(group_id, target, topics=topics or None, partitions=partitions or None)
     except UnknownTopic as error:
         raise await _unknown_topic(client, topics, error) from error
+
+
+async def _partitions_like(context: Context, client: Client, target: LikeGroup) -> list[TopicPartition]:
+    """Return the partitions of --like where no topic is named: those of the other group, or with --all-topics our own.
+
+    Raises UsageProblem where there are none: a plan of no partitions would mean those of the other group.
+    """
+    args = context.args
+    group_id = args.group if args.all_topics else target.group_id
+    partitions = sorted(await client.group_offsets(group_id))
+    if partitions:
+        return partitions
+    if args.all_topics:
+        raise UsageProblem(
+            f"--all-topics: group {quoted(group_id)} has committed nothing",
+            f"leave it out to take all that {target.group_id} has committed",
+        )
+    raise UsageProblem(f"--like {group_id}: that group has committed nothing")
 
 
 async def _unknown_topic(client: Client, topics: Sequence[str], error: Exception) -> Problem:

@@ -32,6 +32,7 @@ NOTES = (
     "--json takes an object a line, with any of key, value, headers, partition and timestamp, as 'aiokc cat --json' "
     "writes it; topic, offset, timestamp_type and leader_epoch are ignored. 'aiokc cat a --json | aiokc produce b "
     "--json' copies records byte for byte, each to the partition that it was in; -p -1 lets keys choose partitions. "
+    "With --value json on both sides a stored JSON null becomes a tombstone. "
     "Ctrl-C and SIGTERM send what was read, say how much that is, and abort a transaction. One whose input takes "
     "longer than 60 s needs -X transaction.timeout.ms=900000."
 )

@@ -61,6 +61,18 @@ async def test_targets(shell: Shell) -> None:
     assert await new(shell, "--all-topics", "--to", "0") == [(0, None), (0, None)]
 
 
+async def test_like_with_all_topics_is_for_this_groups_partitions(shell: Shell) -> None:
+    """The other group may be much larger: what it has committed elsewhere is none of this group's."""
+    await commit(shell.cluster, "billing", "orders", 4, 20)
+    await commit(shell.cluster, "shipping", "orders", 1, None, 0)
+    await commit(shell.cluster, "shipping", "returns", 2)
+    missing = (None, "the other group has committed nothing")
+    assert await new(shell, "--like", "shipping", "--all-topics", code=1) == [(1, None), missing]
+    result = await shell.run("reset-offsets", "payments", "--like", "shipping", "--all-topics", "--execute")
+    assert (result.code, result.out, shell.cluster.committed("payments")) == (2, "", {})
+    assert "--all-topics: group 'payments' has committed nothing\nleave it out to take all that shipping" in result.err
+
+
 async def test_an_offset_of_64_bits_is_clamped(shell: Shell) -> None:
     await commit(shell.cluster, "billing", "orders", 4)
     most = str((1 << 63) - 1)
@@ -307,6 +319,7 @@ async def test_files_that_are_no_plan(shell: Shell, tmp_path: Path, text: str, s
         (["orders", "--to", "0", "--shift", "1"], "--shift"),
         (["--to", "0"], "which topics?"),
         (["orders", "--all-topics", "--to", "0"], "either topics or --all-topics"),
+        (["--from-file", "-", "--all-topics"], "leave out --all-topics"),
         (["orders", "--to", "erliest"], "write earliest, latest, committed"),
         (["orders", "--to", "2026-13-01"], "is no time"),
         (["orders", "--to", "9223372036854775808"], "64 bits"),

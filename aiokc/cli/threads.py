@@ -1,0 +1,42 @@
+"""Runs a function that may never return in a daemon thread: Ctrl-C and SIGTERM end the command all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_daemon_thread(function: Callable[[], T]) -> T:
+    """Return what ``function`` returns, or raise what it raises. If the caller is cancelled, its result is dropped.
+
+    asyncio.to_thread() takes a thread that the loop and the interpreter wait for at their end, for ever where it opens
+    a FIFO that nobody writes to, or reads a terminal. The function must not read sys.stdin: its lock would be held when
+    the interpreter closes it, which ends the process by a fatal error.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_DaemonThreads(), function)
+
+
+class _DaemonThreads(Executor):
+    """Starts a thread for each call. As an Executor it also works in virtual time, where functions run at once."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a function in a thread of its own: what run_in_executor() calls."""
+        outcome: Future[T] = Future()
+        outcome.set_running_or_notify_cancel()  # a caller that is cancelled must not end it before run() does
+
+        def run() -> None:
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(result)
+
+        threading.Thread(target=run, name="aiokc command", daemon=True).start()
+        return outcome
