@@ -71,7 +71,9 @@ class Appending:
         self._trouble = trouble
         self._in_serializers: set[anyio.CancelScope] = set()
         keys = routes.keys_mode if self.takes_bytes else None
-        self.quick = QuickSends(config, accumulator.memory, memory, clock, self.append_plain, keys=keys)
+        self.quick = QuickSends(
+            config, accumulator.memory, memory, clock, self.append_plain, keys=keys, refused=self._refused
+        )
 
     @property
     def takes_bytes(self) -> bool:
@@ -226,11 +228,12 @@ class Appending:
         """
         if not self.accumulator.has_room(size):  # nobody waits for some: QuickSends are cleared before that
             return None
-        try:
-            return self._append(route, partition, key, value, headers, timestamp_ms, size, on_done)
-        except Exception as error:
-            self.accumulator.session.refused(error, self.accumulator.session.begun)
-            raise
+        return self._append(route, partition, key, value, headers, timestamp_ms, size, on_done)
+
+    def _refused(self, error: Exception) -> None:
+        """QuickSends raise ``error``: the open transaction lacks the record."""
+        session = self.accumulator.session
+        session.refused(error, session.begun)
 
     def _append(
         self,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
+from unittest.mock import Mock, patch
 
 import pytest
 
 from aiokc import GroupMetadata, Producer, ProducerRecord
+from aiokc.core.produce.accumulator import RecordAccumulator
 from aiokc.errors import AuthenticationFailed, ConfigError, SerializationFailed
+from aiokc.native import NATIVE
 
 from .on_stage import IN0, Stage, scenario
 
@@ -107,6 +110,42 @@ async def test_whatever_a_call_that_sends_raises_for_its_arguments_prevents_the_
         async with producer.transaction():
             await producer.send("out", b"4", partition=0)
     assert await stage.read() == [b"4"]
+
+
+@pytest.mark.skipif(not NATIVE, reason="without the extension every record goes the ordinary way")
+@scenario(2)
+async def test_whatever_a_send_raises_on_the_quick_way_prevents_the_commit(stage: Stage) -> None:
+    no_memory = Mock(appended=0)
+    no_memory.append.side_effect = MemoryError("no room")
+    async with stage.producer(linger_ms=30_000) as producer:
+        for send in sends(producer)[:3]:
+            with pytest.raises(MemoryError, match="no room"):
+                async with producer.transaction():
+                    await producer.send("out", b"1", partition=0)
+                    route = producer._runtime.appending.quick.topics["out"]
+                    with patch.object(route, "quick", no_memory), pytest.raises(MemoryError):
+                        await send(b"2")
+        assert no_memory.append.call_count == 3
+        async with producer.transaction():
+            await producer.send("out", b"3", partition=0)
+    assert await stage.read() == [b"3"]
+
+
+@pytest.mark.skipif(not NATIVE, reason="without the extension every record goes the ordinary way")
+@scenario(2)
+async def test_a_batch_that_the_quick_way_cannot_begin_prevents_the_commit(stage: Stage) -> None:
+    async with stage.producer(linger_ms=30_000, batch_size=100) as producer:
+        for send in sends(producer)[:3]:
+            with pytest.raises(MemoryError, match="no room"):
+                async with producer.transaction():
+                    await producer.send("out", b"1", partition=0)
+                    with (
+                        patch.object(RecordAccumulator, "opened", side_effect=MemoryError("no room")) as opened,
+                        pytest.raises(MemoryError),
+                    ):
+                        await send(bytes(100))
+                    assert opened.call_count == 1
+    assert await stage.read() == []
 
 
 @scenario(2)
