@@ -21,6 +21,7 @@ from ...errors import (
     TransactionAborted,
     UsageError,
 )
+from ...net.user_errors import USER_ERRORS, as_error
 from ...records.encoding.batch_builder import record_bound
 from ...types import HeadersToSend, ProducerRecord, RecordMetadata
 from ..produce.callbacks import Callbacks
@@ -274,9 +275,12 @@ class Appending:
         """Return the record, whose parts can be sent. If that raises, the transaction lacks the record."""
         try:
             return _checked(record)
-        except Exception as error:  # of the application's own headers, too
-            self.accumulator.session.refused(error, begun)
-            raise
+        except USER_ERRORS as error:  # of the application's own headers, too: nothing is awaited in here
+            told = as_error(error, "the iterable of a record's headers")
+            self.accumulator.session.refused(told, begun)
+            if told is error:
+                raise
+            raise told from error
 
     def _checked_size(
         self, record: ProducerRecord[Any, Any], key: bytes | None, value: bytes | None, headers: HeadersToSend

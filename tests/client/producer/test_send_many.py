@@ -149,6 +149,34 @@ async def test_what_an_iterator_gave_before_it_raised_is_appended(options: dict[
         assert values(cluster) == [b"%d" % number for number in range(702)]
 
 
+@pytest.mark.parametrize("options", [{}, {"value_serializer": bytes}], ids=["bytes", "serialized"])
+async def test_an_iterator_that_asks_a_cancelled_job_fails_as_any_other(options: dict[str, Any]) -> None:
+    """Nobody has cancelled the task that sends. It must not end as if somebody had."""
+    job = asyncio.ensure_future(asyncio.Event().wait())
+    job.cancel()
+    await asyncio.wait([job])
+
+    def rows() -> Iterator[bytes]:
+        yield b"0"
+        yield b"1"
+        job.result()
+
+    class Rows:
+        def __iter__(self) -> Iterator[bytes]:
+            job.result()
+            return iter([b"2"])
+
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, **options) as producer:
+        with pytest.raises(UsageError, match="the iterable of records ended by a CancelledError") as raised:
+            await producer.send_many("t", rows())
+        assert "2 records" in raised.value.__notes__[0]
+        assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+        with pytest.raises(UsageError, match="the iterable of records ended by a CancelledError"):
+            await producer.send_many("t", Rows())
+        await producer.flush()
+        assert values(cluster) == [b"0", b"1"]
+
+
 async def test_what_holds_no_records_is_refused() -> None:
     async def later() -> Any:
         yield b"0"

@@ -11,7 +11,7 @@ import pytest
 
 from aiokc import GroupMetadata, Producer, ProducerRecord
 from aiokc.core.produce.accumulator import RecordAccumulator
-from aiokc.errors import AuthenticationFailed, ConfigError, SerializationFailed
+from aiokc.errors import AuthenticationFailed, ConfigError, SerializationFailed, UsageError
 from aiokc.native import NATIVE
 
 from .on_stage import IN0, Stage, scenario
@@ -85,6 +85,10 @@ async def test_whatever_a_call_that_sends_raises_for_its_arguments_prevents_the_
             yield "name", b""
             raise ZeroDivisionError
 
+        def cancelled() -> Iterator[tuple[str, bytes]]:
+            yield "name", b""
+            raise asyncio.CancelledError  # of a job that somebody has cancelled
+
         cases: list[tuple[type[Exception], Callable[[], Awaitable[object]]]] = [
             (ConfigError, lambda: producer.send("out", b"3", on_done=not_awaited)),
             (ConfigError, lambda: send_soon(on_done=not_awaited)),
@@ -100,6 +104,9 @@ async def test_whatever_a_call_that_sends_raises_for_its_arguments_prevents_the_
             (ZeroDivisionError, lambda: send_soon(headers=failing())),
             (ZeroDivisionError, lambda: send_soon(headers=Unsure())),
             (ZeroDivisionError, lambda: producer.send_many("out", [ProducerRecord("out", headers=Unsure())])),  # type: ignore[arg-type]
+            (UsageError, lambda: producer.send("out", b"3", headers=cancelled())),  # type: ignore[arg-type]
+            (UsageError, lambda: send_soon(headers=cancelled())),
+            (UsageError, lambda: producer.send_many("out", [ProducerRecord("out", headers=cancelled())])),  # type: ignore[arg-type]
         ]
         for error, send in cases:
             with pytest.raises(error):
@@ -180,8 +187,13 @@ async def test_whatever_send_many_raises_prevents_the_commit(stage: Stage) -> No
         yield b"2"
         raise ZeroDivisionError
 
+    def cancelled() -> Iterator[bytes]:
+        yield b"2"
+        raise asyncio.CancelledError  # of a job that somebody has cancelled
+
     cases: list[tuple[type[Exception], Callable[[], Any]]] = [
         (ZeroDivisionError, failing),
+        (UsageError, cancelled),
         (ConfigError, lambda: [b"2", ProducerRecord("in", b"3")]),
         (SerializationFailed, lambda: [b"2", 3]),
     ]
