@@ -100,11 +100,16 @@ class Routes:
 
     def again(self, route: TopicRoute) -> TopicRoute:
         """Return the topic's route after a wait, in which it may have been forgotten as idle."""
-        if (known := self.known(route.topic)) is not None:
+        topic = route.topic
+        if (known := self.known(topic)) is not None:
             return known
+        # No request names a topic that was forgotten: the record would wait for a leader until it expires. With its
+        # route the topic is not forgotten again while the record waits.
+        self.follow(topic)
         # The topic may have been recreated before the metadata lost it. Then its queues have the new id, and what is
         # appended with the former one would fail as soon as the metadata are complete again.
-        return self._made(route.topic, replace(route.info, topic_id=None), route)
+        self._routes[topic] = made = self._made(topic, replace(route.info, topic_id=None), route)
+        return made
 
     def _made(self, topic: str, info: TopicInfo, old: TopicRoute | None) -> TopicRoute:
         count = partition_count(info.partitions)

@@ -21,6 +21,7 @@ from ...errors import (
     TransactionAborted,
     UsageError,
 )
+from ...net.user_errors import USER_ERRORS, as_error
 from ...records.encoding.batch_builder import record_bound
 from ...types import HeadersToSend, ProducerRecord, RecordMetadata
 from ..produce.callbacks import Callbacks
@@ -71,7 +72,9 @@ class Appending:
         self._trouble = trouble
         self._in_serializers: set[anyio.CancelScope] = set()
         keys = routes.keys_mode if self.takes_bytes else None
-        self.quick = QuickSends(config, accumulator.memory, memory, clock, self.append_plain, keys=keys)
+        self.quick = QuickSends(
+            config, accumulator.memory, memory, clock, self.append_plain, keys=keys, refused=self._refused
+        )
 
     @property
     def takes_bytes(self) -> bool:
@@ -226,11 +229,12 @@ class Appending:
         """
         if not self.accumulator.has_room(size):  # nobody waits for some: QuickSends are cleared before that
             return None
-        try:
-            return self._append(route, partition, key, value, headers, timestamp_ms, size, on_done)
-        except Exception as error:
-            self.accumulator.session.refused(error, self.accumulator.session.begun)
-            raise
+        return self._append(route, partition, key, value, headers, timestamp_ms, size, on_done)
+
+    def _refused(self, error: Exception) -> None:
+        """QuickSends raise ``error``: the open transaction lacks the record."""
+        session = self.accumulator.session
+        session.refused(error, session.begun)
 
     def _append(
         self,
@@ -271,9 +275,12 @@ class Appending:
         """Return the record, whose parts can be sent. If that raises, the transaction lacks the record."""
         try:
             return _checked(record)
-        except Exception as error:  # of the application's own headers, too
-            self.accumulator.session.refused(error, begun)
-            raise
+        except USER_ERRORS as error:  # of the application's own headers, too: nothing is awaited in here
+            told = as_error(error, "the iterable of a record's headers")
+            self.accumulator.session.refused(told, begun)
+            if told is error:
+                raise
+            raise told from error
 
     def _checked_size(
         self, record: ProducerRecord[Any, Any], key: bytes | None, value: bytes | None, headers: HeadersToSend

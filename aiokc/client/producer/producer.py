@@ -196,9 +196,9 @@ class Producer(TransactionCalls, Generic[K, V]):
         ``key``, ``partition``, ``timestamp`` and ``headers`` are sent, of which the first must be there, and all others
         are ignored. Serializers take no part in that. The call waits as send()
         does, ``timeout_ms`` at most for each record, and lets other tasks run meanwhile: their records may lie between
-        these. It raises what send() raises for a record, and what ``records`` raises; those before it are appended then
-        (``appended`` of an error of aiokc's says how many, and a note in any error), and so are those before the moment
-        in which a call is cancelled.
+        these. It raises what send() raises for a record, and what ``records`` raises (UsageError for a CancelledError
+        of their own); those before it are appended then (``appended`` of an error of aiokc's says how many, and a note
+        in any error), and so are those before the moment in which a call is cancelled.
         """
         return await self._runtime.many.send(topic, records, timeout=self._patience(timeout_ms))
 

@@ -59,15 +59,17 @@ class QuickSends:
         append_plain: AppendPlain,
         *,
         keys: int | None,
+        refused: Callable[[Exception], None],
     ) -> None:
         """``keys``: how ``append_records`` chooses partitions by keys. None: each record goes the ordinary way.
 
-        ``append_plain`` appends a record of which C has said that it needs another batch.
+        ``append_plain`` appends a record of which C has said that it needs another batch. ``refused`` is told of what
+        ``append`` raises: the open transaction lacks the record.
         """
         self.topics: dict[str, TopicRoute] = {}  # each with a TopicAppender of the extension
         self.loop: asyncio.AbstractEventLoop | None = None
         self._memory, self._waiters, self._clock = memory, waiters, clock
-        self._append_plain = append_plain
+        self._append_plain, self._refused = append_plain, refused
         self._largest = config.max_request_size
         self._keys = keys if native.NATIVE else None
 
@@ -88,18 +90,22 @@ class QuickSends:
                 return None
         except RuntimeError:  # called in a thread that runs no loop, as the ordinary way says
             return None
-        if type(headers) is list or headers is None:  # C reads tuples only: nobody can change those meanwhile
-            headers = tuple(headers or ())
-        appended = route.quick.append(value, key, partition, timestamp_ms, headers)
-        if type(appended) is tuple:
-            chosen, timestamp_ms, size = appended
-            return self._append_plain(
-                route, None if chosen < 0 else chosen, key, value, headers, timestamp_ms, size, on_done
-            )
-        delivery: Delivery | None = appended
-        if on_done is not None and delivery is not None:
-            delivery.call_when_done(on_done)
-        return delivery
+        try:
+            if type(headers) is list or headers is None:  # C reads tuples only: nobody can change those meanwhile
+                headers = tuple(headers or ())
+            appended = route.quick.append(value, key, partition, timestamp_ms, headers)
+            if type(appended) is tuple:
+                chosen, timestamp_ms, size = appended
+                return self._append_plain(
+                    route, None if chosen < 0 else chosen, key, value, headers, timestamp_ms, size, on_done
+                )
+            delivery: Delivery | None = appended
+            if on_done is not None and delivery is not None:
+                delivery.call_when_done(on_done)
+            return delivery
+        except Exception as error:  # whatever it is, a lack of memory, too
+            self._refused(error)
+            raise
 
     def appended(self, route: TopicRoute, batch: ProducerBatch) -> None:
         """A record was appended by Python, and the next ones may be put behind it, if its batch is still open."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...config import ProducerConfig
 from ...errors import ConfigError, KafkaError, shown
+from ...net.user_errors import USER_ERRORS, as_error
 from ...records.encoding.batch_builder import OpenBatch, append_records
 from ...records.encoding.columns import ColumnRecords, column_records
 from ...types import ProducerRecord
@@ -22,6 +23,7 @@ from .simple_appends import AT_ONCE, SimpleAppends
 #: take much longer, and nobody else runs meanwhile.
 _SERIALIZED_PER_LOOK: Final = 4
 _TAKEN_PER_LOOK: Final = 16
+_ITERABLE: Final = "the iterable of records"
 
 
 class _Listed:
@@ -93,7 +95,7 @@ class ManyRecords:
             rows = _Columns(topic, self._rows(records))
             return await self._append_all(rows, delivery, time_slice, timeout, begun)
         serializes = not (appending.takes_bytes or appending.serializing.is_async or appending.interceptors)
-        left: Iterator[Any] = self._serialized(topic, records) if serializes else iter(records)
+        left = self._serialized(topic, records) if serializes else _iterator_of(records)
         is_quick = not serializes and type(records) in (list, tuple)
         look = AT_ONCE if is_quick else _SERIALIZED_PER_LOOK if serializes else _TAKEN_PER_LOOK
         while True:
@@ -109,7 +111,7 @@ class ManyRecords:
 
     def _serialized(self, topic: str, records: Iterable[Any]) -> Iterator[Any]:
         """The records with bytes in the place of keys and values."""
-        for given in records:
+        for given in _iterator_of(records):
             record = _record(topic, given)
             if record is given:
                 record = checked_record(*record)
@@ -164,8 +166,20 @@ def _check_many(records: Any) -> None:
         raise ConfigError(f"records is {type(records).__name__}: give a list of values, or of ProducerRecords")
 
 
+def _iterator_of(records: Iterable[Any]) -> Iterator[Any]:
+    try:
+        return iter(records)
+    except USER_ERRORS as error:
+        if (told := as_error(error, _ITERABLE)) is error:
+            raise
+        raise told from error
+
+
 def _next_of(records: Iterator[Any], look: int, until: float) -> tuple[list[Any], Exception | None]:
-    """Return the next records until then, and what was raised behind them. It looks at the time after ``look`` each."""
+    """Return the next records until then, and what was raised behind them. It looks at the time after ``look`` each.
+
+    Nothing is awaited in here. So a CancelledError is not the calling task's, but of a job that the iterable looks at.
+    """
     some: list[Any] = []
     time = asyncio.get_running_loop().time
     try:
@@ -174,8 +188,8 @@ def _next_of(records: Iterator[Any], look: int, until: float) -> tuple[list[Any]
             some.extend(islice(records, look))  # where it raises, the list has what came before
             if len(some) < before + look or time() >= until:
                 break
-    except Exception as error:
-        return some, error
+    except USER_ERRORS as error:
+        return some, as_error(error, _ITERABLE)
     return some, None
 
 

@@ -43,7 +43,11 @@ class SimpleAppends:
         self._keys = appending.routes.keys_mode if appending.interceptors is None else None
 
     def append(self, route: TopicRoute, rows: Rows, at: int, delivery: BatchDelivery, ends: float) -> int:
-        """Append records from ``at`` on, 500 at most, and begin no batch after ``ends``; return how far it got."""
+        """Append records from ``at`` on, 500 at most, and begin no batch after ``ends``; return how far it got.
+
+        Where it raises, for want of memory, ``delivery`` has the records that were appended before, and they are sent:
+        the application is told how many, and may send the rest again.
+        """
         appending = self._appending
         is_bytes = rows.serialized or appending.serializing.is_nothing
         if self._keys is None or not is_bytes or not appending.memory.has_room(0):
@@ -52,20 +56,23 @@ class SimpleAppends:
         appending.accumulator.session.check_append()
         appending.routes.settle(route)
         stop = min(at + AT_ONCE, len(rows))
-        taken = self._append(route, rows, at, stop, delivery)
-        before = -1
-        while before < taken < stop and appending.now() < ends:
-            before, taken = taken, self._begin(route, rows, taken, stop, delivery)
-        if taken > at:
-            route.used_at = appending.now()
-            appending.look()
+        before, count = -1, delivery.count
+        try:
+            taken = self._append(route, rows, at, stop, delivery)
+            while before < taken < stop and appending.now() < ends:
+                before, taken = taken, self._begin(route, rows, taken, stop, delivery)
+        finally:
+            if delivery.count > count:
+                route.used_at = appending.now()
+                appending.look()
         return taken
 
     def _append(self, route: TopicRoute, rows: Rows, at: int, stop: int, delivery: BatchDelivery) -> int:
         touched: list[int] = []
-        taken = self._call(route, rows, at, stop, touched)
-        self._take_in(route, touched, delivery)
-        return taken
+        try:
+            return self._call(route, rows, at, stop, touched)
+        finally:
+            self._take_in(route, touched, delivery)
 
     def _begin(self, route: TopicRoute, rows: Rows, at: int, stop: int, delivery: BatchDelivery) -> int:
         """Begin the batch that the record needs, with it and what fits behind it; return how far it got.
@@ -84,15 +91,14 @@ class SimpleAppends:
         touched: list[int] = []
         route.appenders[number] = opened
         try:
-            taken = self._call(route, rows, at, stop, touched)
+            return self._call(route, rows, at, stop, touched)
         finally:
             if opened.count:
                 accumulator.begin(queue, opened, self._appending.now())
                 accumulator.session.appended(queue.tp)
             else:
                 route.appenders[number] = queue.appender
-        self._take_in(route, touched, delivery)
-        return taken
+            self._take_in(route, touched, delivery)
 
     def _place(self, route: TopicRoute, given: Any) -> tuple[PartitionQueue, int] | None:
         """Return the partition of a record that has met no batch with room, and the bytes that it takes at most.
@@ -117,17 +123,21 @@ class SimpleAppends:
 
     def _call(self, route: TopicRoute, rows: Rows, at: int, stop: int, touched: list[int]) -> int:
         accumulator, sticky = self._appending.accumulator, route.sticky.partition
-        taken, _ = rows.append(
-            route.appenders,
-            at,
-            stop,
-            int(self._appending.clock() * 1000),
-            -1 if sticky is None or sticky >= len(route.queues) else sticky,
-            self._keys,
-            self._largest,
-            self._memory - accumulator.used - BATCH_COST - BATCH_OVERHEAD,
-            touched,
-        )
+        try:
+            taken, _ = rows.append(
+                route.appenders,
+                at,
+                stop,
+                int(self._appending.clock() * 1000),
+                -1 if sticky is None or sticky >= len(route.queues) else sticky,
+                self._keys,
+                self._largest,
+                self._memory - accumulator.used - BATCH_COST - BATCH_OVERHEAD,
+                touched,
+            )
+        except BaseException:
+            touched[:] = range(len(route.queues))  # it may be the note of what it has appended that found no memory
+            raise
         return taken
 
     def _take_in(self, route: TopicRoute, touched: list[int], delivery: BatchDelivery) -> None:

@@ -467,8 +467,8 @@ class RecordAccumulator:
 
     def replace(self, queue: PartitionQueue, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """``parts`` take the place of a batch that was too large, in front of all that wait."""
+        batch.split_into(parts)  # this first: where it raises, nothing has changed
         queue.waiting.remove(batch)
-        batch.split_into(parts)
         self.batch_memory.left(batch)
         queue.left(batch)
         for part in reversed(parts):  # so that none has to pass the others on its way to the front

@@ -184,22 +184,31 @@ class ProducerBatch:
         return batch, index
 
     def split_into(self, parts: list[ProducerBatch]) -> None:
-        """``parts`` hold its records from now on, and have taken over who waits for them."""
+        """``parts`` hold its records from now on, and have taken over who waits for them.
+
+        Where there is no memory for that, it raises, and the batch is what it was.
+        """
         self.parts, self.starts = parts, [0, *accumulate(part.count for part in parts[:-1])]
+        try:
+            self._hand_over()
+        except BaseException:
+            self.parts, self.starts = (), ()
+            raise
+        for mark in self.marks:
+            mark.remaining += len(parts) - 1
+        self.waiting, self.callbacks, self.marks, self.watched = {}, [], (), {}
+        self.forget()
+
+    def _hand_over(self) -> None:
         for part, at, waiter in self._in_parts((index, waiter) for waiter, index in self.waiting.items()):
             part.waiting[waiter] = at
         for part, at, callback in self._in_parts(self.callbacks):
             part.callbacks.append((at, callback))
-        for mark in self.marks:
-            mark.remaining += len(parts) - 1
-            for part in parts:
-                part.marks = (*part.marks, mark)
         for watcher, first, count in self.watched:
             self._watch_parts(watcher, first, first + count)
-        for part, first in zip(parts, self.starts, strict=True):
+        for part, first in zip(self.parts, self.starts, strict=True):
             part.observed, part.owner = self.observed[first : first + part.count], self.owner
-        self.waiting, self.callbacks, self.marks, self.watched = {}, [], (), {}
-        self.forget()
+            part.marks = self.marks
 
     def _in_parts(self, what: Iterable[tuple[int, Any]]) -> Iterator[tuple[ProducerBatch, int, Any]]:
         """What belongs to records by their index, with the part that has the record, and the index there.

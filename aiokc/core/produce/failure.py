@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from traceback import clear_frames
 from typing import Final
 
 from ...error_codes import ErrorCode, error_name
@@ -131,8 +132,19 @@ class Failure:
 
 def not_compressed(tp: TopicPartition, error: Exception) -> Failure:
     """Return why a batch fails that could not be compressed: it was never sent, and the producer goes on."""
-    why = f"the batch could not be compressed: {error!r}"
-    failed = ProduceError(why, topic=tp.topic, partition=tp.partition)
+    return _not_made(tp, "the batch could not be compressed", error)
+
+
+def not_split(tp: TopicPartition, error: Exception) -> Failure:
+    """Return why a batch fails that could not be split: nothing of it is stored, and the producer goes on."""
+    return _not_made(tp, "a broker finds the batch too large, and it could not be split", error)
+
+
+def _not_made(tp: TopicPartition, why: str, error: Exception) -> Failure:
+    # What failed for want of memory would keep copies of the batch, as variables of its frames: nobody counts those,
+    # and the Failure lives as long as the record's Delivery.
+    clear_frames(error.__traceback__)
+    failed = ProduceError(f"{why}: {error!r}", topic=tp.topic, partition=tp.partition)
     failed.__cause__ = error
     return Failure(Cause.BROKEN, harm=Harm.TRANSACTION, error=failed)
 

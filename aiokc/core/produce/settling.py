@@ -11,7 +11,7 @@ from ...records.encoding.batch_builder import BATCH_OVERHEAD, OpenBatch
 from ..connection.denials import DENIALS
 from .accumulator import RecordAccumulator
 from .batch import ProducerBatch, Stored
-from .failure import Cause, Failure, recreated
+from .failure import Cause, Failure, not_split, recreated
 from .identity import after
 from .partition_queue import PartitionQueue
 from .verdicts import DOUBTED, RULES, Verdict, rule_of
@@ -175,8 +175,21 @@ def split_further(accumulator: RecordAccumulator) -> bool:
 def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch) -> Iterator[ProducerBatch]:
     """Send the records as several batches, under the same sequences: the broker has definitely not stored them.
 
-    Each step but the last one yields the batch.
+    Each step but the last one yields the batch. Where a step raises, the batch fails, and the others are not harmed:
+    there is no memory for a second copy of its records.
     """
+    try:
+        yield from _put_in_parts(accumulator, queue, batch)
+    except Exception as error:
+        if batch.parts:  # they have its records by now
+            raise
+        queue.waiting.remove(batch)
+        accumulator.fail(queue, batch, not_split(batch.tp, error))
+
+
+def _put_in_parts(
+    accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch
+) -> Iterator[ProducerBatch]:
     if batch.closed is None:  # it has failed before the first step
         return
     closed = batch.closed

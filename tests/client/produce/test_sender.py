@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Producer, ProducerObserver
+from aiokc import Producer, ProducerObserver, ProducerRecord
 from aiokc.client.produce import answers
 from aiokc.client.produce.sender import Sender
 from aiokc.core.produce.failure import Cause, Failure
@@ -588,6 +588,23 @@ async def test_a_record_that_fails_within_its_send_has_its_callback_called_after
         assert type((await told).__cause__) is MemoryError
         monkeypatch.undo()
         assert (await producer.send_and_wait("t", b"")).offset == 1
+
+
+async def test_a_batch_that_there_is_no_memory_to_split_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> bytes:
+        raise MemoryError
+
+    async with Cluster(topics={"t": 2}) as cluster, producing(cluster, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"", partition=0)
+        cluster.intercept(ApiKey.PRODUCE, ErrorCode.MESSAGE_TOO_LARGE, times=1)
+        monkeypatch.setattr("aiokc.records.encoding.batch_builder.decompress", no_memory)
+        records = [ProducerRecord("t", b"%d" % number, partition=0) for number in range(10)]
+        with pytest.raises(ProduceError, match="it could not be split: MemoryError") as failed:
+            await (await producer.send_many("t", records))
+        assert failed.value.persisted == "no"
+        monkeypatch.undo()
+        assert (await producer.send_and_wait("t", b"", partition=0)).offset == 1
+        assert (await producer.send_and_wait("t", b"", partition=1)).offset == 0
 
 
 async def test_a_mistake_in_taking_in_an_answer_ends_the_producer_and_leaves_nobody_waiting(

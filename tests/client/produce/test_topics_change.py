@@ -27,6 +27,15 @@ def producing(cluster: Cluster, **options: Any) -> Producer[Any, Any]:
     return Producer(bootstrap_servers=cluster.bootstrap, **options)
 
 
+async def without_t(exchange: Exchange) -> Any:
+    """Answer as if topic "t" were not there."""
+    response: Any = await exchange.handle()
+    for topic in response.topics:
+        if topic.name == "t":
+            topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+    return response
+
+
 async def forgets(producer: Producer[Any, Any], topic: str) -> None:
     metadata = producer._runtime.cluster_client.metadata
     while topic in (metadata.followed or ()):
@@ -107,6 +116,35 @@ def test_a_topic_that_is_forgotten_while_a_send_waits_for_memory_is_followed_aga
     virtually(story, topics={"t": 1, "other": 1})
 
 
+def test_a_topic_that_is_lost_and_forgotten_while_a_send_waits_for_memory_is_followed_again() -> None:
+    """No request names it by then. It stays away for longer than an idle topic is followed, and then it is back."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(
+            cluster, metadata_max_age_ms=5_000, metadata_max_idle_ms=6_000, buffer_memory=40_000, batch_size=1_000
+        ) as producer:
+            metadata = producer._runtime.cluster_client.metadata
+            await producer.send_and_wait("t", b"", partition=0)
+            hold = Hold()
+            cluster.intercept(ApiKey.PRODUCE, hold)
+            for _ in range(15):
+                await producer.send("other", bytes(1_000), partition=0)
+            waiting: asyncio.Task[Delivery] = asyncio.ensure_future(producer.send("t", bytes(9_000), partition=0))
+            await asyncio.sleep(0.1)
+            hidden = cluster.intercept(ApiKey.METADATA, without_t)
+            await forgets(producer, "t")
+            assert "t" not in metadata.cluster.topics
+            assert not waiting.done()
+            hold.release()
+            delivery = await waiting
+            await asyncio.sleep(30)
+            assert not delivery.done()
+            hidden.cancel()
+            assert (await delivery).offset == 1
+
+    virtually(story, topics={"t": 1, "other": 1})
+
+
 def test_a_send_that_has_waited_does_not_bring_a_former_topic_back() -> None:
     """It began with the former topic. As it ends its wait, the metadata lack the topic for a moment."""
 
@@ -129,14 +167,7 @@ def test_a_send_that_has_waited_does_not_bring_a_former_topic_back() -> None:
             new = metadata.cluster.topics["t"].topic_id
             assert queues.known[T0].topic_id == new
 
-            async def without(exchange: Exchange) -> Any:
-                response: Any = await exchange.handle()
-                for topic in response.topics:
-                    if topic.name == "t":
-                        topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
-                return response
-
-            hidden = cluster.intercept(ApiKey.METADATA, without)
+            hidden = cluster.intercept(ApiKey.METADATA, without_t)
             while "t" in metadata.cluster.topics:
                 await metadata.changed.wait()
             assert not waiting.done()

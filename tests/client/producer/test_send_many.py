@@ -149,6 +149,34 @@ async def test_what_an_iterator_gave_before_it_raised_is_appended(options: dict[
         assert values(cluster) == [b"%d" % number for number in range(702)]
 
 
+@pytest.mark.parametrize("options", [{}, {"value_serializer": bytes}], ids=["bytes", "serialized"])
+async def test_an_iterator_that_asks_a_cancelled_job_fails_as_any_other(options: dict[str, Any]) -> None:
+    """Nobody has cancelled the task that sends. It must not end as if somebody had."""
+    job = asyncio.ensure_future(asyncio.Event().wait())
+    job.cancel()
+    await asyncio.wait([job])
+
+    def rows() -> Iterator[bytes]:
+        yield b"0"
+        yield b"1"
+        job.result()
+
+    class Rows:
+        def __iter__(self) -> Iterator[bytes]:
+            job.result()
+            return iter([b"2"])
+
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, **options) as producer:
+        with pytest.raises(UsageError, match="the iterable of records ended by a CancelledError") as raised:
+            await producer.send_many("t", rows())
+        assert "2 records" in raised.value.__notes__[0]
+        assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+        with pytest.raises(UsageError, match="the iterable of records ended by a CancelledError"):
+            await producer.send_many("t", Rows())
+        await producer.flush()
+        assert values(cluster) == [b"0", b"1"]
+
+
 async def test_what_holds_no_records_is_refused() -> None:
     async def later() -> Any:
         yield b"0"
@@ -339,6 +367,69 @@ async def test_no_batch_is_left_without_a_record(monkeypatch: pytest.MonkeyPatch
         assert (await producer.send_many("t", [b"1"])).count == 1
         await producer.flush()
         assert values(cluster) == [b"1"]
+
+
+class RunsOut:
+    """Finds no memory behind two records of the first call that appends some. ``notes``: that call says where to."""
+
+    def __init__(self, *, notes: bool) -> None:
+        self.notes, self.has_failed = notes, False
+
+    def __call__(self, *call: Any) -> tuple[int, int]:
+        if self.has_failed:
+            return append_records(*call)
+        given = list(call)
+        start, stop = given[3:5]
+        given[4] = min(start + 2, stop)
+        if not self.notes:
+            given[-1] = []
+        at, room = append_records(*given)
+        if at > start:
+            self.has_failed = True
+            raise MemoryError
+        return at, room
+
+
+@pytest.mark.parametrize("notes", [True, False])
+@pytest.mark.parametrize("begins", [False, True], ids=["an open batch", "a new batch"])
+def test_what_is_appended_before_there_is_no_memory_belongs_to_its_call(
+    notes: bool, begins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who sends the rest again, as the note says, stores nothing twice; and the next call has its own records only."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, linger_ms=30_000) as producer:
+            await producer.partitions_for("t")
+            if not begins:
+                await producer.send_many("t", [b"0"])
+            with monkeypatch.context() as patched:
+                patched.setattr(sending_many, "append_records", RunsOut(notes=notes))
+                with pytest.raises(MemoryError) as raised:
+                    await producer.send_many("t", [b"1", b"2", b"3"])
+            assert raised.value.__notes__ == ["aiokc: 2 records of this send_many() were appended before this one"]
+            again = await producer.send_many("t", [b"3"])
+            assert again.count == 1
+            await producer.flush()
+            assert values(cluster) == [b"0", b"1", b"2", b"3"][begins:]
+            assert await again == {TopicPartition("t", 0): [StoredRecords(2 if begins else 3, 1)]}
+
+    virtually(story, topics={"t": 1})
+
+
+def test_what_is_appended_before_there_is_no_memory_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though no other record comes, and nobody flushes."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, linger_ms=0) as producer:
+            await producer.partitions_for("t")
+            with monkeypatch.context() as patched:
+                patched.setattr(sending_many, "append_records", RunsOut(notes=True))
+                with pytest.raises(MemoryError):
+                    await producer.send_many("t", [b"1", b"2", b"3"])
+            await asyncio.sleep(1)
+            assert values(cluster) == [b"1", b"2"]
+
+    virtually(story, topics={"t": 1})
 
 
 async def test_serializers_are_asked_once_for_each_record_and_in_order() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
+from unittest.mock import Mock, patch
 
 import pytest
 
 from aiokc import GroupMetadata, Producer, ProducerRecord
-from aiokc.errors import AuthenticationFailed, ConfigError, SerializationFailed
+from aiokc.core.produce.accumulator import RecordAccumulator
+from aiokc.errors import AuthenticationFailed, ConfigError, SerializationFailed, UsageError
+from aiokc.native import NATIVE
 
 from .on_stage import IN0, Stage, scenario
 
@@ -82,6 +85,10 @@ async def test_whatever_a_call_that_sends_raises_for_its_arguments_prevents_the_
             yield "name", b""
             raise ZeroDivisionError
 
+        def cancelled() -> Iterator[tuple[str, bytes]]:
+            yield "name", b""
+            raise asyncio.CancelledError  # of a job that somebody has cancelled
+
         cases: list[tuple[type[Exception], Callable[[], Awaitable[object]]]] = [
             (ConfigError, lambda: producer.send("out", b"3", on_done=not_awaited)),
             (ConfigError, lambda: send_soon(on_done=not_awaited)),
@@ -97,6 +104,9 @@ async def test_whatever_a_call_that_sends_raises_for_its_arguments_prevents_the_
             (ZeroDivisionError, lambda: send_soon(headers=failing())),
             (ZeroDivisionError, lambda: send_soon(headers=Unsure())),
             (ZeroDivisionError, lambda: producer.send_many("out", [ProducerRecord("out", headers=Unsure())])),  # type: ignore[arg-type]
+            (UsageError, lambda: producer.send("out", b"3", headers=cancelled())),  # type: ignore[arg-type]
+            (UsageError, lambda: send_soon(headers=cancelled())),
+            (UsageError, lambda: producer.send_many("out", [ProducerRecord("out", headers=cancelled())])),  # type: ignore[arg-type]
         ]
         for error, send in cases:
             with pytest.raises(error):
@@ -107,6 +117,42 @@ async def test_whatever_a_call_that_sends_raises_for_its_arguments_prevents_the_
         async with producer.transaction():
             await producer.send("out", b"4", partition=0)
     assert await stage.read() == [b"4"]
+
+
+@pytest.mark.skipif(not NATIVE, reason="without the extension every record goes the ordinary way")
+@scenario(2)
+async def test_whatever_a_send_raises_on_the_quick_way_prevents_the_commit(stage: Stage) -> None:
+    no_memory = Mock(appended=0)
+    no_memory.append.side_effect = MemoryError("no room")
+    async with stage.producer(linger_ms=30_000) as producer:
+        for send in sends(producer)[:3]:
+            with pytest.raises(MemoryError, match="no room"):
+                async with producer.transaction():
+                    await producer.send("out", b"1", partition=0)
+                    route = producer._runtime.appending.quick.topics["out"]
+                    with patch.object(route, "quick", no_memory), pytest.raises(MemoryError):
+                        await send(b"2")
+        assert no_memory.append.call_count == 3
+        async with producer.transaction():
+            await producer.send("out", b"3", partition=0)
+    assert await stage.read() == [b"3"]
+
+
+@pytest.mark.skipif(not NATIVE, reason="without the extension every record goes the ordinary way")
+@scenario(2)
+async def test_a_batch_that_the_quick_way_cannot_begin_prevents_the_commit(stage: Stage) -> None:
+    async with stage.producer(linger_ms=30_000, batch_size=100) as producer:
+        for send in sends(producer)[:3]:
+            with pytest.raises(MemoryError, match="no room"):
+                async with producer.transaction():
+                    await producer.send("out", b"1", partition=0)
+                    with (
+                        patch.object(RecordAccumulator, "opened", side_effect=MemoryError("no room")) as opened,
+                        pytest.raises(MemoryError),
+                    ):
+                        await send(bytes(100))
+                    assert opened.call_count == 1
+    assert await stage.read() == []
 
 
 @scenario(2)
@@ -141,8 +187,13 @@ async def test_whatever_send_many_raises_prevents_the_commit(stage: Stage) -> No
         yield b"2"
         raise ZeroDivisionError
 
+    def cancelled() -> Iterator[bytes]:
+        yield b"2"
+        raise asyncio.CancelledError  # of a job that somebody has cancelled
+
     cases: list[tuple[type[Exception], Callable[[], Any]]] = [
         (ZeroDivisionError, failing),
+        (UsageError, cancelled),
         (ConfigError, lambda: [b"2", ProducerRecord("in", b"3")]),
         (SerializationFailed, lambda: [b"2", 3]),
     ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NoReturn
+
 import pytest
 
 from aiokc.core.produce.batch import ProducerBatch
@@ -9,8 +12,9 @@ from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.settling import split_further
 from aiokc.core.produce.verdicts import Verdict
 from aiokc.error_codes import ErrorCode
+from aiokc.errors import ProduceError
 from aiokc.records import Codec
-from aiokc.records.encoding.batch_builder import OpenBatch
+from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from tests.core.produce.one_partition import Produced
 
 RECORDS = 1000
@@ -148,3 +152,56 @@ def test_several_are_split_one_after_the_other() -> None:
     assert all(batch.parts for batch in batches)
     assert [True, False, False] in done
     assert world.ready() == {1: [0, 1, 2]}
+
+
+def no_memory(*_: object) -> NoReturn:
+    raise MemoryError("no room")
+
+
+def variables_of(error: BaseException) -> Iterator[object]:
+    """All that the frames of an error's traceback refer to."""
+    traced = error.__traceback__
+    while traced is not None:
+        yield from traced.tb_frame.f_locals.values()
+        traced = traced.tb_next
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize(
+    ("steps", "lacks"),
+    [
+        (0, "aiokc.records.encoding.batch_builder.decompress"),
+        (0, "aiokc.records.encoding.batch_builder.OpenBatch"),
+        (3, "aiokc.records.encoding.batch_builder.OpenBatch"),
+        (3, "aiokc.core.produce.settling.ProducerBatch"),
+        (3, "aiokc.core.produce.batch.ProducerBatch._in_parts"),
+    ],
+)
+def test_without_memory_for_the_parts_it_fails_alone(
+    codec: Codec, steps: int, lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Produced(batch_size=16_000, codec=codec, partitions=2)
+    batch = too_large(world)
+    mark = world.accumulator.flush()
+    later, other = world.append(), world.append(partition=1)
+    for _ in range(steps):
+        assert split_further(world.accumulator)
+    with monkeypatch.context() as patched:
+        patched.setattr(lacks, no_memory)
+        while split_further(world.accumulator):
+            pass
+    assert world.finished() == [batch]
+    assert (batch.parts, mark.remaining) == ((), 0)
+    assert isinstance(batch.outcome, Failure)
+    told = batch.outcome.error_of(batch.tp, 0)
+    assert isinstance(told, ProduceError)
+    why = "a broker finds the batch too large, and it could not be split: MemoryError('no room')"
+    assert (str(told), told.persisted) == (f"t-0: {why}", "no")
+    assert isinstance(told.__cause__, MemoryError)
+    assert not any(isinstance(one, list | ClosedBatch | OpenBatch) for one in variables_of(told.__cause__))
+    sent = world.send()
+    assert sorted(sent, key=lambda one: one.tp.partition) == [later, other]
+    assert later.identity.epoch == 1, "no record will ever have the sequences of those that failed"
+    for one in sent:
+        world.answer(one)
+    assert world.accumulator.used == 0
