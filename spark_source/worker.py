@@ -183,7 +183,7 @@ class _TaskRead:
         truncated = existing.keys() & (error.offsets.keys() if isinstance(error, LogTruncated) else ())
         for tp in sorted(recreated | truncated):
             if tp in recreated:
-                what, remedy = "its topic was deleted and created again after this was planned", RECREATED
+                what, remedy = self._what_happened(tp, existing[tp]), RECREATED
             elif (tp, wanted[tp][0]) in self._starts or isinstance(error, OtherTopic):
                 # Nothing of it was read, and it is the topic that was planned. The client is older: it had metadata of
                 # a former topic from another task, and has those of the new one only since that error.
@@ -203,6 +203,12 @@ class _TaskRead:
             raise error
         self._heads |= {(tp, left[tp][0]) for tp in heads & left.keys()}
         return left
+
+    def _what_happened(self, tp: TopicPartition, topic_id: UUID | None) -> str:
+        """Say that the topic was recreated. Where brokers still name the planned one, only its rows have told."""
+        what = "its topic was deleted and created again after this was planned"
+        is_named = self._is_other(tp, topic_id)
+        return f"{what}: its id was {self._topic_ids[tp]} and is {topic_id}" if is_named else what
 
     def _recreated(self, existing: Mapping[TopicPartition, UUID | None], error: KafkaError) -> set[TopicPartition]:
         """Return those of these partitions, given with the ids that brokers name now, that are of another topic."""

@@ -35,7 +35,7 @@ class CommitBack:
         self._clock, self._not_before = clock, clock()
 
     def began(self, start: Mapping[str, Any]) -> None:
-        """Remember where the query begins: no batch ended there, so it is not committed."""
+        """Remember where the query begins: it is not committed before a batch has ended."""
         self._began = start
 
     def finished(self, end: Mapping[str, Any]) -> None:
@@ -46,6 +46,9 @@ class CommitBack:
         """
         if self._group_id is None or end == self._began:
             return
+        # A batch has ended, and another one may end where the query would have begun: "latest" is asked anew when Spark
+        # repeats batch 0 after a restart, and may be where the batch behind that one ends.
+        self._began = None
         changed = {tp: offset for tp, offset in positions(end).items() if self._committed.get(tp) != offset}
         if not changed or self._clock() < self._not_before:
             return

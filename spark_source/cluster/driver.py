@@ -37,8 +37,13 @@ class Cluster(Protocol):
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the EARLIEST or LATEST offset of each partition; raise UnknownTopic if one is gone."""
 
-    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after each time in ms; None if there is no such record."""
+    def offsets_at(
+        self, times: Mapping[TopicPartition, int], *, isolation_level: Literal["read_uncommitted"] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after each time in ms; None if there is no such record.
+
+        ``isolation_level`` (None: the client's) says whether a record behind an open transaction counts.
+        """
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end of each log in any isolation level: it includes what open transactions have written."""
@@ -90,8 +95,10 @@ class DriverCluster:
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return self._retried("listing offsets", lambda client: list_offsets(client, timestamps))
 
-    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        return self._retried("looking up times", lambda client: _offsets_at(client, times))
+    def offsets_at(
+        self, times: Mapping[TopicPartition, int], *, isolation_level: Literal["read_uncommitted"] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        return self._retried("looking up times", lambda client: _offsets_at(client, times, isolation_level))
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         wanted = dict.fromkeys(partitions, LATEST)
@@ -166,8 +173,10 @@ async def topics(client: Client, names: list[str] | None, *, timeout_ms: int | N
     return everything if names is None else {name: everything[name] for name in names if name in everything}
 
 
-async def _offsets_at(client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-    found = await client.list_offsets(times) if times else {}
+async def _offsets_at(
+    client: Client, times: Mapping[TopicPartition, int], isolation_level: Literal["read_uncommitted"] | None
+) -> dict[TopicPartition, int | None]:
+    found = await client.list_offsets(times, isolation_level=isolation_level) if times else {}
     return {tp: None if at is None else at.offset for tp, at in found.items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 from uuid import UUID
 
 from aiokc import EARLIEST, LATEST, TopicInfo, TopicPartition
@@ -202,15 +202,18 @@ class TopicsView:
             wanted = left
 
     def at_times(
-        self, times: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+        self, times: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, is_start: bool
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after each of these times in ms; None if there is no such record.
 
-        A partition that is gone is left out, and is a loss as in ``earliest``.
+        A query may start behind an open transaction, and waits for its end. It does not end behind one: for what
+        read_committed can't read yet, there is None. A partition that is gone is left out, and is a loss as in
+        ``earliest``.
         """
 
         def ask(wanted: list[TopicPartition]) -> dict[TopicPartition, int | None]:
-            return self._cluster.offsets_at({tp: times[tp] for tp in wanted})
+            isolation_level: Literal["read_uncommitted"] | None = "read_uncommitted" if is_start else None
+            return self._cluster.offsets_at({tp: times[tp] for tp in wanted}, isolation_level=isolation_level)
 
         found = self._of_existing(ask, times)
         self._report_gone(times.keys() - found.keys(), ends)

@@ -41,6 +41,11 @@ class AtTime:
     no_match: int | None = None
     otherwise: int | None = None
 
+    @property
+    def is_start(self) -> bool:
+        """Whether a query starts there; else it ends there."""
+        return self.option.startswith("starting")
+
 
 @dataclass(frozen=True)
 class AtCommitted:

@@ -43,6 +43,8 @@ _PATHS: Final = (
     "kafka.sasl.oauthbearer.assertion.file",
     "kafka.sasl.kerberos.keytab",
 )
+# A URL, of a token endpoint or of a file with a token.
+_TOKEN_URL: Final = "kafka.sasl.oauthbearer.token.endpoint.url"
 # Values that Java takes in any case.
 _UPPER: Final = ("kafka.security.protocol", "kafka.ssl.truststore.type", "kafka.ssl.keystore.type")
 _LOWER: Final = ("kafka.ssl.endpoint.identification.algorithm",)
@@ -153,6 +155,8 @@ def _value(option: str, kind: str, text: str, find: Find) -> Any:
         return _pem_or_path(option, text, find)
     if option in _PATHS:
         return str(find(option, file_of(text) or text.strip()))
+    if option == _TOKEN_URL and (path := file_of(text)) is not None:
+        return find(option, path).absolute().as_uri()
     if option in _UPPER or option in _LOWER:
         return text.strip().upper() if option in _UPPER else text.strip().lower()
     if option == "kafka.ssl.truststore.certificates" and file_of(text) is not None:

@@ -56,7 +56,7 @@ def _committed(bound: AtCommitted, view: TopicsView, ends: Mapping[TopicPartitio
 
 def _at_times(bound: AtTime, view: TopicsView, wanted: Offsets, ends: Offsets) -> Offsets:
     named = {tp: at for tp, at in wanted.items() if at < 0}  # EARLIEST or LATEST, where the JSON has no time
-    found = view.at_times({tp: at for tp, at in wanted.items() if at >= 0}, ends)
+    found = view.at_times({tp: at for tp, at in wanted.items() if at >= 0}, ends, is_start=bound.is_start)
     offsets = {tp: bound.no_match if offset is None else offset for tp, offset in found.items()}
     missing = [f"{tp} (asked for {wanted[tp]})" for tp, offset in sorted(offsets.items()) if offset is None]
     if missing:

@@ -229,3 +229,16 @@ def test_offsets_are_committed_once_and_failures_do_no_harm(caplog: pytest.LogCa
                 back.finished({"events": {"0": 5}, "__aiokc_from__": {"events": {"0": 0}}})
             assert driver.seen["OffsetCommit"] == 1
             assert driver.cluster.committed("g", [TopicPartition("events", 0)]) == {TopicPartition("events", 0): 5}
+
+
+def test_commit_back_after_a_restart_in_batch_0() -> None:
+    """Spark asks where the query starts, repeats batch 0, which ends before that, and then a batch ends just there."""
+    with Cluster(topics={"events": 1}).in_thread() as cluster:
+        driver = Driver(cluster, group_id="g", commit_offsets=True)
+        with driver.cluster:
+            back = CommitBack(driver.options, driver.cluster, clock=driver.clock)
+            back.began({"events": {"0": 4}})
+            for end in 3, 4, 4:
+                back.finished({"events": {"0": end}})
+            assert driver.seen["OffsetCommit"] == 2
+            assert driver.cluster.committed("g", [TopicPartition("events", 0)]) == {TopicPartition("events", 0): 4}

@@ -103,6 +103,11 @@ FIELDS: Sequence[tuple[dict[str, str], str, object]] = [
     ({**SCRAM, **PASSWORD}, "sasl_plain_password", " canary "),
     ({**SCRAM, **PASSWORD, "kafka.sasl.tokenauth": "True"}, "sasl_tokenauth", True),
     (OAUTH_CLIENT, "sasl_oauthbearer_token_endpoint_url", "https://idp.example/token"),
+    (
+        {**OAUTH, "kafka.sasl.oauthbearer.token.endpoint.url": "file:a%20token.jwt"},
+        "sasl_oauthbearer_token_endpoint_url",
+        "file:///found/a%20token.jwt",
+    ),
     (OAUTH_CLIENT, "sasl_oauthbearer_client_credentials_client_id", "me"),
     (OAUTH_CLIENT, "sasl_oauthbearer_client_credentials_client_secret", "canary"),
     ({**OAUTH_CLIENT, "kafka.sasl.oauthbearer.scope": "a b"}, "sasl_oauthbearer_scope", "a b"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Literal
 from uuid import UUID
 
 from aiokc import EARLIEST, LATEST, ClientConfig, PartitionInfo, TopicInfo, TopicPartition
@@ -70,7 +71,9 @@ class PlayedCluster:
             found[tp] = end
         return found
 
-    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_at(
+        self, times: Mapping[TopicPartition, int], *, isolation_level: Literal["read_uncommitted"] | None = None
+    ) -> dict[TopicPartition, int | None]:
         """In these logs the record at offset n was written at n * 1000 ms; with ``no_times`` all are older."""
         self.asked += bool(times)
         if any(tp not in self.logs for tp in times):
@@ -78,7 +81,8 @@ class PlayedCluster:
         if self.no_times:
             return dict.fromkeys(times)
         starts = {tp: max(self.logs[tp][0], -(-at // 1000)) for tp, at in times.items()}
-        return {tp: start if start < self.logs[tp][1] else None for tp, start in starts.items()}
+        ends = {tp: end for tp, (_, end) in self.logs.items()} | (self.high_watermark if isolation_level else {})
+        return {tp: start if start < ends[tp] else None for tp, start in starts.items()}
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         return {tp: self.groups.get(group_id, {}).get(tp) for tp in partitions}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -27,9 +28,11 @@ class LiveCluster(PlayedCluster):
         self.groups[group_id] = {A0: 12}
         return super().committed(group_id, partitions)
 
-    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_at(
+        self, times: Mapping[TopicPartition, int], *, isolation_level: Literal["read_uncommitted"] | None = None
+    ) -> dict[TopicPartition, int | None]:
         self.logs[A0] = (0, 14)
-        return super().offsets_at(times)
+        return super().offsets_at(times, isolation_level=isolation_level)
 
 
 @pytest.mark.parametrize("bound", [AtCommitted("startingOffsets", "g"), AtTime("startingTimestamp", 12_000)])

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from aiokc import LATEST, ClientConfig, TopicInfo, TopicPartition
-from aiokc.errors import UnknownTopic
+from aiokc.errors import ConfigError, UnknownTopic
 from spark_source.data_loss import DataLoss
 from spark_source.offsets import ANCHOR
 from spark_source.options.bounds import AtOffset, AtTime
@@ -69,6 +69,16 @@ def test_a_new_topic(caplog: pytest.LogCaptureFixture) -> None:
     assert plan.ranges(READ, after) == {A0: (5, 7)}
     assert plan.latest(after) is after
     assert len(told(caplog)) == 1
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_named_topic_that_is_deleted_before_the_end_of_its_log_was_asked_for(fail: bool) -> None:
+    """A batch would have no row of it, and say nothing."""
+    cluster = DeletingOneByOne({A0: (0, 5), B0: (0, 3)})
+    cluster.doomed = [B0]
+
+    with pytest.raises(ConfigError, match="option 'subscribe': no topic 'b' on the cluster"):
+        batch_ranges(replace(OPTIONS, choice=subscribe("a", "b"), fail_on_data_loss=fail), cluster)
 
 
 def test_a_new_topic_is_a_loss_if_it_had_records() -> None:

@@ -11,7 +11,7 @@ from aiokc import LATEST, ClientConfig, TopicPartition
 from aiokc.testing.kafka import LocalKafka
 from spark_source.cluster.driver import DriverCluster
 from spark_source.data_loss import DataLoss
-from spark_source.options.bounds import AtCommitted, AtOffset
+from spark_source.options.bounds import AtCommitted, AtOffset, AtTime, Bound
 from spark_source.options.source_options import SourceOptions
 from spark_source.options.topic_choice import subscribe
 from spark_source.planning.batch_plan import batch_ranges
@@ -21,12 +21,13 @@ from .played_cluster import A0, PlayedCluster, stored
 OPTIONS = SourceOptions(ClientConfig(isolation_level="read_committed"), subscribe("a"))
 
 
+@pytest.mark.parametrize("starting", [AtOffset("startingOffsets", {A0: 12}), AtTime("startingTimestamp", 12_000)])
 @pytest.mark.parametrize("fail", [False, True])
 @pytest.mark.parametrize("is_frozen", [False, True])
-def test_a_stream_that_starts_behind_it_waits_for_its_end(fail: bool, is_frozen: bool) -> None:
+def test_a_stream_that_starts_behind_it_waits_for_its_end(starting: Bound, fail: bool, is_frozen: bool) -> None:
     cluster = PlayedCluster({A0: (0, 10)})
     cluster.high_watermark[A0] = 20
-    plan = cluster.plan(OPTIONS, starting=AtOffset("startingOffsets", {A0: 12}), fail_on_data_loss=fail)
+    plan = cluster.plan(OPTIONS, starting=starting, fail_on_data_loss=fail)
     if is_frozen:
         plan.freeze()
     start = stored(plan.initial())
@@ -57,7 +58,19 @@ def test_a_batch_that_starts_behind_it_has_nothing_to_read() -> None:
     cluster.high_watermark[A0] = 20
     cluster.groups["g"] = {A0: 12}
 
-    assert batch_ranges(replace(OPTIONS, starting=AtCommitted("startingOffsets", "g")), cluster) == ({}, set(), {})
+    for starting in AtCommitted("startingOffsets", "g"), AtTime("startingTimestamp", 12_000):
+        assert batch_ranges(replace(OPTIONS, starting=starting), cluster) == ({}, set(), {})
+
+
+def test_a_batch_does_not_end_behind_it() -> None:
+    """What comes before that time and is not committed yet can't be read now, and a batch does not wait for it."""
+    cluster = PlayedCluster({A0: (0, 10)})
+    cluster.high_watermark[A0] = 20
+    ending = AtTime("endingTimestamp", 12_000, LATEST)
+
+    ranges, _, _ = batch_ranges(replace(OPTIONS, ending=ending), cluster)
+
+    assert ranges == {A0: (0, 10)}
 
 
 @pytest.mark.kafka
@@ -74,5 +87,7 @@ def test_the_driver_asks_for_both_ends(kafka: LocalKafka, topic_name: str) -> No
         with DriverCluster(config) as calls:
             assert calls.list_offsets({tp: LATEST}) == {tp: 0}
             assert calls.high_watermarks([tp]) == {tp: 1}
+            assert calls.offsets_at({tp: 0}) == {tp: None}
+            assert calls.offsets_at({tp: 0}, isolation_level="read_uncommitted") == {tp: 0}
     finally:
         producer.abort_transaction(30)

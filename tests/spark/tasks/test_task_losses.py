@@ -95,7 +95,7 @@ def offsets_read(options: SourceOptions, task: Task) -> dict[str, list[int]]:
 def test_it_is_a_loss_of_data(cluster: Cluster, event: Event, said: str) -> None:
     options, task = prepared(cluster, event)
 
-    with pytest.raises(DataLoss, match=f"topic 'events', partition 0: .*{said}. Wanted: offsets 0 to 3"):
+    with pytest.raises(DataLoss, match=f"topic 'events', partition 0: .*{said}.*\\. Wanted: offsets 0 to 3"):
         offsets_read(options, task)
 
 
