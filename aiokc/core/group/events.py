@@ -124,12 +124,15 @@ class GroupRequest(Exchange):
 
 @dataclass(frozen=True, slots=True)
 class SendJoin(GroupRequest):
+    """Join with ``topics``. Where the group knows the member by former ones, these are not the ``wanted`` ones."""
+
     step: int
     member: MemberToken
     topics: frozenset[str]
     owned: tuple[TopicPartition, ...]
     reason: str
     last_assignment: Claim = NO_CLAIM
+    wanted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

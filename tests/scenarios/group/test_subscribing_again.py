@@ -55,10 +55,11 @@ def test_a_static_member_whose_join_was_refused_joins_with_what_its_pattern_matc
     @scenario(topics={"t": 2})
     async def story(stage: Stage) -> None:
         loading = stage.cluster.intercept(ApiKey.JOIN_GROUP, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        c1 = stage.member("c1", re.compile("t|u"), group_instance_id="one", retry_backoff_ms=1_000, **protocol)
+        c1 = stage.member("c1", re.compile("t|u"), group_instance_id="one", **protocol)
         async with c1.reads():
             await loading.caught()
             stage.cluster.create_topic("u", 1)
+            await loading.caught(10)
             loading.cancel()
             await stage.until(lambda: c1.owned == {T0, T1, U0})
 

@@ -99,9 +99,8 @@ class ClassicProtocol:
     async def _join(self, effect: SendJoin) -> Event:
         """Join. With a pattern, first look for new topics: each member that found one later would rebalance again."""
         if self._pattern is not None and self._subscription.pattern is not None:
-            known = self._subscription.topics  # a static member may join with others first: those that the group knows
             await self._pattern.refresh(self._pattern_max_age, METADATA_SECONDS)
-            if self._subscription.topics != known:
+            if self._subscription.topics != effect.wanted:
                 return NotNow(effect)  # join in a moment, with the topics found
         return await self._requests.join(effect)
 

@@ -334,8 +334,8 @@ class Membership(MemberState):
         # would take an assignment that was made in between, without some of them, for that of the former ones.
         if not (self._identity.is_static and self._intent.is_news) or self._identity.recall():
             self._intent.told = self._intent.topics
-        topics = self._intent.told
-        return [SendJoin(self._step, self.member, topics, self._held.owned, self._join_reason, self._held.last)]
+        told, wanted = self._intent.told, self._intent.topics
+        return [SendJoin(self._step, self.member, told, self._held.owned, self._join_reason, self._held.last, wanted)]
 
     def _on_member_id_required(self, event: MemberIdRequired, now: float) -> list[Effect]:
         """MEMBER_ID_REQUIRED (KIP-394): join again under the id that the coordinator gave."""
