@@ -203,8 +203,8 @@ class ConsumerMembership(MemberState):
             case State.STABLE | State.RECONCILING:
                 return self._give_up_all(now, wait=False)
             case State.PREPARE_LEAVING if not again:
-                # The revocation under way may wait for the application, which will not poll any more: where a pattern
-                # matches nothing, that has not given its records back.
+                # Where a pattern matches nothing any more, the revocation under way waits until the application comes
+                # back from its records. An application that stops its consumer does not come back.
                 return self._give_up_all(now, wait=False)
         return []  # it gives up everything already, or has left
 

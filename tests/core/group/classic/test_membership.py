@@ -510,32 +510,21 @@ def test_what_a_coordinator_refuses_is_asked_for_again_by_the_next_poll() -> Non
 
 @pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.FENCED_INSTANCE_ID])
 @pytest.mark.parametrize("is_told", [True, False])
-def test_a_consumer_that_unsubscribes_after_a_failure_may_subscribe_again(code: ErrorCode, is_told: bool) -> None:
-    member = Member().stable(T0)
-    lost, *_ = member.feed(Fatal(member.heartbeat(), broker_error(code)))
-    assert isinstance(lost, Lost)
-    if is_told:
-        assert member.feed(RevocationDone(lost.step)) == []
-    assert member.feed(Subscribed(frozenset())) == []
-    assert not member.machine.has_failed
-    effects = member.feed(Subscribed(TOPICS))
-    if not is_told:
-        assert effects == []
-        effects = member.feed(RevocationDone(lost.step))
-    [join] = effects
-    assert isinstance(join, SendJoin)
-
-
-@pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.FENCED_INSTANCE_ID])
-@pytest.mark.parametrize("is_told", [True, False])
-def test_a_consumer_that_fails_after_it_has_unsubscribed_may_subscribe_again(code: ErrorCode, is_told: bool) -> None:
+@pytest.mark.parametrize("fails_first", [True, False], ids=["failed, unsubscribed", "unsubscribed, failed"])
+def test_a_consumer_that_has_failed_and_unsubscribed_may_subscribe_again(
+    code: ErrorCode, is_told: bool, fails_first: bool
+) -> None:
     member = Member().stable(T0)
     heartbeat = member.heartbeat()
-    member.feed(Subscribed(frozenset()))
+    if not fails_first:
+        assert [type(effect) for effect in member.feed(Subscribed(frozenset()))] == [Revoke]
     lost, *_ = member.feed(Fatal(heartbeat, broker_error(code)))
     assert isinstance(lost, Lost)
     if is_told:
         assert member.feed(RevocationDone(lost.step)) == []
+    if fails_first:
+        assert member.feed(Subscribed(frozenset())) == []
+        assert not member.machine.has_failed
     effects = member.feed(Subscribed(TOPICS))
     if not is_told:
         assert effects == []
