@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import re
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from functools import partial
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, Unpack, cast
 
 from ...config import ConsumerConfig, ConsumerOptions, configured, named
-from ...errors import ConfigError, shown
+from ...errors import ConfigError
 from ...records import checked_columns, new_builder
 from ...records.columns import TimestampUnit
 from ...serialization.deserializer import AnyDeserializer
@@ -55,8 +55,6 @@ from .record_stream import LEAST_AHEAD
 from .runtime import ConsumerRuntime
 from .waiting_for_assignment import wait_assigned
 from .waiting_for_positions import seek_to_committed, wait_positions
-
-logger = logging.getLogger("aiokc.group")
 
 _ALL_RECORDS = 1 << 31
 _GIB = 1 << 30
@@ -138,16 +136,14 @@ class Consumer(Introspection, Generic[K, V]):
         ``leave`` says whether the member tells the group at once that it leaves (KIP-1092). With None, only a dynamic
         member does. A static member that has called unsubscribe() has left by that, and tells nothing any more.
 
-        The listener's on_partitions_revoked() is called before the member leaves the group; stop() raises at its end
-        what the callback raised. commit() within the callback leaves out what the last call returned, except when an
-        ``async with`` block ends without an exception. A getmany() that waits in another task raises ConsumerClosed. A
-        second call of stop() waits for the first one. A stop() that is cancelled goes through the same steps within
-        2 s, before it raises CancelledError.
+        The listener's on_partitions_revoked() is called before the member leaves the group, and what is left of the
+        callbacks of commit_soon() at the end; then stop() raises the first error of theirs. commit() within the
+        listener leaves out what the last call returned, except when an ``async with`` block ends without an exception.
+        A getmany() that waits in another task raises ConsumerClosed. A second call of stop() waits for the first one. A
+        stop() that is cancelled goes through the same steps within 2 s, before it raises CancelledError.
         """
         self._poll.stream.report()
-        await self._runtime.stop(timeout=checked_seconds(timeout_ms), leave_group=leave)
-        self._runtime.run_callbacks()
-        self._runtime.listener.raise_last_error()
+        await self._stop(checked_seconds(timeout_ms), leave, raises=True)
 
     async def __aenter__(self) -> Consumer[K, V]:
         await self.start()
@@ -160,19 +156,16 @@ class Consumer(Introspection, Generic[K, V]):
             # A block that ends without an exception has processed its last batch.
             self._runtime.subscription.mark_processed()
         self._poll.stream.report()
-        await self._runtime.stop(timeout=_STOP_MS / 1e3, leave_group=None)
-        if error is None:
-            self._runtime.run_callbacks()
-            self._runtime.listener.raise_last_error()
-        else:  # the block's own exception matters more; the listener's errors are in the log
-            self._run_callbacks_and_log()
+        # The block's own exception matters more than what callbacks raise.
+        await self._stop(_STOP_MS / 1e3, None, raises=error is None)
 
-    def _run_callbacks_and_log(self) -> None:
-        while True:  # each turn runs the callbacks up to the next one that raises
-            try:
-                return self._runtime.run_callbacks()
-            except Exception as error:
-                logger.error("on_done of commit_soon() failed: %s", shown(error), exc_info=error)
+    async def _stop(self, timeout: float, leave_group: bool | None, *, raises: bool) -> None:
+        try:
+            await self._runtime.stop(timeout=timeout, leave_group=leave_group)
+        except asyncio.CancelledError:  # after the same steps: what was under way has its outcome
+            self._runtime.run_last_callbacks(raises=False)
+            raise
+        self._runtime.run_last_callbacks(raises=raises)
 
     # What to read
 

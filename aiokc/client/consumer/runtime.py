@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
 from random import Random
@@ -13,7 +14,7 @@ from ...core.subscription.change_count import ChangeCount
 from ...core.subscription.mode import Mode
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Subscription
-from ...errors import UsageError
+from ...errors import UsageError, shown
 from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..aio.last_steps import in_time, to_its_end
 from ..aio.loop_lag import LoopLag
@@ -37,6 +38,8 @@ from .call_errors import CallErrors
 from .health import PollRecord
 from .observing import Observers
 from .subscribing import Subscribing
+
+logger = logging.getLogger("aiokc.group")
 
 
 class ConsumerRuntime:
@@ -211,7 +214,7 @@ class ConsumerRuntime:
         """Stop a consumer that is garbage-collected: no application can stop it. Its listener is still called."""
         self.listener.listener = listener
         await self.stop(timeout=timeout, leave_group=None)
-        self.run_callbacks()
+        self.run_last_callbacks(raises=False)
 
     def loop_is_closed(self) -> None:
         """Called when the loop was closed without stop(): end what no task can end any more, such as threads."""
@@ -323,3 +326,23 @@ class ConsumerRuntime:
     def run_callbacks(self) -> None:
         """Run the callbacks of commit_soon() that are due. If one raises, raise that; the next call runs the rest."""
         self.source.run_callbacks()
+
+    def run_last_callbacks(self, *, raises: bool) -> None:
+        """Run every callback of commit_soon() that is due, whatever another one raises: no later call runs the rest.
+
+        ``raises``: raise the first error of theirs, or else what the listener has raised. All others are logged.
+        """
+        first: Exception | None = None
+        while True:  # each turn runs those up to the next one that raises
+            try:
+                self.run_callbacks()
+                break
+            except Exception as error:
+                if raises and first is None:
+                    first = error
+                else:
+                    logger.error("on_done of commit_soon() failed: %s", shown(error), exc_info=error)
+        if first is not None:
+            raise first
+        if raises:
+            self.listener.raise_last_error()

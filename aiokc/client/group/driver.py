@@ -181,7 +181,7 @@ class MembershipDriver:
         """Tell the machine what the application subscribes to."""
         pattern = self._subscription.server_pattern
         if pattern is None:
-            self.feed(Subscribed(self._subscription.topics))
+            self.feed(Subscribed(self._subscription.topics, matched=self._subscription.pattern is not None))
         else:  # the topics are those assigned
             self.feed(Subscribed(frozenset(), pattern.pattern))
 

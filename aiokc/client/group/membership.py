@@ -21,7 +21,7 @@ from ...core.subscription.mode import Mode
 from ...core.subscription.position import PartitionPosition, is_of_another_topic
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress, fresh
+from ...errors import CommitFailed, ConfigError, KafkaError, RebalanceInProgress, fresh
 from ...net.pool import Pool
 from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
@@ -379,14 +379,13 @@ class GroupMembership:
                     unknown=unknown,
                     on_stored=partial(self._note_stored, rewinds),
                     on_unsure=self._note_unsure,
+                    on_refused=self._note_refused,
                     retry=retry,
                     slot=slot,
                     rewinds=rewinds,
                 )
         except KafkaError as error:
             self.observe_commit(asked, time() - began, error)
-            if isinstance(error, BrokerError) and member is not None and error.code in _ABOUT_THE_MEMBER:
-                self._driver.feed(self._protocol.refused_commit(member, error.code))
             raise
         if self.on_commit is not None:
             self.on_commit(stored)
@@ -406,6 +405,11 @@ class GroupMembership:
         """The group may have another offset of these now than the one stored before."""
         if self._auto_commit is not None:
             self._auto_commit.forget(partitions)
+
+    def _note_refused(self, member: MemberToken, error_code: int) -> None:
+        """The coordinator has refused a commit of ``member``, maybe since that is not in its group any more."""
+        if error_code in _ABOUT_THE_MEMBER:
+            self._driver.feed(self._protocol.refused_commit(member, error_code))
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float

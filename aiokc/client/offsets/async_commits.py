@@ -106,7 +106,8 @@ class AsyncCommits:
             self._queue.append(pending)
         pending.offsets.update(offsets)
         pending.held.update(held or {})
-        pending.rewinds = (pending.rewinds - offsets.keys()) | set(rewinds)
+        pending.rewinds.difference_update(offsets)  # in place: the commit may have them already, and begin after this
+        pending.rewinds.update(rewinds)
         if on_done is not None:
             pending.calls.append(_Call(offsets, on_done))
         if is_over and self._queue[0] is pending:

@@ -54,6 +54,7 @@ class Commit:
     unknown: UnknownTopics | None
     on_stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
     on_unsure: Callable[[Iterable[TopicPartition]], None]
+    on_refused: Callable[[MemberToken, int], None]
     _refused: dict[TopicPartition, int] = field(default_factory=dict)  # in this attempt
 
     async def attempt(self, seconds: float) -> None:
@@ -109,6 +110,8 @@ class Commit:
         # Behind the error of a forbidden topic, one after which the others are tried again would go unseen.
         refused = {tp: code for tp, code in refused.items() if code not in _OF_SINGLE_TOPICS} or refused
         error = self.requests.worst(refused, needs="READ")
+        if member is not None:
+            self.on_refused(member, error.code)
         if error.code not in _OUTSIDE_THE_GROUP:
             return error
         if member is None:

@@ -61,6 +61,10 @@ def _no_doubts(partitions: Iterable[TopicPartition]) -> None:
     pass
 
 
+def _no_member(member: MemberToken, error_code: int) -> None:
+    pass
+
+
 class GroupOffsets:
     """Commits and fetches the offsets of ``group_id``, in the name of one of its members or of none."""
 
@@ -89,6 +93,7 @@ class GroupOffsets:
         unknown: UnknownTopics | None = None,
         on_stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = _tell_nobody,
         on_unsure: Callable[[Iterable[TopicPartition]], None] = _no_doubts,
+        on_refused: Callable[[MemberToken, int], None] = _no_member,
         retry: bool = True,
         slot: CommitSlot | None = None,
         rewinds: Collection[TopicPartition] = (),
@@ -114,7 +119,8 @@ class GroupOffsets:
         before that is raised or tried again. After an error, some of the offsets may be stored. ``on_stored`` is called
         with those that an answer says are, also where other partitions of it are refused. ``on_unsure`` is called with
         partitions whose offset may be stored, or not: the call was cancelled, or an attempt got no answer, or one that
-        leaves it open.
+        leaves it open. ``on_refused`` is called with the code by which a coordinator has refused an attempt of a
+        member: what this client refuses by itself may be raised as the same error, and says nothing of the member.
         """
         now = asyncio.get_running_loop().time()
         deadline = now + timeout
@@ -142,6 +148,7 @@ class GroupOffsets:
                     unknown=unknown,
                     on_stored=on_stored,
                     on_unsure=on_unsure,
+                    on_refused=on_refused,
                 )
                 what = f"commit for group {self._group_id!r}"
                 await self.requests.retried(commit.attempt, deadline, what, retry, commit.is_hopeless)

@@ -252,11 +252,13 @@ class Subscribed:
     """The application subscribes to these topics; to none, and to no pattern: it wants to be in no group.
 
     ``pattern`` is a regular expression (RE2J) that the coordinator matches (KIP-848); "" is none. Only the consumer
-    protocol has it.
+    protocol has it. ``matched``: the topics are those that the client's own pattern matches at the moment. If they are
+    none, the member leaves its group; but the application is still subscribed, and has to poll.
     """
 
     topics: frozenset[str]
     pattern: str = ""
+    matched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

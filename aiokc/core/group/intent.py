@@ -12,14 +12,16 @@ class SubscriptionIntent:
     """``topics`` are those that the application subscribes to, ``told`` those that the newest JoinGroup named.
 
     ``pattern``: the pattern that the coordinator matches (KIP-848); "" is none, and in the classic protocol there is
-    none. ``leaves``: the consumer closes. ``had_left``: the application has unsubscribed from all topics, and the
-    member has not yet acted on that. An application that does not poll for ``max_poll_interval`` seconds has stopped
-    polling: until it polls again, its member is in no group.
+    none. ``matched``: the topics, or none, are those that the client's own pattern matches. ``leaves``: the consumer
+    closes. ``had_left``: the application has unsubscribed from all topics, and the member has not yet acted on that. An
+    application that does not poll for ``max_poll_interval`` seconds has stopped polling: until it polls again, its
+    member is in no group.
     """
 
     def __init__(self, polls: PollClock, max_poll_interval: float) -> None:
         self.topics: frozenset[str] = frozenset()
         self.pattern = ""
+        self.matched = False
         self.told: frozenset[str] = frozenset()
         self.leaves = False
         self.had_left = False
@@ -36,6 +38,11 @@ class SubscriptionIntent:
     def is_subscribed(self) -> bool:
         """Whether the application subscribes to anything."""
         return bool(self.topics or self.pattern)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the application is to poll: it subscribes to something, and be it a pattern without a match."""
+        return (self.is_subscribed or self.matched) and not self.leaves
 
     @property
     def is_membership(self) -> bool:

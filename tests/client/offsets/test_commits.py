@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -517,6 +517,42 @@ async def test_what_a_callback_raises_at_the_end_of_a_block_is_raised_where_the_
     with pytest.raises(LookupError):
         async with consumer(cluster) as reader:
             reader.commit_soon({ZERO: 1}, fail)
+
+
+@pytest.mark.parametrize("how", ["stop()", "a block", "cancelled"])
+async def test_every_callback_is_called_at_the_end_whatever_another_one_raises(
+    cluster: Cluster, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No later call would call the rest. The first error is raised, and the others are logged."""
+    outcomes = Outcomes()
+
+    def failing(name: str) -> Callable[[Any, Any], None]:
+        def fail(offsets: Any, error: KafkaError | None) -> None:
+            outcomes.seen.append((name, type(error) if error else None))
+            raise LookupError(name)
+
+        return fail
+
+    async def ends() -> None:
+        reader = consumer(cluster)
+        await reader.start()
+        reader.assign([ZERO])
+        reader.commit_soon({ZERO: 1}, failing("first"))
+        reader.commit_soon({ZERO: 2}, outcomes.named("second"))
+        reader.commit_soon({ZERO: 3}, failing("third"))
+        if how == "a block":
+            return await reader.__aexit__(None, None, None)
+        stopping = asyncio.ensure_future(reader.stop())
+        if how == "cancelled":
+            await asyncio.sleep(0)
+            stopping.cancel()
+        await stopping
+
+    with pytest.raises(asyncio.CancelledError if how == "cancelled" else LookupError):
+        await ends()
+    assert [name for name, _ in outcomes.seen] == ["first", "second", "third"]
+    assert "third" in caplog.text
+    assert ("first" in caplog.text) == (how == "cancelled")
 
 
 @pytest.mark.parametrize("raised", [StopAsyncIteration(), StopIteration(), GeneratorExit(), asyncio.CancelledError()])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from aiokc import Consumer, OffsetAndMetadata, TopicPartition
+from aiokc import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, CommitFailed, KafkaError, LogTruncated
 from aiokc.testing import Cluster, NewRecord
@@ -27,6 +27,7 @@ from ..virtually import virtually
 pytestmark = pytest.mark.timeout(60)
 
 ZERO = TopicPartition("ev", 0)
+OTHER = TopicPartition("other", 0)
 OLD = [b"old %d" % number for number in range(20)]
 NEW = [b"new %d" % number for number in range(30)]
 ASSIGNORS = ["range", "cooperative-sticky"]
@@ -244,6 +245,49 @@ def test_a_commit_that_is_tried_until_the_name_exists_again_is_not_stored(as_ver
             assert cluster.committed("g") == {}
 
     with_old_records(story, as_version=as_version, brokers=1)
+
+
+class Losses(RebalanceListener):
+    def __init__(self) -> None:
+        self.lost: set[TopicPartition] = set()
+
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        self.lost |= partitions
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_a_commit_that_the_client_itself_refuses_does_not_cost_the_membership(assignor: str) -> None:
+    """It raises what a coordinator's answer to a member that is gone raises. But no coordinator has said so:
+
+    1. A commit() is tried again and again, and another one, of all that was returned, waits behind it.
+    2. One of the topics is recreated while the application holds its records.
+    3. The first one ends. The second one is refused now that its turn has come. The member keeps the other topic.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("other", *OLD)
+        listener = Losses()
+        options: dict[str, Any] = {"partition_assignment_strategy": [assignor], "enable_auto_commit": False}
+        async with member(cluster, **options) as consumer:
+            consumer.subscribe(["ev", "other"], listener=listener)
+            while ZERO not in await consumer.getmany(timeout_ms=10_000):
+                pass
+            before = consumer.health().generation
+            cluster.intercept(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=None)
+            commits = [asyncio.create_task(consumer.commit({OTHER: 5})), asyncio.create_task(consumer.commit())]
+            await asyncio.sleep(0.03)
+            await recreate(cluster, None)
+            await heard_of_it(cluster, consumer)
+            cluster.heal()
+            first, second = await asyncio.gather(*commits, return_exceptions=True)
+            assert first is None
+            assert isinstance(second, CommitFailed)
+            await consumer.commit({OTHER: 7})
+            assert cluster.committed("g") == {OTHER: 7}
+            assert consumer.health().generation == before
+            assert listener.lost == set()
+
+    with_old_records(story, topics={"ev": 1, "other": 1})
 
 
 @pytest.mark.parametrize("away", AWAY)

@@ -142,3 +142,25 @@ def test_unsubscribing_waits_for_no_application_where_a_pattern_matches_nothing_
             assert c1.told == ["assigned", "revoked"]
 
     story()
+
+
+@PROTOCOLS
+def test_the_poll_limit_holds_where_a_pattern_matches_nothing_any_more(protocol: dict[str, Any]) -> None:
+    """Given an application that holds records and hangs, when its pattern matches no topic any more, then another
+    member gets its partitions when max_poll_interval_ms is over; and the application reads again by its next poll.
+    """
+
+    @scenario(topics={"t": 2})
+    async def story(stage: Stage) -> None:
+        async with stage.member("c1", re.compile("t"), max_poll_interval_ms=10_000, **protocol) as c1:
+            await _holding_records(stage, c1)
+            async with stage.member("c2", **protocol).reads() as c2:
+                await asyncio.sleep(7)
+                assert c2.owned == set()
+                await stage.until(lambda: c2.owned == {T0, T1})
+                assert c1.told == ["assigned", "lost"]
+                c1.consumer.subscribe(re.compile("t"), listener=c1)
+                c1.reads()
+                await stage.until(lambda: len(c1.owned) == len(c2.owned) == 1)
+
+    story()

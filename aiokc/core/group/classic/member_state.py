@@ -115,10 +115,12 @@ class MemberState:
         """When the application must have polled; infinity where the member neither joins nor owns partitions for it.
 
         Nor need it poll once it has unsubscribed: what is under way then is the revocation of everything, or a wait for
-        the member id.
+        the member id. But where its pattern matches nothing any more, that revocation waits for it.
         """
-        revoking = self.state is State.REVOKING and self._identity.in_generation
-        polls = bool(self._intent.goal) and (revoking or self.state in JOINING_OR_IN)
+        if self.state is State.REVOKING:
+            polls = self._identity.in_generation and self._intent.is_awaited
+        else:
+            polls = bool(self._intent.goal) and self.state in JOINING_OR_IN
         return self._intent.poll_limit if polls else math.inf
 
     @property

@@ -117,7 +117,7 @@ class Membership(MemberState):
     def _on_wish(self, event: Wish, now: float) -> list[Effect]:
         match event:
             case Subscribed():
-                return self._on_subscribed(event.topics, now)
+                return self._on_subscribed(event, now)
             case Polled():
                 self._intent.has_stopped_polling = False
                 return self._on_polled(now)
@@ -169,10 +169,11 @@ class Membership(MemberState):
 
     # What the application wants
 
-    def _on_subscribed(self, topics: frozenset[str], now: float) -> list[Effect]:
+    def _on_subscribed(self, event: Subscribed, now: float) -> list[Effect]:
+        topics = event.topics
         was_subscribed = bool(self._intent.topics)
         leaves_all = was_subscribed and not topics
-        self._intent.topics = topics
+        self._intent.topics, self._intent.matched = topics, event.matched
         self._intent.had_left = self._intent.had_left or leaves_all
         if self.state is State.UNJOINED:
             self._join_reason = "the consumer subscribed"

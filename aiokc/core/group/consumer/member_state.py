@@ -28,7 +28,7 @@ from .events import LEAVE, LEAVE_STATIC, Contents, InstanceUnreleased, Interests
 from .heartbeats import Heartbeats
 from .holdings import Holdings, Partitions
 from .told import Told
-from .transitions import HEARTBEATS, IN_GROUP, POLLED, State
+from .transitions import HEARTBEATS, IN_GROUP, State
 
 
 class MemberState:
@@ -87,7 +87,7 @@ class MemberState:
     @property
     def wanted(self) -> Subscribed:
         """What the application subscribes to."""
-        return Subscribed(self._intent.topics, self._intent.pattern)
+        return Subscribed(self._intent.topics, self._intent.pattern, self._intent.matched)
 
     @property
     def assigned_topics(self) -> frozenset[str]:
@@ -165,7 +165,7 @@ class MemberState:
     @property
     def _poll_limit(self) -> float:
         """When the application must have polled; infinity where the member neither joins nor owns partitions for it."""
-        return self._intent.poll_limit if self.state in POLLED and not self._intent.leaves else math.inf
+        return self._intent.poll_limit if self.state in HEARTBEATS and self._intent.is_awaited else math.inf
 
     @property
     def _farewell(self) -> MemberToken | None:

@@ -168,6 +168,7 @@ class ConsumerMembership(MemberState):
             self._told.doubt_owned()
         not_read = self._intent.not_subscribed(self._holdings.partitions)
         self._intent.topics, self._intent.pattern = event.topics, event.pattern
+        self._intent.matched = event.matched
         wants_nothing = not self._intent.is_subscribed
         self._resubscribed = self._resubscribed or not self._told.knows(self._interests)
         if self.state is State.UNSUBSCRIBED:

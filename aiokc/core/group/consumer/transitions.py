@@ -55,10 +55,9 @@ FENCED, PREPARE_LEAVING, LEAVING, LEFT, FATAL = (
 )
 #: Where the member has an epoch.
 IN_GROUP: Final = RECONCILING | STABLE | PREPARE_LEAVING
-#: Where the member sends heartbeats.
+#: Where the member sends heartbeats, and the application must poll in time: the member holds partitions that others
+#: could read, or is about to.
 HEARTBEATS: Final = JOINING | IN_GROUP
-#: Where the application must poll in time: the member holds partitions that others could read, or is about to.
-POLLED: Final = JOINING | RECONCILING | STABLE
 #: Where an identity that is lost leads: what is held has to go first, or there is nothing, and the member goes on.
 _OUT: Final = FENCED | JOINING | UNSUBSCRIBED | LEFT
 
@@ -136,7 +135,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
             **_in_group(PREPARE_LEAVING),
             RevocationDone: LEAVING | LEFT | UNSUBSCRIBED | STABLE,  # STABLE: it has subscribed again meanwhile
             Subscribed: PREPARE_LEAVING,
-            Tick: PREPARE_LEAVING,
+            Tick: PREPARE_LEAVING | FENCED,
             Leave: PREPARE_LEAVING,
         },
     ),

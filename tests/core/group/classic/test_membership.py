@@ -651,6 +651,22 @@ def test_a_member_that_has_unsubscribed_need_not_be_polled_while_its_listener_is
     assert [type(effect) for effect in member.feed(RevocationDone(revoke.step))] == [SendLeave]
 
 
+def test_a_member_whose_pattern_matches_nothing_has_to_be_polled_while_its_revocation_waits_for_that() -> None:
+    member = Member().stable(T0)
+    [revoke] = member.feed(Subscribed(frozenset(), matched=True))
+    assert isinstance(revoke, Revoke)
+    assert revoke.wait
+    leave, lost = stop_polling(member)
+    assert member.now == pytest.approx(member.polls.last + MAX_POLL)
+    assert isinstance(leave, SendLeave)
+    assert isinstance(lost, Lost)
+    assert member.feed(RevocationDone(revoke.step)) == []
+    assert member.feed(RevocationDone(lost.step)) == []
+    assert member.feed(Subscribed(TOPICS, matched=True)) == [], "it does not poll yet"
+    [join] = member.feed(Polled())
+    assert isinstance(join, SendJoin)
+
+
 def test_a_poll_during_the_loss_joins_when_that_is_done() -> None:
     member = Member().stable(T0)
     lost = stop_polling(member)[-1]

@@ -438,8 +438,7 @@ def test_a_join_that_is_fenced_waits_and_tries_again() -> None:
     assert kinds(member.wait(BACKOFF)) == ["MemberHeartbeat"]
 
 
-def test_an_application_that_does_not_poll_leaves_and_comes_back_by_its_next_poll() -> None:
-    member = Member().stable(0)
+def stop_polling(member: Member) -> list[Effect]:
     member.polls.waiting = False
     member.polls.last = member.now
     effects: list[Effect] = []
@@ -448,13 +447,43 @@ def test_an_application_that_does_not_poll_leaves_and_comes_back_by_its_next_pol
         effects = member.feed(Tick())
         if member.machine._heartbeats.unanswered is not None:
             member.answer(2)
-    leave, lost = only(LeaveByHeartbeat, effects), only(Lost, effects)
     assert member.now == pytest.approx(member.polls.last + MAX_POLL)
-    assert leave.member.generation_id == -1
     assert member.machine.needs_poll
+    return effects
+
+
+def test_an_application_that_does_not_poll_leaves_and_comes_back_by_its_next_poll() -> None:
+    member = Member().stable(0)
+    effects = stop_polling(member)
+    leave, lost = only(LeaveByHeartbeat, effects), only(Lost, effects)
+    assert leave.member.generation_id == -1
     assert member.feed(RevocationDone(lost.step)) == []
     assert member.machine.state is State.UNSUBSCRIBED
     assert only(MemberHeartbeat, member.feed(Polled())).joins
+
+
+def test_an_application_whose_pattern_matches_nothing_has_to_poll_while_its_revocation_waits_for_that() -> None:
+    member = Member().stable(0)
+    revoke = only(Revoke, member.feed(Subscribed(frozenset(), matched=True)))
+    assert revoke.wait
+    effects = stop_polling(member)
+    leave, lost = only(LeaveByHeartbeat, effects), only(Lost, effects)
+    assert leave.member.generation_id == -1
+    assert member.feed(RevocationDone(revoke.step)) == []
+    assert member.feed(RevocationDone(lost.step)) == []
+    assert member.feed(Subscribed(TOPICS, matched=True)) == [], "it does not poll yet"
+    assert only(MemberHeartbeat, member.feed(Polled())).joins
+
+
+def test_a_member_that_has_unsubscribed_need_not_be_polled_while_its_listener_is_told() -> None:
+    member = Member().stable(0)
+    member.polls.waiting = False
+    revoke = only(Revoke, member.feed(Subscribed(frozenset())))
+    while member.now < member.polls.last + 2 * MAX_POLL:
+        member.now = member.machine.deadline
+        member.feed(Tick())
+        member.answer(2)
+    only(LeaveByHeartbeat, member.feed(RevocationDone(revoke.step)))
 
 
 @pytest.mark.parametrize(
