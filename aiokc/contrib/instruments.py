@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
 from .. import Consumer, Producer
 from ..observation import Latency
@@ -24,6 +25,35 @@ _ATTRIBUTES: Final = {
 
 ClientT = TypeVar("ClientT", bound=Consumer[Any, Any] | Producer[Any, Any])
 SampleT = TypeVar("SampleT")
+InstrumentsT = TypeVar("InstrumentsT")
+
+
+class InstrumentsByProvider(Generic[InstrumentsT]):
+    """The instruments of each meter provider: an instrument exists once, and observes all clients."""
+
+    def __init__(self) -> None:
+        self._made: WeakKeyDictionary[MeterProvider, InstrumentsT] = WeakKeyDictionary()
+        self._of_the_global_one: InstrumentsT | None = None
+
+    def get(self, given: MeterProvider | None, make: Callable[[Meter], InstrumentsT]) -> InstrumentsT:
+        """Return the instruments of this provider (None: the global one); ``make`` them, where there are none yet.
+
+        Until the application calls set_meter_provider(), the global provider is a stand-in. With that call all that was
+        made of the stand-in exists at the provider that is set. Made there once more, the same instruments would be
+        those that exist, and the SDK drops their callbacks without a word: so what was made of the stand-in serves on.
+        """
+        global_one = metrics.get_meter_provider()
+        provider = given or global_one
+        is_global = provider is global_one
+        instruments = self._made.get(provider)
+        if instruments is None and is_global:
+            instruments = self._of_the_global_one
+        if instruments is None:
+            instruments = make(provider.get_meter("aiokc"))
+        self._made[provider] = instruments
+        if is_global:
+            self._of_the_global_one = instruments
+        return instruments
 
 
 class WatchedClients(Generic[ClientT, SampleT]):

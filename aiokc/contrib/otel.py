@@ -14,9 +14,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakSet, ref
 
-from opentelemetry import metrics
 from opentelemetry.metrics import Histogram, MeterProvider
 from opentelemetry.trace import Span, TracerProvider
 
@@ -24,7 +23,7 @@ from .. import Consumer, ConsumerRecord, ConsumerRecords, OffsetAndMetadata, Top
 from ..errors import ConfigError
 from ..observer import Observer, RebalanceKind
 from . import messaging
-from .instruments import Instruments
+from .instruments import Instruments, InstrumentsByProvider
 from .messaging import Attributes, AttributesByTopic
 from .producer_otel import ProducerTelemetry, ProducerTracing, instrument_producer
 from .spans import Parent, Records, Spans
@@ -35,8 +34,7 @@ __all__ = ["ProducerTelemetry", "ProducerTracing", "Telemetry", "instrument", "i
 # them in a second: to record each would cost more than the histogram is worth.
 _FROM_MEMORY: Final = 1e-3
 
-#: The instruments of each provider: an instrument exists once, and observes all consumers.
-_instruments: WeakKeyDictionary[MeterProvider, Instruments] = WeakKeyDictionary()
+_instruments: InstrumentsByProvider[Instruments] = InstrumentsByProvider()
 # By whatever provider: before the application sets the global one, that is another object.
 _instrumented: WeakSet[Consumer[Any, Any]] = WeakSet()
 
@@ -113,11 +111,9 @@ def instrument(
         raise ConfigError(f'parent={parent!r} must be "ambient" or "record"')
     if consumer in _instrumented:
         raise ConfigError("this consumer is instrumented already: close() its Telemetry before")
-    provider = meter_provider or metrics.get_meter_provider()
-    instruments = _instruments.get(provider)
-    if instruments is None:
-        meter = provider.get_meter("aiokc")
-        instruments = _instruments[provider] = Instruments(meter, per_partition=per_partition, nodes=nodes)
+    instruments = _instruments.get(
+        meter_provider, lambda meter: Instruments(meter, per_partition=per_partition, nodes=nodes)
+    )
     instruments.add(consumer)
     _instrumented.add(consumer)
     return Telemetry(consumer, instruments, Spans(messaging.identity(consumer), tracer_provider, parent))

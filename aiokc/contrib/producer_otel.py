@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakSet, ref
 
-from opentelemetry import context, metrics, propagate, trace
+from opentelemetry import context, propagate, trace
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 from opentelemetry.trace import (
     Link,
@@ -24,7 +24,7 @@ from ..errors import ConfigError
 from ..observation import Latency
 from ..types import HeadersToSend
 from . import messaging
-from .instruments import WatchedClients
+from .instruments import InstrumentsByProvider, WatchedClients
 from .messaging import Attributes, AttributesByTopic
 from .producer_series import PRODUCER_SERIES, ProducerSample, ProducerSeries
 from .series import Kind
@@ -114,8 +114,7 @@ class ProducerTelemetry(ProducerObserver):
             _instrumented.discard(producer)
 
 
-#: The instruments of each provider: an instrument exists once, and observes all producers.
-_instruments: WeakKeyDictionary[MeterProvider, ProducerInstruments] = WeakKeyDictionary()
+_instruments: InstrumentsByProvider[ProducerInstruments] = InstrumentsByProvider()
 # By whatever provider: before the application sets the global one, that is another object.
 _instrumented: WeakSet[Producer[Any, Any]] = WeakSet()
 
@@ -130,10 +129,7 @@ def instrument_producer(
     """
     if producer in _instrumented:
         raise ConfigError("this producer is instrumented already: close() its ProducerTelemetry before")
-    provider = meter_provider or metrics.get_meter_provider()
-    instruments = _instruments.get(provider)
-    if instruments is None:
-        instruments = _instruments[provider] = ProducerInstruments(provider.get_meter("aiokc"))
+    instruments = _instruments.get(meter_provider, ProducerInstruments)
     instruments.producers.add(producer)
     _instrumented.add(producer)
     return ProducerTelemetry(producer, instruments)

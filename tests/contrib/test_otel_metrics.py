@@ -7,12 +7,15 @@ import gc
 from typing import Any
 
 import pytest
+from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, Metric, NumberDataPoint
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
+from opentelemetry.util._once import Once
 
 from aiokc import Consumer, Producer
-from aiokc.contrib import messaging
+from aiokc.contrib import messaging, otel, producer_otel
+from aiokc.contrib.instruments import InstrumentsByProvider
 from aiokc.contrib.otel import instrument, instrument_producer
 from aiokc.contrib.series import SERIES, Kind
 from aiokc.errors import CommitFailed, ConfigError, DeserializationFailed
@@ -188,3 +191,32 @@ async def test_twice_is_twice_whatever_the_provider_is_and_after_a_close_it_is_o
     sending.close()
     instrument(reader, meter_provider=late).close()
     instrument_producer(producer, meter_provider=late).close()
+
+
+@pytest.fixture
+def without_a_global_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenTelemetry as it is in a process that has not called set_meter_provider() yet, which only the first may do."""
+    internal: Any = metrics._internal
+    monkeypatch.setattr(internal, "_METER_PROVIDER", None)
+    monkeypatch.setattr(internal, "_METER_PROVIDER_SET_ONCE", Once())
+    monkeypatch.setattr(internal, "_PROXY_METER_PROVIDER", internal._ProxyMeterProvider())
+    for module in (otel, producer_otel):
+        monkeypatch.setattr(module, "_instruments", InstrumentsByProvider())
+
+
+@pytest.mark.usefixtures("without_a_global_provider")
+@pytest.mark.parametrize("is_given", [False, True], ids=["the global one", "given"])
+async def test_clients_from_before_and_after_the_global_provider_is_set_are_all_observed(is_given: bool) -> None:
+    names = ["early", "late"]
+    readers, producers = [Consumer("t", client_id=name) for name in names], [Producer(client_id=name) for name in names]
+    memory = InMemoryMetricReader()
+    provider = MeterProvider([memory])
+    instrument(readers[0])
+    instrument_producer(producers[0])
+    metrics.set_meter_provider(provider)
+    instrument(readers[1], meter_provider=provider if is_given else None)
+    instrument_producer(producers[1], meter_provider=provider if is_given else None)
+    found = collected(memory)
+    for name in ("aiokc.consumer.up", "aiokc.producer.up"):
+        points = found[name].data.data_points
+        assert [dict(point.attributes or {})["messaging.client.id"] for point in points] == names

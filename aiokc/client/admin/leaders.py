@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -15,7 +15,7 @@ from ...config import ClientConfig, IsolationLevel, isolation_code
 from ...core.admin.first_record import Look, first_record
 from ...core.cluster.snapshot import Cluster, topic_error
 from ...error_codes import ErrorCode
-from ...errors import KafkaError, RecordTooLarge, broker_error
+from ...errors import KafkaError, MalformedResponse, RecordTooLarge, broker_error
 from ...types import OffsetAndTimestamp, TopicPartition
 from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ..cluster.list_offsets import AT_ONCE, may_pass
@@ -49,7 +49,8 @@ async def ask_leaders(
     """Return what the leaders answer for these partitions, or an error for each that has no answer.
 
     What newer metadata may cure is tried again until the deadline. A topic or partition that the metadata do not have
-    is UnknownTopic at once. ``ask`` may leave partitions out: they are asked for again.
+    is UnknownTopic at once. Partitions for which ``ask`` returns _MORE are asked for again, and so are those that it
+    leaves out: after a pause, since a leader that says nothing about them may do so for ever.
     """
     found: dict[TopicPartition, T | KafkaError] = {}
     causes: dict[TopicPartition, KafkaError] = {}
@@ -109,17 +110,35 @@ async def _ask_all(
                 answers = await ask(cluster, node_id, portion)
             except KafkaError as error:
                 answers = dict.fromkeys(portion, error)
-            for tp, answer in answers.items():
-                if isinstance(answer, KafkaError) and may_pass(answer):
-                    causes[tp] = answer
-                    failed = True
-                else:
-                    found[tp] = answer
+            if not _take_in(node_id, portion, answers, found, causes):
+                failed = True
 
     async with anyio.create_task_group() as tasks:
         for node_id, asked in by_leader.items():
             tasks.start_soon(ask_one, node_id, asked)
     return bool(by_leader) and not failed
+
+
+def _take_in(
+    node_id: int,
+    asked: Iterable[TopicPartition],
+    answers: Mapping[TopicPartition, T | KafkaError],
+    found: dict[TopicPartition, T | KafkaError],
+    causes: dict[TopicPartition, KafkaError],
+) -> bool:
+    """Take in what a leader answers; return whether that is an answer for each partition it was asked for."""
+    passing: dict[TopicPartition, KafkaError] = {}
+    for tp in asked:
+        if tp not in answers:
+            passing[tp] = MalformedResponse(f"the answer of broker {node_id} says nothing about {tp}")
+            continue
+        answer = answers[tp]
+        if isinstance(answer, KafkaError) and may_pass(answer):
+            passing[tp] = answer
+        elif answer is not _MORE:
+            found[tp] = answer
+    causes.update(passing)
+    return not passing
 
 
 async def list_each(
@@ -166,12 +185,12 @@ async def record_times(
         if response.error_code != ErrorCode.NONE:
             raise broker_error(response.error_code, f"fetching from broker {node_id}")
         before = [(positions[tp], sizes[tp]) for tp in asked]
-        answers = {tp: await answer(node_id, tp, data) for tp, data in _fetched(response)}
-        done = {tp: found for tp, found in answers.items() if found is not _MORE}
-        if not done and before == [(positions[tp], sizes[tp]) for tp in asked]:
+        answers = {tp: await answer(node_id, tp, data) for tp, data in _fetched(response) if tp in asked}
+        nothing = bool(answers) and all(found is _MORE for found in answers.values())
+        if nothing and before == [(positions[tp], sizes[tp]) for tp in asked]:
             # The log may have been truncated since its end was asked for: what was there may come again.
             raise broker_error(ErrorCode.OFFSET_NOT_AVAILABLE, f"broker {node_id} sent no record of {sorted(asked)[0]}")
-        return done
+        return answers
 
     async def answer(node_id: int, tp: TopicPartition, data: PartitionData) -> int | KafkaError | None:
         if data.error_code != ErrorCode.NONE:

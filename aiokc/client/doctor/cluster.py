@@ -64,7 +64,9 @@ async def look_at_bootstrap(kit: Kit) -> tuple[list[Looked], list[Finding]]:
 async def look_at_cluster(kit: Kit, servers: list[Looked]) -> tuple[list[Entered], list[Finding]]:
     """Log in at each of the bootstrap servers that answer, and compare what they say of the cluster.
 
-    Where the first one refuses the credentials, no other one is asked.
+    Where one refuses the credentials, no other one is asked. The refusal is a problem even where another one has
+    accepted them, so that the examination ends: each later step logs in at brokers, the one that has refused among
+    them.
     """
     entered: list[Entered] = []
     for looked in servers:
@@ -72,8 +74,9 @@ async def look_at_cluster(kit: Kit, servers: list[Looked]) -> tuple[list[Entered
         if is_refusal(entered[-1].findings):
             break
     works = [one for one in entered if one.seen is not None]
-    findings = [milder(found) if works else found for one in entered for found in one.findings]
+    findings = [found for one in entered for found in one.findings]
     if works:
+        findings = [found if is_refusal([found]) else milder(found) for found in findings]
         findings += cluster_findings([one.seen for one in works if one.seen is not None])
     return works, findings
 

@@ -28,7 +28,7 @@ async def examine_cluster(
     started = asyncio.get_running_loop().time()
     notes = _Notes(on_finding)
     try:
-        kit = Kit(config, seconds=seconds)
+        kit = Kit(config, group=group, seconds=seconds)
     except ConfigError as error:
         notes.add([config_problem(error)])
     else:

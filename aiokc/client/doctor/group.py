@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
-from ...admin import LATEST, GroupDescription, Lag
+from ...admin import LATEST, GroupDescription, Lag, PartialListing
 from ...core.doctor.group import (
     COMING,
     coordinator_found,
     coordinator_not_reached,
+    is_of_consumers,
+    is_share_group,
     is_unknown,
     lag_findings,
     no_coordinator,
     no_group_answer,
     not_looked_at,
+    other_kind,
     past_end,
     permission_findings,
     retention_findings,
@@ -100,19 +104,62 @@ async def _by_a_client(kit: Kit, group: str) -> list[Finding]:
 async def _described(kit: Kit, client: Client, group: str) -> list[Finding]:
     described = (await client.describe_groups([group], timeout_ms=_left(kit)))[group]
     if is_unknown(described):
-        return [unknown_group(group)]
+        return await _not_described(kit, client, group)
     if not isinstance(described, GroupDescription):
         return [no_group_answer(group, described, "DescribeGroups")]
+    if is_share_group(described):
+        return [other_kind(group, described.type)]
     findings = [state_finding(described), *permission_findings(described)]
-    lags = (await client.group_lag([group], with_time=True, timeout_ms=_left(kit)))[group]
+    lags = await _lags(kit, client, group)
     if isinstance(lags, KafkaError):
         return [*findings, no_group_answer(group, lags, "lag")]
+    return findings + await _behind(kit, client, group, described, lags)
+
+
+async def _not_described(kit: Kit, client: Client, group: str) -> list[Finding]:
+    """Look at a group that exists in no protocol that this client can describe.
+
+    One of Kafka Streams' own (KIP-1071) is listed all the same, and has offsets.
+    """
+    lags = await _lags(kit, client, group)
+    kind = await _listed_type(kit, client, group)
+    if not isinstance(lags, KafkaError):
+        return [other_kind(group, kind), *await _behind(kit, client, group, None, lags)]
+    if not is_unknown(lags):
+        return [no_group_answer(group, lags, "lag")]
+    return [other_kind(group, kind) if kind else unknown_group(group)]
+
+
+async def _listed_type(kit: Kit, client: Client, group: str) -> str:
+    """Return the type that the brokers list for a group, if it is none of consumers; else, and without one, ""."""
+    try:
+        listed = await client.list_groups(timeout_ms=_left(kit))
+    except PartialListing as partial:
+        listed = list(partial.groups)
+    except KafkaError:
+        return ""
+    kinds = (one.type for one in listed if one.group_id == group)
+    return next((kind for kind in kinds if not is_of_consumers(kind)), "")
+
+
+async def _lags(kit: Kit, client: Client, group: str) -> dict[TopicPartition, Lag] | KafkaError:
+    return (await client.group_lag([group], with_time=True, timeout_ms=_left(kit)))[group]
+
+
+async def _behind(
+    kit: Kit,
+    client: Client,
+    group: str,
+    described: GroupDescription | None,
+    lags: Mapping[TopicPartition, Lag],
+) -> list[Finding]:
+    """Return the findings about the lag, and about what retention will delete."""
     now_ms = int(kit.unix_time() * 1000)
-    findings += lag_findings(described, lags, await _log_ends(kit, client, lags), now_ms)
+    findings = lag_findings(group, described, lags, await _log_ends(kit, client, lags), now_ms)
     return findings + await _retention(kit, client, group, lags, now_ms)
 
 
-async def _log_ends(kit: Kit, client: Client, lags: dict[TopicPartition, Lag]) -> dict[TopicPartition, int]:
+async def _log_ends(kit: Kit, client: Client, lags: Mapping[TopicPartition, Lag]) -> dict[TopicPartition, int]:
     """Return where the logs end that the group has read to behind what there is to read, as far as that is known."""
     past = dict.fromkeys(past_end(lags), LATEST)
     try:
@@ -123,7 +170,7 @@ async def _log_ends(kit: Kit, client: Client, lags: dict[TopicPartition, Lag]) -
 
 
 async def _retention(
-    kit: Kit, client: Client, group: str, lags: dict[TopicPartition, Lag], now_ms: int
+    kit: Kit, client: Client, group: str, lags: Mapping[TopicPartition, Lag], now_ms: int
 ) -> list[Finding]:
     """Compare the age of what is to be read with the topics' retention, where this client may see that."""
     topics = sorted({tp.topic for tp, lag in lags.items() if lag.lag})[:_MOST_TOPICS]

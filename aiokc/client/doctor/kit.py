@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from ...config import ClientConfig
+from ...config import ClientConfig, ConsumerConfig
 from ...core.doctor.reaching import Endpoint
 from ...core.sasl.mechanism import Mechanism
 from ...errors import KafkaError
@@ -35,9 +35,16 @@ _LOOKED_AT_TOGETHER: Final = 16
 class Kit:
     """Connects as the client does, step by step. ``close`` it at the end."""
 
-    def __init__(self, config: ClientConfig, *, seconds: float) -> None:
-        """``seconds``: the time for the whole examination. Raises ConfigError for options that name no credentials."""
+    def __init__(self, config: ClientConfig, *, group: str | None, seconds: float) -> None:
+        """``seconds``: the time for the whole examination; ``group``: the one that is looked at.
+
+        Raises ConfigError for options that name no credentials.
+        """
         self.config = config
+        #: The protocol that the client would join the group by; None: no group is looked at.
+        self.group_protocol: str | None = None
+        if group is not None:
+            self.group_protocol = config.effective_group_protocol if isinstance(config, ConsumerConfig) else "classic"
         self.tls = TlsContexts(config) if config.uses_tls else None
         self.credentials = Credentials(config, random=Random()) if config.uses_sasl else None
         self._thread = OwnThread("aiokc doctor") if config.uses_sasl else None

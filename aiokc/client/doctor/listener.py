@@ -70,7 +70,7 @@ async def _ask(kit: Kit, endpoint: Endpoint, address: Address) -> tuple[Greeting
         return None, [*findings, await _why_no_answer(kit, endpoint, address, error)]
     greeting = connection.greeting
     kit.release(connection)
-    found = api_versions_finding(endpoint, greeting, kit.now() - started)
+    found = api_versions_finding(endpoint, greeting, kit.now() - started, protocol=kit.group_protocol)
     findings.append(found)
     return (None if found.verdict is Verdict.PROBLEM else greeting), findings
 

@@ -18,6 +18,8 @@ _CLOSE: Final = 0.8  # of the retention: what is that old may be deleted before 
 #: Error codes of a coordinator that may be there in a moment.
 COMING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 _SETTLED: Final = ("Stable", "Empty", "Dead")
+_SHARE: Final = "share"
+_OF_CONSUMERS: Final = ("", "classic", "consumer")
 
 
 # The coordinator
@@ -69,11 +71,11 @@ def no_group_answer(group: str, error: KafkaError, what: str) -> Finding:
 # State and members
 
 
-def is_unknown(described: GroupDescription | KafkaError) -> bool:
-    """Whether the coordinator knows no such group."""
-    if isinstance(described, GroupDescription):
-        return described.state == "Dead"
-    return isinstance(described, BrokerError) and described.code == ErrorCode.GROUP_ID_NOT_FOUND
+def is_unknown(answer: object) -> bool:
+    """Whether the coordinator knows no such group, as far as the answer tells: a description, a lag, or an error."""
+    if isinstance(answer, GroupDescription):
+        return answer.state == "Dead"
+    return isinstance(answer, BrokerError) and answer.code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def unknown_group(group: str) -> Finding:
@@ -84,6 +86,25 @@ def unknown_group(group: str) -> Finding:
         "a consumer joins, and goes offsets.retention.minutes after its last member"
     )
     return _group(group, Verdict.WARNING, "group.unknown", text, advice)
+
+
+def is_of_consumers(kind: str) -> bool:
+    """Whether consumers join a group of this type, as brokers list it; "" is that of brokers before 3.8."""
+    return kind in _OF_CONSUMERS
+
+
+def is_share_group(described: GroupDescription) -> bool:
+    """Whether it is a group of KIP-932: its offsets are of another kind."""
+    return described.type == _SHARE
+
+
+def other_kind(group: str, kind: str) -> Finding:
+    """Return the finding about a group that no consumer can join. ``kind``: its type, "" where it is not known."""
+    named = f"a {broker_text(kind)} group" if kind else "a group of another kind, such as Kafka Streams' own"
+    text = f"This is {named}: no consumer can join it"
+    text += "; it commits no offsets, so it has no lag" if kind == _SHARE else ""
+    advice = "a consumer needs a group_id that is not in use for anything else"
+    return _group(group, Verdict.WARNING, "group.other_kind", text, advice, {"type": broker_text(kind)})
 
 
 def state_finding(described: GroupDescription) -> Finding:
@@ -104,7 +125,8 @@ def state_finding(described: GroupDescription) -> Finding:
             "look at the logs of the members, max_poll_interval_ms and session_timeout_ms"
         )
         return _group(group, Verdict.WARNING, "group.rebalancing", text, advice, details)
-    idle = [member for member in described.members if not member.assignment]
+    # What the members of others own, such as Kafka Connect's workers, is written in bytes of their own.
+    idle = [one for one in described.members if not one.assignment and described.protocol_type == "consumer"]
     if idle:
         text = f"{text}; {len(idle)} of them own{'s' if len(idle) == 1 else ''} nothing: more members than partitions"
         return _group(group, Verdict.NOTE, "group.idle_members", text, "", details)
@@ -138,14 +160,18 @@ def past_end(lags: Mapping[TopicPartition, Lag]) -> list[TopicPartition]:
 
 
 def lag_findings(
-    described: GroupDescription, lags: Mapping[TopicPartition, Lag], log_ends: Mapping[TopicPartition, int], now_ms: int
+    group: str,
+    described: GroupDescription | None,
+    lags: Mapping[TopicPartition, Lag],
+    log_ends: Mapping[TopicPartition, int],
+    now_ms: int,
 ) -> list[Finding]:
     """Return the findings about how far a group is behind.
 
+    ``described`` is None where the group is of a kind that this client can't describe: nothing is known of its members.
     ``log_ends``: where the logs of ``past_end()`` end, as far as known. The end that a Lag has is, for readers of
     committed records, before the first open transaction: a group that reads uncommitted ones may be behind it.
     """
-    group = described.group_id
     known = {tp: lag for tp, lag in lags.items() if lag.lag is not None}
     total = sum(lag.lag or 0 for lag in known.values())
     ages = [age for lag in known.values() if (age := lag.age_ms(now_ms)) is not None]
@@ -154,7 +180,7 @@ def lag_findings(
         *_failed(group, lags),
         *_deleted(group, known),
         *_beyond(group, known, log_ends),
-        *_unread(described, known, total),
+        *(_unread(described, known, total) if described is not None else ()),
     ]
     uncommitted = sum(lag.committed is None and lag.error is None for lag in lags.values())
     text = _behind(len(known), total, oldest, uncommitted)
@@ -255,6 +281,13 @@ def _beyond(group: str, lags: Mapping[TopicPartition, Lag], log_ends: Mapping[To
 def _unread(described: GroupDescription, lags: Mapping[TopicPartition, Lag], total: int) -> list[Finding]:
     """Return the findings about records that nobody is going to read."""
     group = described.group_id
+    if described.state == "Empty" and total and not described.protocol_type:
+        text = (
+            f"No member has joined the group, and there {'is' if total == 1 else 'are'} {counted(total, 'record')} to "
+            "read: a consumer with assign() commits for it and joins nothing, or its members have yet to be started"
+        )
+        advice = "if consumers are to join it: start them, and look at their group_id and their logs"
+        return [_group(group, Verdict.NOTE, "group.no_members", text, advice)]
     if described.state == "Empty" and total:
         text = f"The group has no members, and {counted(total, 'record')} to read"
         advice = "start its consumers; if they run, look at their group_id and their logs"

@@ -82,7 +82,7 @@ def topic_findings(topic: MetadataResponseTopic, cluster: ClusterSeen) -> list[F
     found = [*_without_leader(name, partitions, cluster), *_permission(name, topic.topic_authorized_operations)]
     lacking = [one for one in partitions if len(one.isr_nodes) < len(one.replica_nodes)]
     if lacking:
-        missing = {node for one in lacking for node in one.replica_nodes} - _in_all(lacking)
+        missing = {node for one in lacking for node in one.replica_nodes if node not in one.isr_nodes}
         text = (
             f"{len(lacking)} of {len(partitions)} partitions are under-replicated ({_numbers(lacking)}); not in sync: "
             f"{_brokers(missing)}"
@@ -162,11 +162,6 @@ def _described(name: str, topic: MetadataResponseTopic, cluster: ClusterSeen) ->
     return _topic(name, Verdict.OK, "topic.described", text, "", details)
 
 
-def _in_all(partitions: Sequence[MetadataResponsePartition]) -> set[int]:
-    """Return the brokers that are in sync for all of these partitions."""
-    return set.intersection(*(set(one.isr_nodes) for one in partitions))
-
-
 def _named(operations: int) -> str:
     return ", ".join(name for bit, name in _OPERATIONS.items() if operations & (1 << bit)) or "nothing"
 
@@ -181,7 +176,7 @@ def _brokers(nodes: Iterable[int]) -> str:
     known = sorted(nodes)
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
     shown = ", ".join(map(str, known[:_SHOWN]))
-    return f"{'broker' if len(known) == 1 else 'brokers'} {shown}{more}" if known else "none that all of them lack"
+    return f"{'broker' if len(known) == 1 else 'brokers'} {shown}{more}" if known else "none that the metadata name"
 
 
 def _topic(

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokc import Client, Consumer, TopicPartition
-from aiokc.testing import Cluster
+from aiokc import Client, Consumer, ErrorCode, TopicPartition
+from aiokc.testing import ApiKey, Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.group_admin import ListedGroup, ListGroupsResponse
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -30,3 +32,22 @@ async def member_of(cluster: Cluster, group_id: str = "g", **options: Any) -> As
     async with consumer:
         await consumer.wait_assigned()
         yield consumer
+
+
+def make_streams(cluster: Cluster, *groups: str) -> None:
+    """Let these groups be of Kafka Streams' own protocol (KIP-1071): they are listed, and no protocol describes them.
+
+    What they have committed is there as before.
+    """
+
+    async def listed(exchange: Exchange) -> ListGroupsResponse:
+        response = await exchange.handle()
+        assert isinstance(response, ListGroupsResponse)
+        response.groups = [
+            *(one for one in response.groups if one.group_id not in groups),
+            *(ListedGroup(group_id=one, protocol_type="streams", group_type="Streams") for one in groups),
+        ]
+        return response
+
+    cluster.intercept(ApiKey.LIST_GROUPS, listed)
+    cluster.intercept(ApiKey.DESCRIBE_GROUPS, ErrorCode.GROUP_ID_NOT_FOUND)

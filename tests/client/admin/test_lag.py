@@ -17,18 +17,18 @@ from aiokc.client.admin.lag import _fact, _rounds
 from aiokc.core.admin.first_record import Look, first_record
 from aiokc.core.admin.group_answers import described_share_groups
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import BrokerError, ConfigError, RequestTimedOut, UnknownTopic, UsageError
+from aiokc.errors import BrokerError, ConfigError, MalformedResponse, RequestTimedOut, UnknownTopic, UsageError
 from aiokc.records import Codec, NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop
-from aiokc.wire.messages.fetch import FetchRequest, PartitionData
+from aiokc.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from aiokc.wire.messages.group_admin import DescribeGroupsRequest
 from aiokc.wire.messages.group_description import (
     DescribedShareGroup,
     ShareGroupDescribeResponse,
 )
-from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
+from aiokc.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse, OffsetFetchRequest
 
 from ..virtually import virtually
 from .scene import ONE, ZERO, client_of, member_of
@@ -283,6 +283,62 @@ def test_a_leader_that_hangs_leaves_the_other_partitions_their_lag() -> None:
             found = lags((await client.group_lag(["g"], with_time=True, timeout_ms=8_000))["g"])
             assert (found[ZERO].lag, found[ZERO].timestamp, found[ZERO].error) == (1, 1_000, None)
             assert isinstance(found[ONE].error, RequestTimedOut)
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("call", ["group_lag", "plan_reset"])
+def test_a_partition_that_a_leader_leaves_out_is_asked_for_again_with_pauses(call: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        asked = 0
+
+        async def without_one(exchange: Exchange) -> ListOffsetsResponse:
+            nonlocal asked
+            asked += 1
+            response = await exchange.handle()
+            assert isinstance(response, ListOffsetsResponse)
+            for topic in response.topics if asked < 200 else ():  # without pauses the time would stand still
+                topic.partitions = [one for one in topic.partitions if one.partition_index != ONE.partition]
+            return response
+
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 0, ONE: 0})
+            cluster.intercept(ListOffsetsRequest, without_one)
+            error: BaseException | None
+            if call == "group_lag":
+                found = lags((await client.group_lag(["g"], timeout_ms=5_000))["g"])
+                assert (found[ZERO].lag, found[ZERO].error) == (0, None)
+                error = found[ONE].error
+            else:
+                with pytest.raises(RequestTimedOut) as raised:
+                    await client.plan_reset("g", ToEarliest(), timeout_ms=5_000)
+                error = raised.value
+        assert isinstance(error, RequestTimedOut)
+        assert isinstance(error.__cause__, MalformedResponse)
+        assert str(error).endswith("says nothing about t-1")
+        assert asked < 40
+
+    virtually(story)
+
+
+def test_a_partition_that_was_not_asked_for_is_passed_over() -> None:
+    empty: dict[str, Any] = {"error_code": 0, "high_watermark": 0, "aborted_transactions": None}
+
+    async def with_another(exchange: Exchange) -> FetchResponse:
+        response = await exchange.handle()
+        assert isinstance(response, FetchResponse)
+        for topic in response.responses:
+            another = PartitionData(partition_index=77, records=memoryview(b""), **empty)
+            topic.partitions = [another, *topic.partitions]
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        write(cluster, 0, 1_000)
+        cluster.intercept(FetchRequest, with_another)
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 0})
+            found = lags((await client.group_lag(["g"], with_time=True))["g"])
+            assert found == {ZERO: Lag(OffsetAndMetadata(0), 0, 1, timestamp=1_000)}
 
     virtually(story)
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from aiokc.doctor import Step
-from aiokc.testing import Certificates
+from aiokc.doctor import Step, Verdict
+from aiokc.testing import ApiKey, Certificates, Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.discovery import ApiVersionsResponse
 from tests.net.scripted import Peer, api_versions, never_answer, serving
 
 from .examining import cause, examined, problems, virtual_loop
@@ -83,6 +85,42 @@ async def test_a_broker_without_an_api_that_reading_needs() -> None:
     assert problems(report) == ["api_versions.too_old"]
     assert "Fetch (offered 0-3, needed 4-18)" in cause(report).text
     assert "ListOffsets (not offered" in cause(report).text
+
+
+EPOCHS, CLASSIC, CONSUMER = ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT
+
+
+@pytest.mark.parametrize(
+    ("hidden", "options", "needed"),
+    [
+        ({EPOCHS}, {"topic": "t", "group": "g"}, None),
+        ({ApiKey.LEAVE_GROUP}, {"group": "g"}, None),
+        ({CLASSIC, ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_COMMIT}, {"topic": "t"}, None),
+        ({CLASSIC}, {"group": "g"}, "JoinGroup"),
+        ({ApiKey.OFFSET_COMMIT}, {"group_id": "g"}, "OffsetCommit"),
+        ({CLASSIC}, {"group_id": "g", "group_protocol": "consumer"}, None),
+        ({CONSUMER}, {"group_id": "g", "group_protocol": "consumer"}, "ConsumerGroupHeartbeat"),
+        ({CONSUMER}, {"group_id": "g", "group_protocol": "auto"}, None),
+        ({CLASSIC}, {"group_id": "g", "group_protocol": "auto"}, None),
+        ({CONSUMER, CLASSIC}, {"group_id": "g", "group_protocol": "auto"}, "JoinGroup"),
+    ],
+)
+async def test_only_an_api_that_is_needed_for_what_is_examined_is_missed(
+    hidden: set[int], options: dict[str, str], needed: str | None
+) -> None:
+    async def without(exchange: Exchange) -> ApiVersionsResponse:
+        response = await exchange.handle()
+        assert isinstance(response, ApiVersionsResponse)
+        response.api_keys = [one for one in response.api_keys if one.api_key not in hidden]
+        return response
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.intercept(ApiKey.API_VERSIONS, without)
+        report = await examined(cluster.bootstrap, **options)
+        assert problems(report) == ([] if needed is None else ["api_versions.too_old"])
+        assert needed is None or f"in common of {needed} (not offered, needed" in cause(report).text
+        noted = [found.verdict for found in report.findings if found.code == "api_versions.no_leader_epochs"]
+        assert noted == ([Verdict.NOTE] if EPOCHS in hidden else [])
 
 
 async def test_an_answer_in_a_frame_that_can_not_be_read() -> None:

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from aiokc import Client, Consumer, ErrorCode, Producer, TopicPartition
+from aiokc.admin import GroupDescription
 from aiokc.client.doctor import login
 from aiokc.doctor import Step, Verdict
 from aiokc.testing import Acl, ApiKey, Cluster, NewRecord, faults
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
+from tests.client.admin.scene import make_streams
 
-from .examining import USER, cause, examined, happen, ill, only, problems
+from .examining import USER, asked_of, cause, examined, happen, ill, only, problems
 
 T0 = TopicPartition("orders", 0)
 
@@ -62,15 +64,61 @@ async def test_a_group_that_nobody_knows() -> None:
         assert (report.cause, report.is_healthy) == (None, False)
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_a_group_of_kafka_streams(is_listed: bool) -> None:
+    """No protocol describes it; it is there all the same, with a lag."""
+    async with Cluster(topics={"orders": 1}) as cluster:
+        cluster.append("orders", *[b"x"] * 5)
+        await committed(cluster, app=2)
+        if is_listed:
+            make_streams(cluster, "app", "new-app")
+        else:
+            cluster.intercept(ApiKey.LIST_GROUPS, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            cluster.intercept(ApiKey.DESCRIBE_GROUPS, ErrorCode.GROUP_ID_NOT_FOUND)
+        report = await examined(cluster.bootstrap, group="app")
+        assert ill(report) == ["group.other_kind"]
+        found = only(report, "group.other_kind")
+        assert found.verdict is Verdict.WARNING
+        assert found.details["type"] == ("streams" if is_listed else "")
+        assert (found.text == "This is a streams group: no consumer can join it") == is_listed
+        assert "3 records behind in 1 partition" in only(report, "group.lag").text
+        report = await examined(cluster.bootstrap, group="new-app")
+        assert ill(report) == ["group.other_kind" if is_listed else "group.unknown"]
+
+
+async def test_a_share_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def described(client: Client, group_ids: list[str], **options: int) -> dict[str, GroupDescription]:
+        return {one: GroupDescription(one, "share", "Stable", 1, protocol_type="share") for one in group_ids}
+
+    monkeypatch.setattr(Client, "describe_groups", described)
+    async with Cluster() as cluster:
+        asked = asked_of(cluster)
+        report = await examined(cluster.bootstrap, group="billing")
+        assert ill(report) == ["group.other_kind"]
+        text = only(report, "group.other_kind").text
+        assert text == "This is a share group: no consumer can join it; it commits no offsets, so it has no lag"
+        assert "OffsetFetch" not in {api for _, api in asked}
+
+
 async def test_a_group_without_members_and_with_lag() -> None:
+    """Nobody has ever joined it: whoever has committed for it may read by assign(), and is well."""
     async with Cluster(topics={"orders": 1}) as cluster:
         cluster.append("orders", *[NewRecord(b"x", timestamp=1_000)] * 5)
         await committed(cluster, billing=2)
         report = await examined(cluster.bootstrap, group="billing")
-        assert "3 records to read" in only(report, "group.no_members").text
+        found = only(report, "group.no_members")
+        assert found.verdict is Verdict.NOTE
+        assert "3 records to read: a consumer with assign() commits for it" in found.text
         lag = only(report, "group.lag")
         assert (lag.details["lag"], lag.details["partitions"]) == (3, 1)
         assert lag.details["oldest_ms"] > 1e12
+        options: dict[str, Any] = {"group_id": "billing", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+        async with Consumer("orders", bootstrap_servers=cluster.bootstrap, **options) as consumer:
+            await consumer.wait_assigned()
+        report = await examined(cluster.bootstrap, group="billing")
+        found = only(report, "group.no_members")
+        assert found.verdict is Verdict.WARNING
+        assert found.text == "The group has no members, and 3 records to read"
 
 
 async def test_records_that_retention_has_deleted_unread() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from aiokc.doctor import Step, Verdict
 from aiokc.testing import ApiKey, Certificates, Cluster
 from aiokc.testing.brokers.exchange import Exchange
@@ -176,8 +178,12 @@ async def test_hosts_that_no_client_can_connect_to() -> None:
             assert "advertised.listeners" in cause(report).advice + cause(report).text
 
 
-async def test_brokers_that_refuse_a_login_that_the_first_one_takes() -> None:
-    """The credentials are tried at one of them, not at all: directories lock accounts."""
+@pytest.mark.parametrize("step", [Step.LISTENERS, Step.AUTHENTICATION])
+async def test_brokers_that_refuse_a_login_that_the_first_one_takes(step: Step) -> None:
+    """The credentials are tried at one of them, once: directories lock accounts.
+
+    The one may be a bootstrap server, too: then it refuses before the listeners are looked at.
+    """
     options = {"security_protocol": "SASL_PLAINTEXT", **USER}
     async with Cluster(3, sasl={"alice": "alice-secret"}) as cluster, Cluster(2, sasl={"bob": "b"}) as other:
         asked = asked_of(other)
@@ -191,11 +197,12 @@ async def test_brokers_that_refuse_a_login_that_the_first_one_takes() -> None:
             return response
 
         cluster.intercept(ApiKey.METADATA, of_the_other)
-        report = await examined(first_of(cluster.bootstrap), **options)
+        refusing = [first_of(other.bootstrap)] if step is Step.AUTHENTICATION else []
+        report = await examined(",".join([first_of(cluster.bootstrap), *refusing]), topic="t", group="g", **options)
         assert problems(report) == ["authentication.refused"]
-        assert cause(report).step is Step.LISTENERS
-        assert "broker 2 announces" in cause(report).text
-        assert [api for _, api in asked].count("SaslAuthenticate") == 1
+        assert (cause(report).step, report.is_reached) == (step, True)
+        assert ("broker 2 announces" in cause(report).text) == (step is Step.LISTENERS)
+        assert [broker for broker, api in asked if api == "SaslAuthenticate"] == [1]
 
 
 async def test_hundreds_of_brokers_are_not_all_looked_at() -> None:

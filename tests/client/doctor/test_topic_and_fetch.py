@@ -59,6 +59,22 @@ async def test_partitions_that_are_under_replicated() -> None:
         assert report.cause is None
 
 
+async def test_a_broker_that_is_in_sync_is_not_named_for_partitions_of_others() -> None:
+    async def apart(exchange: Exchange) -> MetadataResponse:
+        response = await exchange.handle()
+        assert isinstance(response, MetadataResponse)
+        for topic in response.topics:
+            for partition, first in zip(topic.partitions, (1, 4), strict=True):
+                partition.replica_nodes = [first, first + 1, first + 2]
+                partition.isr_nodes = [first, first + 1]
+        return response
+
+    async with Cluster(topics={"orders": 2}) as cluster:
+        cluster.intercept(ApiKey.METADATA, apart)
+        report = await examined(cluster.bootstrap, topic="orders")
+        assert only(report, "topic.under_replicated").text.endswith("not in sync: brokers 3, 6")
+
+
 async def test_leaders_that_have_no_listener_or_are_not_in_the_cluster() -> None:
     def leaders(**changes: Any) -> Any:
         async def fault(exchange: Exchange) -> MetadataResponse:

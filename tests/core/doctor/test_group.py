@@ -49,6 +49,8 @@ def codes(found: list[Finding]) -> list[str]:
         (group("PreparingRebalance", member("a")), "group.rebalancing"),
         (group("Reconciling", member("a", ONE)), "group.rebalancing"),
         (group("Empty"), "group.state"),
+        # a worker of Kafka Connect owns no partitions that a consumer would read
+        (replace(group("Stable", member("a")), protocol_type="connect"), "group.state"),
     ],
 )
 def test_states(described: GroupDescription, code: str) -> None:
@@ -99,7 +101,7 @@ def test_a_group_that_may_be_seen_and_not_joined(
 )
 def test_lag(described: GroupDescription, lags: dict[TopicPartition, Lag], expected: list[str]) -> None:
     ends = {tp: lags[tp].end or 0 for tp in past_end(lags)}
-    assert codes(lag_findings(described, lags, ends, NOW)) == [*expected, "group.lag"]
+    assert codes(lag_findings("g", described, lags, ends, NOW)) == [*expected, "group.lag"]
 
 
 @pytest.mark.parametrize(("log_end", "expected"), [(11, ["group.beyond_end"]), (12, []), (13, []), (None, [])])
@@ -108,7 +110,7 @@ def test_only_what_the_log_itself_does_not_have_is_beyond_its_end(log_end: int |
     lags = {ONE: lag(12), TWO: lag(10)}
     assert past_end(lags) == [ONE]
     ends = {} if log_end is None else {ONE: log_end}
-    assert codes(lag_findings(group("Empty"), lags, ends, NOW)) == [*expected, "group.lag"]
+    assert codes(lag_findings("g", group("Empty"), lags, ends, NOW)) == [*expected, "group.lag"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_only_what_the_log_itself_does_not_have_is_beyond_its_end(log_end: int |
     ],
 )
 def test_the_words_for_the_lag(lags: dict[TopicPartition, Lag], text: str) -> None:
-    found = lag_findings(group("Stable", member("a", ONE, TWO)), lags, {}, NOW)[-1]
+    found = lag_findings("g", group("Stable", member("a", ONE, TWO)), lags, {}, NOW)[-1]
     assert (found.code, found.text) == ("group.lag", text)
     assert found.details["uncommitted"] == sum(one.committed is None and one.error is None for one in lags.values())
 

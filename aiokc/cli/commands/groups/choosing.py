@@ -25,8 +25,9 @@ Fail: TypeAlias = Callable[[str, object], None]
 Warn: TypeAlias = Callable[[str], None]
 
 _GLOB = frozenset("*?[")
-#: A share group and a streams group keep no offsets that a lag could be computed from, or not of this kind.
+#: A share group keeps no offsets that a lag could be computed from, and a streams group can't be described.
 _WITH_OFFSETS = ("", "classic", "consumer")
+_DESCRIBED = (*_WITH_OFFSETS, "share")
 _OF_CONSUMERS = ("", "consumer")
 _MOST_NAMED = 20  # members of one group
 
@@ -99,19 +100,44 @@ async def described(
 
     A group that is gone has failed if it is one of ``named``: the person asked for just that one.
     """
+    groups, missing = await found_and_missing(client, group_ids, fail)
+    wanted = set(named)
+    missing = [group_id for group_id in missing if group_id in wanted]
+    await tell_of_missing(client, missing, fail, "of which only the lag can be told (aiokc lag)")
+    return groups
+
+
+async def found_and_missing(
+    client: Client, group_ids: Sequence[str], fail: Fail
+) -> tuple[dict[str, GroupDescription], list[str]]:
+    """Return the groups of these ids that can be described, and the ids that the coordinators do not know.
+
+    Those are no groups, or groups of another kind, such as Kafka Streams' own (KIP-1071). Tells ``fail`` of all others.
+    """
     from aiokc.errors import KafkaError
 
     groups: dict[str, GroupDescription] = {}
-    wanted = set(named)
+    missing = []
     for group_id, answer in (await client.describe_groups(group_ids)).items() if group_ids else ():
         if not does_exist(answer):
-            if group_id in wanted:
-                fail(f"group {quoted(group_id)}", "there is no such group")
+            missing.append(group_id)
         elif isinstance(answer, KafkaError):
             fail(f"group {group_id!r}", answer)
         else:
             groups[group_id] = answer
-    return groups
+    return groups, missing
+
+
+async def tell_of_missing(client: Client, missing: Sequence[str], fail: Fail, flaw: str) -> None:
+    """Tell ``fail`` of groups that the coordinators do not know: whether they are of another kind, or there are none.
+
+    ``flaw``: what is wrong with a group of another kind.
+    """
+    kinds = {group.group_id: group.type for group in await listed(client, fail)} if missing else {}
+    for group_id in missing:
+        kind = kinds.get(group_id, "")
+        is_other = bool(kind) and kind not in _DESCRIBED
+        fail(f"group {quoted(group_id)}", f"this is a {kind} group, {flaw}" if is_other else "there is no such group")
 
 
 def does_exist(answer: GroupDescription | KafkaError) -> bool:

@@ -16,7 +16,7 @@ from ...options.times import duration_ms
 from ...output.columns import Column
 from ...output.units import duration_shown
 from ...problems import UsageProblem, quoted
-from .choosing import Fail, Warn, chosen, described, is_glob
+from .choosing import Fail, Warn, chosen, does_exist, found_and_missing, is_glob, tell_of_missing
 
 if TYPE_CHECKING:
     from aiokc import Client, TopicPartition
@@ -136,17 +136,25 @@ class Question:
 
         client = self._client
         isolation = self._isolation or client.config.isolation_level
-        group_ids = await chosen(client, self.names, fail)
-        groups = await described(client, group_ids, fail, named=[name for name in self.names if not is_glob(name)])
-        lags = await client.group_lag(groups, isolation_level=isolation, with_time=True) if groups else {}
+        groups, missing = await found_and_missing(client, await chosen(client, self.names, fail), fail)
+        named = {name for name in self.names if not is_glob(name)}
+        missing = [group_id for group_id in missing if group_id in named]
+        # Groups of Kafka Streams' own, which can't be described, have offsets all the same.
+        asked = [*groups, *missing]
+        lags = await client.group_lag(asked, isolation_level=isolation, with_time=True) if asked else {}
+        unknown: list[str] = []
         rows: list[LagRow] = []
         for group_id, answer in sorted(lags.items()):
             if isinstance(answer, KafkaError):
-                fail(f"group {group_id!r}", answer)
+                if group_id in groups or does_exist(answer):
+                    fail(f"group {group_id!r}", answer)
+                else:
+                    unknown.append(group_id)
             else:
-                rows += lag_rows(group_id, groups[group_id], answer, self._context.now_ms)
+                rows += lag_rows(group_id, groups.get(group_id), answer, self._context.now_ms)
                 tell_of_errors(group_id, answer, fail)
                 warn_of_ends(group_id, answer, isolation, warn)
+        await tell_of_missing(client, unknown, fail, "which has committed nothing")
         return rows
 
 

@@ -12,6 +12,7 @@ from aiokc.testing import faults
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.faults import Fault
 from tests.cli.running import Stream, aiokc, system_of
+from tests.client.admin.scene import make_streams
 
 from .running_groups import Shell, commit, csv_rows, member, told
 
@@ -94,6 +95,26 @@ async def test_an_unknown_group_fails(shell: Shell, words: tuple[str, ...]) -> N
     result = await shell.run("groups", *words)
     assert (result.code, result.out.count("\n") <= 1) == (1, True)
     assert "nope" in result.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "app"),
+        ("delete", "app", "--execute"),
+        ("forget", "app", "orders", "--execute"),
+        ("kick", "app", "--member", "x", "--execute"),
+    ],
+)
+async def test_a_group_of_kafka_streams_is_not_said_to_be_missing(shell: Shell, words: tuple[str, ...]) -> None:
+    await commit(shell.cluster, "app", "orders", 4)
+    before = shell.cluster.committed("app")
+    make_streams(shell.cluster, "app")
+    result = await shell.run("groups", *words, "--csv")
+    assert result.code == 1
+    said = "error: group 'app': this is a streams group, of which only the lag can be told (aiokc lag)\n"
+    assert result.err == said
+    assert shell.cluster.committed("app") == before
 
 
 @pytest.mark.parametrize(

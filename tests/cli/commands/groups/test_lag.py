@@ -8,6 +8,7 @@ import pytest
 
 from aiokc import Consumer, ErrorCode
 from aiokc.testing.brokers.api_keys import ApiKey
+from tests.client.admin.scene import make_streams
 
 from .running_groups import Shell, commit, csv_rows, member
 
@@ -106,6 +107,19 @@ async def test_a_group_or_a_glob_without_a_group_fails(shell: Shell) -> None:
     result = await shell.run("lag", "nope")
     assert (result.code, result.out) == (1, "")
     assert (await shell.run("lag", "nope", "--fail-above", "5m")).code == 1
+
+
+async def test_a_group_of_kafka_streams_has_a_lag(shell: Shell) -> None:
+    await commit(shell.cluster, "app", "orders", 4)
+    make_streams(shell.cluster, "app", "new-app")
+    (row,) = await shell.rows("lag", "app")
+    assert (row["group"], row["lag"], row["member"], row["error"]) == ("app", 6, None, None)
+    result = await shell.run("lag", "app", "new-app", "nope", "--csv")
+    assert (result.code, [row["group"] for row in csv_rows(result.out)]) == (1, ["app"])
+    assert result.err.splitlines() == [
+        "error: group 'new-app': this is a streams group, which has committed nothing",
+        "error: group 'nope': there is no such group",
+    ]
 
 
 async def test_without_a_group(shell: Shell) -> None:
