@@ -93,7 +93,7 @@ def check_types(config: Any) -> None:
         is_bool_for_number = isinstance(value, bool) and int in allowed
         if not isinstance(value, allowed) or is_bool_for_number:
             called = _CALLED.get(annotation, annotation)
-            given = "" if "Secret" in annotation else f" ({shown(value)})"
+            given = "" if "Secret" in annotation or not field.repr else f" ({shown(value)})"
             instead = f": leave it out for its default, {field.default!r}" if value is None else ""
             raise ConfigError(f"{name} must be {called}, not {type(value).__name__}{given}{instead}")
         if annotation == "Observer | None" and value is not None:

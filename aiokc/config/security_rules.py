@@ -32,7 +32,9 @@ _BELONGS_TO: Final[dict[str, tuple[str, ...]]] = {
 _OIDC: Final = "sasl_oauthbearer_token_endpoint_url"
 _CLIENT_ID: Final = "sasl_oauthbearer_client_credentials_client_id"
 _CLIENT_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"
+_SCOPE: Final = "sasl_oauthbearer_scope"
 _ASSERTION: Final = "sasl_oauthbearer_assertion_file"
+_EXTENSIONS: Final = "sasl_oauthbearer_extensions"
 
 
 def check_protocol(config: SecurityConfig, given: frozenset[str]) -> None:
@@ -188,10 +190,11 @@ def _problem_with(text: str) -> str:
 
 
 def _check_oauth(config: SecurityConfig) -> None:
+    _check_extensions(config)
     url, provider = config.sasl_oauthbearer_token_endpoint_url, config.sasl_oauth_token_provider
     if (url is None) == (provider is None):
         raise ConfigError(f"sasl_mechanism='OAUTHBEARER' needs a sasl_oauth_token_provider or a {_OIDC}, and not both")
-    of_oidc = (_CLIENT_ID, _CLIENT_SECRET, "sasl_oauthbearer_scope", _ASSERTION)
+    of_oidc = (_CLIENT_ID, _CLIENT_SECRET, _SCOPE, _ASSERTION)
     if provider is not None:
         for name in of_oidc:
             if getattr(config, name) is not None:
@@ -208,6 +211,18 @@ def _check_oauth(config: SecurityConfig) -> None:
         raise ConfigError(f"{_OIDC} needs {_CLIENT_ID} and {_CLIENT_SECRET}, or {_ASSERTION}")
     if client_secret is not None:
         check_credential(_CLIENT_SECRET, client_secret)
+    for name in (_CLIENT_ID, _SCOPE):
+        if text := getattr(config, name):  # an empty one is left out of the request
+            # Else encoding it fails when a token is wanted, each time, in an exception that has the secret beside it.
+            check_credential(name, text)
+
+
+def _check_extensions(config: SecurityConfig) -> None:
+    """Check that names and values are texts. The error shows neither, nor has this frame: a value may be a secret."""
+    if config.sasl_oauthbearer_extensions is not None and not all(
+        isinstance(text, str) for item in config.sasl_oauthbearer_extensions.items() for text in item
+    ):
+        raise ConfigError(f"{_EXTENSIONS} must be a mapping of names to texts: each name and each value is a str")
 
 
 def check_login_times(config: SecurityConfig) -> None:

@@ -7,7 +7,14 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from ..errors import AuthenticationFailed, CertificateRefused, ConnectionFailed, KafkaError, UnsupportedVersion
+from ..errors import (
+    AuthenticationFailed,
+    CertificateRefused,
+    ConfigError,
+    ConnectionFailed,
+    KafkaError,
+    UnsupportedVersion,
+)
 from .addresses import Address, address_text, resolved
 from .connection import Connection
 from .handshake_order import handshake_order
@@ -34,7 +41,8 @@ async def connect(
 
     Raises ConnectionFailed after ``timeout`` seconds, or sooner if all addresses of the host have failed; its message
     has the error of each address. Raises MalformedResponse if the only address does not speak Kafka's protocol.
-    Raises AuthenticationFailed or UnsupportedVersion at once: another address of the same broker would answer the same.
+    Raises AuthenticationFailed, UnsupportedVersion or ConfigError (the package for Kerberos is missing, say) at once:
+    another address of the same broker would answer the same, or would not even be asked.
     A certificate that is refused may be another one there (CertificateRefused). The time in which the TLS context is
     built and the credentials are fetched does not count, nor does a wait for other handshakes. See ``Connection.open``.
     """
@@ -71,7 +79,7 @@ async def connect(
                     on_closed=on_closed,
                     start=start,
                 )
-        except (AuthenticationFailed, UnsupportedVersion) as error:
+        except (AuthenticationFailed, ConfigError, UnsupportedVersion) as error:
             if not isinstance(error, CertificateRefused):
                 raise
             failures.append(error)

@@ -101,7 +101,7 @@ class Connection:
             raise
         if credentials is not None and mechanism is not None and self.greeting.session is not None:
             assert options.random is not None, "credentials come with a Random"
-            self._patience = timeout
+            self._patience = max(timeout, options.renewal_timeout)  # of several addresses each had a share of it
             self._session = SaslSession(
                 self,
                 self.greeting.session,

@@ -34,8 +34,10 @@ class ConnectionOptions:
     """What all connections of a client have in common.
 
     ``tls`` is None for plaintext. ``credentials`` is None without SASL, and comes with the ``thread`` for what must not
-    hold the event loop, the ``random`` that spreads re-authentications, and ``logins``, the clock of all logins. Long
-    frames are received into ``buffers``, by the loop's reader thread if there is to be one (``reader_thread``).
+    hold the event loop, the ``random`` that spreads re-authentications, and ``logins``, the clock of all logins. A
+    broker may take ``renewal_timeout`` seconds for each answer of a re-authentication, or longer if the connection was
+    given longer to be made. Long frames are received into ``buffers``, by the loop's reader thread if there is to be
+    one (``reader_thread``).
     """
 
     client_id: str
@@ -46,6 +48,7 @@ class ConnectionOptions:
     thread: OwnThread | None = None
     random: Chance | None = None
     logins: LoginPolicy | None = None
+    renewal_timeout: float = 10.0
     buffers: FrameBuffers | None = None
     reader_thread: bool = False
 

@@ -73,6 +73,7 @@ class Pool:
             thread=OwnThread("aiokc login") if config.uses_sasl else None,
             random=random,
             logins=self.logins,
+            renewal_timeout=config.socket_connection_setup_timeout_ms / 1e3,
             buffers=self.buffers,
             reader_thread=config.has_reader_thread,
         )

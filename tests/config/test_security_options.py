@@ -124,7 +124,22 @@ def test_a_protocol_that_followed_follows_again_when_options_are_replaced() -> N
         ),
         ({**OIDC, "sasl_oauthbearer_token_endpoint_url": "ftp://idp"}, "must be an https: URL, or a file: URL"),
         ({**OIDC, "sasl_oauthbearer_client_credentials_client_secret": None}, "needs sasl_oauthbearer_client_credent"),
-        ({**OIDC, "sasl_oauthbearer_extensions": "a=b"}, "must be a mapping of names to texts"),
+        (
+            {**OIDC, "sasl_oauthbearer_client_credentials_client_id": "me\ud800"},
+            "sasl_oauthbearer_client_credentials_client_id is not Unicode text",
+        ),
+        ({**OIDC, "sasl_oauthbearer_scope": "s\ud800"}, "sasl_oauthbearer_scope is not Unicode text"),
+        ({**OIDC, "sasl_oauthbearer_extensions": "key=canary"}, "must be a mapping of names to texts, not str$"),
+        ({**OIDC, "sasl_oauthbearer_extensions": {"a": "b", "key": b"canary"}}, "of names to texts: .* is a str$"),
+        ({**OIDC, "sasl_oauthbearer_extensions": {"key": None}}, "of names to texts: .* is a str$"),
+        (
+            {
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauth_token_provider": object(),
+                "sasl_oauthbearer_extensions": {b"canary": "b"},
+            },
+            "of names to texts: .* is a str$",
+        ),
         ({**PLAIN, "security_protocol": "SASL_PLAINTEXT"}, "shows the credentials to everybody on the network"),
         ({**OIDC, "security_protocol": "SASL_PLAINTEXT"}, "allow_plaintext_credentials=True"),
         (

@@ -21,6 +21,7 @@ from ...core.produce.verdicts import Verdict
 from ...core.stopwatch import RequestCounter
 from ...errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ...net.connection import Connection
+from ...net.login.endings import SessionEnded
 from ...net.reply import Written
 from ...types import TopicPartition
 from ...wire import prepare
@@ -186,9 +187,11 @@ class Answers:
         if channel.silent_since is None and isinstance(error, RequestTimedOut):
             channel.silent_since = one.sent_at  # until it answers: what is sent again over a new connection is no sign
         now = asyncio.get_running_loop().time()
-        self._complain(f"broker {channel.node_id}", error)
         for batch in one.asked.batches:
             unanswered(self._accumulator, batch, str(error), now)
+        if isinstance(error, SessionEnded):  # no failure of the broker: it is asked again over a new connection
+            return
+        self._complain(f"broker {channel.node_id}", error)
         self._metadata.disprove_leader(channel.node_id)
         self._metadata.request_update()
 

@@ -27,6 +27,7 @@ from ...core.versions import api_name
 from ...error_codes import error_name
 from ...errors import KafkaError, RequestTimedOut, UnsupportedVersion
 from ...net.connection import Connection
+from ...net.login.endings import SessionEnded
 from ...net.pool import Pool, Purpose
 from ...records import Codec
 from ...wire.lone_batch import LoneBatch
@@ -456,15 +457,11 @@ class Sender:
 
     async def _prepare(self, channel: NodeChannel) -> None:
         """Connect to a broker, or wait until its connection may be written to."""
-        loop = asyncio.get_running_loop()
-        timeout = self._config.request_timeout_ms / 1e3
         try:
-            connection = channel.connection
-            if connection is None or not connection.usable:
-                connection = await self._pool.connection(channel.node_id, Purpose.PRODUCE, timeout=timeout)
-                channel.connection = connection
-                self._ways.clear()  # those by the connection before, at least
-            await connection.until_writable(loop.time() + timeout)
+            try:
+                await self._reach(channel)
+            except SessionEnded:  # no failure of the broker: a new connection may be made at once
+                await self._reach(channel)
             channel.error = None
             channel.backoff.reset()
         except KafkaError as error:
@@ -480,6 +477,15 @@ class Sender:
         finally:
             channel.preparing = False
             self.wake.notify()
+
+    async def _reach(self, channel: NodeChannel) -> None:
+        timeout = self._config.request_timeout_ms / 1e3
+        connection = channel.connection
+        if connection is None or not connection.usable:
+            connection = await self._pool.connection(channel.node_id, Purpose.PRODUCE, timeout=timeout)
+            channel.connection = connection
+            self._ways.clear()  # those by the connection before, at least
+        await connection.until_writable(asyncio.get_running_loop().time() + timeout)
 
     def _complain(self, about: str, error: KafkaError) -> None:
         """Log an error that will be retried, at most every 30 s for each broker."""

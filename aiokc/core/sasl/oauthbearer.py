@@ -8,7 +8,7 @@ from typing import Final
 
 from ...errors import AuthenticationFailed
 from ...secret import Secret
-from .broker_text import quoted
+from .broker_text import SHORTEST_PART, in_parts, quoted
 from .jwt_claims import Claims, json_object, read_claims, utc
 from .mechanism import Conversation, HiddenBytes
 
@@ -16,7 +16,6 @@ _TOKEN: Final = re.compile(r"[-._~+/A-Za-z0-9]+=*")  # RFC 6750. Any other chara
 _KEY: Final = re.compile(r"[A-Za-z]+")
 _VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 _SEPARATOR: Final = "\x01"
-_SHORTEST_PART: Final = 16
 
 
 class OAuthBearer:
@@ -47,10 +46,9 @@ class OAuthBearer:
         self.expires_at: float | None = min((end for end in ends if end is not None), default=None)
         subject = self._claims.subject if self._claims is not None else ""
         self.identity = identity or (f"token of subject {quoted(subject)}" if subject else "token")
-        # A broker may repeat a part of the token: its payload, or the signature, with which anyone can complete it. Or
-        # an extension, which may be a secret as well. What is shorter is a name, or can't be told from other words.
-        parts = [*token.reveal().split("."), *map(str, self._extensions.values())]
-        self.secrets: Sequence[Secret] = (token, *(Secret(part) for part in parts if len(part) >= _SHORTEST_PART))
+        # A broker may repeat an extension, which may be a secret as well.
+        values = [Secret(value) for value in map(str, self._extensions.values()) if len(value) >= SHORTEST_PART]
+        self.secrets: Sequence[Secret] = (*in_parts(token), *values)
 
     def conversation(self) -> Conversation:
         message = self._first_message()

@@ -235,6 +235,25 @@ def test_a_hundred_sessions() -> None:
     virtually(story, sasl={"alice": "secret"}, session_ms=4000)
 
 
+def test_a_renewal_may_take_as_long_as_a_login_where_the_name_has_many_addresses() -> None:
+    """Each address had its share of the time to connect in: a tenth. The session lives on after that."""
+
+    async def story(cluster: Cluster) -> None:
+        async def resolve(host: str, port: int) -> list[tuple[str, int]]:
+            return [(host, port), *((f"127.0.0.{number}", port) for number in range(2, 11))]
+
+        asked, loop = asked_of(cluster), asyncio.get_running_loop()
+        async with Client(bootstrap_servers=cluster.bootstrap, resolve=resolve, **ALICE) as client:
+            await client.list_topics()
+            begin, slow = loop.time(), cluster.slow_login(1.5, times=1)
+            await asyncio.sleep(9.9)
+            await client.list_topics()
+            assert slow.hits == 1
+            assert asked.since(begin)["connect"] == 0
+
+    virtually(story, brokers=1, sasl={"alice": "secret"}, session_ms=10_000)
+
+
 @pytest.mark.parametrize("trouble", ["the source of credentials is down", "a renewal is refused"])
 def test_trouble_at_the_end_of_a_session_costs_time_and_nothing_else(trouble: str) -> None:
     """The source is down for longer than a session lasts. A refused renewal ends a connection, and is the only one."""

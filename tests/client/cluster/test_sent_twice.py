@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, TopicPartition
+from aiokc import Consumer, Producer, TopicPartition
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire.messages.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
+from aiokc.wire.messages.produce import ProduceRequest
 
 from ..virtually import Asked, virtually
 from .test_refused_logins import ALICE
@@ -109,3 +110,22 @@ def test_a_join_or_sync_that_was_handled_is_sent_again_and_the_group_forms(
     with caplog.at_level(logging.INFO):
         in_secured_cluster(story)
     assert said(caplog)
+
+
+def test_a_record_is_stored_once_and_no_broker_is_blamed(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: Cluster) -> None:
+        asked = asked_of(cluster)
+        async with Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0, **ALICE) as producer:
+            fault = cluster.intercept(ProduceRequest, handled_as_the_session_ends, times=1)
+            delivery = await producer.send("t", b"1", partition=0)
+            await fault.caught()
+            begun = asyncio.get_running_loop().time()
+            await delivery
+            assert (fault.hits, len(asked.of(ProduceRequest))) == (1, 2)
+            assert asked.since(begun)["MetadataRequest"] == 0, "the leader is the same"
+        assert [record.value for record in cluster.records("t")] == [b"1"]
+
+    with caplog.at_level(logging.INFO):
+        in_secured_cluster(story)
+    assert said(caplog)
+    assert not [record for record in caplog.records if record.name == "aiokc.produce"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop, lose_answer
+from aiokc.testing.security.jwt import unsecured_token
 from aiokc.types import TopicPartition
 from aiokc.wire.lone_batch import LoneBatch
 from aiokc.wire.messages.produce import ProduceRequest
@@ -470,6 +472,48 @@ def test_records_go_on_while_sasl_sessions_are_renewed() -> None:
         assert values(cluster) == [b"%d" % number for number in range(300)]
 
     virtually(story, brokers=1, sasl={"alice": "secret"}, session_ms=2000)
+
+
+def test_the_end_of_a_token_costs_no_time_where_the_broker_names_no_end_of_the_session(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As with a broker before 2.2: another connection takes the place of the one whose token is about to end."""
+
+    class Tokens:
+        async def token(self) -> str:
+            return unsecured_token("alice", 20.0)
+
+    async def names_no_end(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        response.session_lifetime_ms = 0
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        options = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": Tokens(),
+            "allow_plaintext_credentials": True,
+        }
+        cluster.intercept(ApiKey.SASL_AUTHENTICATE, names_no_end)
+        async with producing(cluster, **options, linger_ms=0) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            before = producer.metrics().nodes[1].connects
+            asked = Asked(cluster, asyncio.get_running_loop())  # type: ignore[arg-type]
+            caplog.clear()
+            longest = 0.0
+            for number in range(1, 120):
+                begun = now()
+                await producer.send_and_wait("t", b"%d" % number, partition=0)
+                longest = max(longest, now() - begun)
+                await asyncio.sleep(0.5)
+            assert longest < 0.05, "retry_backoff_ms is 100"
+            assert producer.metrics().nodes[1].connects >= before + 3
+            assert asked.since(0.0)["MetadataRequest"] == 0, "the leader is the same"
+        assert values(cluster) == [b"%d" % number for number in range(120)]
+        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+    virtually(story, brokers=1, mechanisms=("OAUTHBEARER",))
 
 
 class Reading:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from urllib.parse import quote
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.core.sasl.broker_text import broker_text, quoted
+from aiokc.core.sasl.broker_text import broker_text, in_parts, quoted
 from aiokc.secret import Secret
 
 
@@ -47,8 +48,35 @@ def test_the_usual_spellings_of_a_secret_are_masked() -> None:
     secret = "s3cret/pass wörd"
     raw = secret.encode()
     spellings = [secret, b64encode(raw).decode(), b64encode(raw).decode().rstrip("="), quote(raw, safe=""), raw.hex()]
+    spellings += [quote_plus(raw), b64encode(quote_plus(raw).encode()).decode()]
     for spelling in spellings:
         assert broker_text(f"[{spelling}]", [Secret(secret)]) == "[***]"
+
+
+@pytest.mark.parametrize("encode", [str, quote_plus])
+@pytest.mark.parametrize("after", ["", "~", "~~", "~~~"])
+@pytest.mark.parametrize("before", ["", "~", "~~", "~~~", "\0alice\0", "n,,\x01auth=Bearer "])
+def test_a_secret_in_the_base64_of_a_longer_text_is_masked(
+    before: str, after: str, encode: Callable[[str], str]
+) -> None:
+    """As in an Authorization header, and in the messages of PLAIN and OAUTHBEARER. What is beside it stays."""
+    secret = "s3cret/pass wörd"
+    sent = encode(secret).encode()
+    whole = b64encode(before.encode() + sent + after.encode()).decode()
+    begin, end = -(-len(before) * 4 // 3), (len(before) + len(sent)) * 4 // 3 if after else len(whole)
+    assert broker_text(f"not {whole}!", [Secret(secret)]) == f"not {whole[:begin]}***{whole[end:]}!"
+
+
+def test_a_short_secret_masks_no_piece_of_other_words() -> None:
+    """In base64, "B3" and "Eh" stand for these two behind one byte."""
+    secrets = [Secret("pw"), Secret("a!")]
+    assert broker_text("B3 and Eh are words, pw is none", secrets) == "B3 and Eh are words, *** is none"
+
+
+def test_the_parts_of_a_token_are_masked_too() -> None:
+    payload, signature = "payload-of-the-token", "signature-of-the-token"
+    secrets = in_parts(Secret(f"header.{payload}.{signature}"))
+    assert broker_text(f"header {signature} {payload} header.{payload}.{signature}", secrets) == "header *** *** ***"
 
 
 @given(st.text(), st.text(min_size=4), st.text())

@@ -12,9 +12,11 @@ from random import Random
 import pytest
 
 from aiokc.config import Resolve
-from aiokc.errors import AuthenticationFailed, ConnectionFailed, MalformedResponse
+from aiokc.core.sasl.gssapi import Gssapi, SecurityContext
+from aiokc.errors import AuthenticationFailed, ConfigError, ConnectionFailed, MalformedResponse
 from aiokc.net.connect import connect
 from aiokc.net.connection import Connection
+from aiokc.net.own_thread import OwnThread
 from aiokc.net.pool import Purpose
 from aiokc.wire.messages.discovery import MetadataRequest
 
@@ -242,3 +244,24 @@ async def test_a_refusal_of_the_credentials_is_not_tried_on_another_address() ->
             await reach(resolve=resolve, credentials=Logins(), random=Random(1))
         assert (server.accepted, other.accepted) == (1, 0)
         await server.all_closed()
+
+
+async def test_a_login_for_which_a_package_is_missing_is_not_tried_on_another_address() -> None:
+    """No broker could mend it, and a retriable error would have it tried until the deadline."""
+
+    def open_context() -> SecurityContext:
+        raise ConfigError("sasl_mechanism 'GSSAPI' needs the package gssapi")
+
+    async def script(peer: Peer) -> None:
+        await peer.greet(*WITH_SASL)
+        await peer.until_closed()
+
+    thread = OwnThread("aiokc test")
+    async with serving(script) as server, serving(script) as other:
+        resolve = to(("127.0.0.1", server.port), ("127.0.0.1", other.port))
+        logins = Logins(lambda: Gssapi(open_context))
+        with pytest.raises(ConfigError, match="needs the package gssapi"):
+            await reach(resolve=resolve, credentials=logins, thread=thread, random=Random(1))
+        assert (server.accepted, other.accepted) == (1, 0)
+        await server.all_closed()
+    thread.close()

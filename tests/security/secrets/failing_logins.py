@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from aiokc import Consumer, Producer
 from aiokc.errors import KafkaError
@@ -66,20 +66,23 @@ def login_fails(mechanism: str, fault: Fault, text: str, *, users: Options | Non
     return happen
 
 
-def _spelled(secret: str) -> str:
+def spelled(secret: str) -> str:
     """Return what a hostile broker, or a gateway in good faith, may say of what it was sent."""
     raw = secret.encode()
     parts = " ".join(secret.split(".")[1:])
-    return f"{secret} {b64encode(raw).decode()} {quote(secret, safe='')} {raw.hex()} {parts}"
+    messages = (f"\0{USER}\0{secret}", f"n,,\x01auth=Bearer {secret}\x01\x01")
+    headers = (f"c-1:{secret}", f"c-1:{quote_plus(secret)}")
+    sent = " ".join(b64encode(text.encode()).decode() for text in (secret, *messages, *headers))
+    return f"{secret} {quote(secret, safe='')} {quote_plus(secret)} {raw.hex()} {parts} {sent}"
 
 
 def _echo(cluster: Cluster, secret: str) -> None:
-    cluster.refuse_login(text=f"not: {_spelled(secret)}")
+    cluster.refuse_login(text=f"not: {spelled(secret)}")
 
 
 def _echo_in_mechanisms(cluster: Cluster, secret: str) -> None:
     def answer(exchange: Exchange) -> SaslHandshakeResponse:
-        return SaslHandshakeResponse(error_code=33, mechanisms=["PLAIN", _spelled(secret)])
+        return SaslHandshakeResponse(error_code=33, mechanisms=["PLAIN", spelled(secret)])
 
     cluster.intercept(ApiKey.SASL_HANDSHAKE, answer)
 
@@ -209,7 +212,7 @@ def _later(mechanism: str, session: Callable[[Cluster], Any]) -> Failure:
         async def story(cluster: Cluster) -> None:
             async with Consumer("t", group_id="g", **over_plaintext(cluster, mechanism, secret)) as consumer:
                 await consumer.getmany(timeout_ms=1_000)
-                cluster.refuse_login(text=f"no more: {_spelled(secret)}")
+                cluster.refuse_login(text=f"no more: {spelled(secret)}")
                 session(cluster)
                 error: BaseException | None = None
                 for _ in range(50):
@@ -241,7 +244,7 @@ def _later_in_a_producer(mechanism: str, session: Callable[[Cluster], Any], **mo
                 error: BaseException | None = None
                 for number in range(50):
                     if number == 1:
-                        cluster.refuse_login(text=f"no more: {_spelled(secret)}")
+                        cluster.refuse_login(text=f"no more: {spelled(secret)}")
                         session(cluster)
                     scene.shown.tasks()
                     scene.shown.value("producer", producer)

@@ -68,6 +68,10 @@ _CONFIGS: Final[dict[str, Callable[[str], Options]]] = {
     "a password without SASL": lambda secret: _password(secret, security_protocol="SSL"),
     "a password for another mechanism": lambda secret: _password(secret, sasl_mechanism="GSSAPI"),
     "a client's secret of half a character": lambda secret: _oidc(f"{secret}\ud800"),
+    "a client's secret beside an id of half a character": lambda secret: _oidc(secret, **{f"{_CLIENT}id": "c\ud800"}),
+    "a client's secret beside a scope of half a character": lambda secret: _oidc(
+        secret, sasl_oauthbearer_scope="s\ud800"
+    ),
     "a client's secret in bytes": lambda secret: _oidc(secret.encode()),
     "a client's secret without an id": lambda secret: _oidc(secret, **{f"{_CLIENT}id": None}),
     "a client's secret beside a provider": lambda secret: _oidc(secret, sasl_oauth_token_provider=object()),

@@ -18,7 +18,7 @@ from aiokc.testing import Cluster
 from aiokc.testing.security.idp import IdP
 from aiokc.testing.security.jwt import unsecured_token
 
-from .failing_logins import Failure, over_plaintext
+from .failing_logins import Failure, over_plaintext, spelled
 from .scene import USER, Options, Scene
 
 _OF_CLIENT: Final = "sasl_oauthbearer_client_credentials_client_"
@@ -181,7 +181,7 @@ def _by_assertion(scene: Scene, content: Callable[[str], bytes], fault: Callable
 
 def _refusal(secret: str) -> str:
     token = dict.fromkeys(("access_token", "id_token", "refresh_token", "else"), secret)
-    return json.dumps({"error": f"bad {secret}", "error_description": f"{secret} is wrong", **token})
+    return json.dumps({"error": f"bad {secret}", "error_description": f"wrong: {spelled(secret)}", **token})
 
 
 def _cut_while_it_asks(scene: Scene) -> None:

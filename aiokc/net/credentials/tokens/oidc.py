@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus, urlencode
 
 from ....config import SecurityConfig
-from ....core.sasl.broker_text import broker_text
+from ....core.sasl.broker_text import broker_text, in_parts
 from ....core.sasl.jwt_claims import json_object
 from ....core.sasl.mechanism import HiddenBytes
 from ....errors import AuthenticationFailed, ConfigError
@@ -164,8 +164,11 @@ class OidcAsker:
                 f"give the final address as {_URL}"
             )
         found = json_object(answer.body) or {}
-        secrets = [secret for secret in (self._options.client_secret, assertion) if secret is not None]
-        secrets += [Secret(text) for name in _NAMES_OF_SECRETS if isinstance(text := found.get(name), str)]
+        tokens = [] if assertion is None else [assertion]
+        tokens += [Secret(text) for name in _NAMES_OF_SECRETS if isinstance(text := found.get(name), str)]
+        secrets = [part for token in tokens for part in in_parts(token)]
+        if self._options.client_secret is not None:
+            secrets.append(self._options.client_secret)
         told = [broker_text(text, secrets) for name in ("error", "error_description") if (text := _text(found, name))]
         said = "".join(f": {text}" for text in told)
         is_final = 400 <= answer.status < 500 and answer.status not in _RETRIABLE_STATUS
