@@ -24,7 +24,7 @@ from .data_loss import GO_ON, RECREATED, DataLoss, OtherTopic, report, within
 from .handoff import Handoff
 from .options.source_options import SourceOptions
 from .planning.task_plan import Task
-from .runtimes import Runtime, drop, runtime_of
+from .runtimes import Runtime, drop, runtime_of, settling
 
 _logger = logging.getLogger(__name__)
 _package_logger = logging.getLogger(__package__)
@@ -64,7 +64,7 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
         is_complete = True
     finally:
         if is_complete:
-            runtime.settle()
+            settling.read_done()
         else:
             reading.cancel()
             drop(runtime)
