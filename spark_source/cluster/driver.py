@@ -182,7 +182,10 @@ async def topics(client: Client, names: list[str] | None, *, timeout_ms: int | N
     # more, each by its name.
     everything = await client.list_topics(timeout_ms=timeout_ms)
     left_out = [name for name in names if name not in everything]
-    for found in await asyncio.gather(*(topics(client, [name], timeout_ms=timeout_ms) for name in left_out)):
+    asked = (topics(client, [name], timeout_ms=timeout_ms) for name in left_out)
+    for found in await asyncio.gather(*asked, return_exceptions=True):  # all of them have ended before one is raised
+        if isinstance(found, BaseException):
+            raise found
         everything |= found
     return {name: everything[name] for name in names if name in everything}
 
