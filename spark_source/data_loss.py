@@ -71,7 +71,7 @@ def named_beyond(option: str) -> tuple[str, str]:
 def report(loss: DataLoss, *, fail: bool) -> None:
     """Raise ``loss``, or with failOnDataLoss=false only log it."""
     if fail:
-        raise loss
+        raise loss from None  # not the client's error, whose advice is for a Consumer
     _logger.warning("failOnDataLoss=false: going on after %s", loss.what_happened)
 
 

@@ -33,7 +33,7 @@ class Runtime:
         self.key = config, security
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
-        self._unsettled_reads = _UNSETTLED_READS
+        self.is_frozen = False  # exempt from garbage collection
 
     async def client(self, *, timeout_ms: int) -> Client:
         """Return the client, connected: all tasks share it, and one token. Raises as Client.start() does."""
@@ -42,20 +42,10 @@ class Runtime:
                 self._client = await connected(*self.key, timeout_ms=timeout_ms)
             return self._client
 
-    def settle(self) -> None:
-        """Exempt the modules that were imported so far from garbage collection (gc.freeze).
-
-        PySpark's worker calls gc.collect() after every task. With pyarrow and pandas loaded this takes some 40 ms, more
-        than all the rest of a small task. They import some modules only during the first read, so this runs after the
-        first two reads.
-        """
-        if self._unsettled_reads:
-            self._unsettled_reads -= 1
-            gc.collect()
-            gc.freeze()
-
     def close(self) -> None:
         """Close the connections and end the thread, within some seconds."""
+        if self.is_frozen:
+            settling.thaw()
         client, self._client = self._client, None
         try:
             if client is not None:
@@ -66,8 +56,38 @@ class Runtime:
             self.thread.close(timeout=_STOP_TIMEOUT)
 
 
+class Settling:
+    """Exempts what stays in this process from garbage collection (gc.freeze): the modules above all.
+
+    PySpark's worker calls gc.collect() after every task. With pyarrow and pandas loaded this takes some 40 ms, more
+    than all the rest of a small task. They import some modules only during the first read, so the heap is frozen after
+    the first two reads.
+    """
+
+    def __init__(self) -> None:
+        self._unsettled_reads = _UNSETTLED_READS
+
+    def read_done(self) -> None:
+        """A task has read all of its ranges: freeze what there is, if this was one of the first."""
+        if self._unsettled_reads:
+            self._unsettled_reads -= 1
+            gc.collect()
+            gc.freeze()
+            for runtime in _runtimes.values():
+                runtime.is_frozen = True
+
+    def thaw(self) -> None:
+        """A frozen runtime is given up: let the next read freeze anew what stays then.
+
+        What a client consists of is in reference cycles, and nothing that is frozen is ever collected.
+        """
+        gc.unfreeze()
+        self._unsettled_reads = max(1, self._unsettled_reads)
+
+
 #: By configuration, the one that was used last at the end.
 _runtimes: dict[tuple[ClientConfig, SecurityTexts], Runtime] = {}
+settling: Final = Settling()
 # Threads do not survive a fork: a child process must not wait for the threads of its parent. Nor may it write to its
 # parent's TLS connections.
 os.register_at_fork(after_in_child=_runtimes.clear)

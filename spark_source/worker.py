@@ -8,23 +8,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
+from copy import copy
 from typing import Final
 from uuid import UUID
 
 import pyarrow as pa
 
 from aiokc import Client, KafkaError, RecordColumns, TopicPartition
-from aiokc.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
+from aiokc.errors import LogTruncated, OffsetOutOfRange, RecordError, RequestTimedOut, UnknownTopic
 
 from .cluster.driver import log_ranges, topics
 from .data_loss import GO_ON, RECREATED, DataLoss, OtherTopic, report, within
 from .handoff import Handoff
+from .options.client_options import with_java_names
 from .options.source_options import SourceOptions
 from .planning.task_plan import Task
-from .runtimes import Runtime, drop, runtime_of
+from .runtimes import Runtime, drop, runtime_of, settling
 
 _logger = logging.getLogger(__name__)
 _package_logger = logging.getLogger(__package__)
@@ -41,6 +44,16 @@ _QUEUE_BYTES: Final = 8 << 20
 # How long a task that is about to fail checks whether its topics still exist.
 _LOOK_MS: Final = 10_000
 
+# What a client advises where a record can't be read, and what a Spark query can do instead.
+_ADVICE: Final = (
+    (re.compile(r"read it with getmany\(\), leave its column out"), "leave its column out of the schema"),
+    (re.compile("read it with timestamp_unit='ms'"), "leave 'timestamp' out of the schema"),
+    (
+        re.compile(r"seek\(\) to (\d+) to skip"),
+        r"begin at offset \1 by startingOffsets (a stream: with a new checkpoint) to skip",
+    ),
+)
+
 
 class ReadCancelled(KafkaError):
     """A task ended before it had read all of its ranges, without an error that says why."""
@@ -49,8 +62,9 @@ class ReadCancelled(KafkaError):
 def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's ranges as Arrow record batches, each partition's in the order of their offsets.
 
-    Raises DataLoss if the logs do not hold them (any more). After kafkaConsumer.pollTimeoutMs without progress, raises
-    RequestTimedOut, or NoBrokersAvailable if the process had no connection yet. Logs one line when all is read.
+    Raises DataLoss if the logs do not hold them (any more), and RecordError if one can't be read. After
+    kafkaConsumer.pollTimeoutMs without progress, raises RequestTimedOut, or NoBrokersAvailable if the process had no
+    connection yet. Logs one line when all is read.
     """
     if _SPARK_LOGS in os.environ and _package_logger.level == logging.NOTSET:
         _package_logger.setLevel(logging.INFO)
@@ -64,7 +78,7 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
         is_complete = True
     finally:
         if is_complete:
-            runtime.settle()
+            settling.read_done()
         else:
             reading.cancel()
             drop(runtime)
@@ -137,6 +151,8 @@ class _TaskRead:
                         for tp, end in batch.next_offsets.items():
                             ranges[tp] = end.offset, ranges[tp][1]
                 return  # every range is read, also if its last offsets have no record
+            except RecordError as error:
+                raise in_sparks_words(error) from error.__cause__
             except (OffsetOutOfRange, UnknownTopic, RequestTimedOut) as error:
                 unread = {tp: (start, until) for tp, (start, until) in ranges.items() if start < until}
                 ranges = await self._what_is_left(client, unread, error)
@@ -229,6 +245,19 @@ class _TaskRead:
         began = loop.time()
         await self._handoff.put(pa.record_batch(batch), batch.nbytes)  # copies nothing
         self._waited += loop.time() - began
+
+
+def in_sparks_words(error: RecordError) -> RecordError:
+    """Return this error of a client, of the same class and with the same fields, with advice that a query can follow.
+
+    The client advises its own options and calls: a Spark query has others.
+    """
+    text = with_java_names(str(error.args[0]))
+    for clients, sparks in _ADVICE:
+        text = clients.sub(sparks, text)
+    again = copy(error)
+    again.args = (text,)
+    return again
 
 
 def rounds(task: Task) -> list[dict[TopicPartition, tuple[int, int]]]:

@@ -97,7 +97,8 @@ class Client(ClusterCalls, GroupCalls):
     ) -> dict[str, TopicInfo]:
         """Ask the cluster for these topics (None: all that this principal may see); return them by name.
 
-        Raises UnknownTopic where one does not exist, AuthorizationFailed without permission for one.
+        Raises UnknownTopic where one does not exist, AuthorizationFailed without permission for one. The latter goes
+        first.
         """
         self._cluster.check()
         wanted = None if names is None else checked_topics([names] if isinstance(names, str) else names)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aiokc import KafkaError
 
-from ..offsets import Offsets, positions
+from ..offsets import Offsets, anchor, positions
 from ..options.source_options import SourceOptions
 from .driver import Cluster
 
@@ -32,6 +32,7 @@ class CommitBack:
         self._cluster = cluster
         self._began: Mapping[str, Any] | None = None
         self._committed: Offsets = {}
+        self._newest: Mapping[str, Any] = {}
         self._clock, self._not_before = clock, clock()
 
     def began(self, start: Mapping[str, Any]) -> None:
@@ -49,6 +50,12 @@ class CommitBack:
         # A batch has ended, and another one may end where the query would have begun: "latest" is asked anew when Spark
         # repeats batch 0 after a restart, and may be where the batch behind that one ends.
         self._began = None
+        if end != self._newest:
+            self._newest = end
+            # What is new in this batch may be of a recreated topic. The broker has deleted what the group had committed
+            # for the former one, so the same offset has to be committed once more.
+            for tp in anchor(end):
+                self._committed.pop(tp, None)
         changed = {tp: offset for tp, offset in positions(end).items() if self._committed.get(tp) != offset}
         if not changed or self._clock() < self._not_before:
             return

@@ -32,7 +32,10 @@ class Cluster(Protocol):
     """What planning asks of Kafka."""
 
     def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
-        """Return those of these topics that exist; for None, all topics that the client is allowed to see."""
+        """Return those of these topics that exist; for None, all topics that the client is allowed to see.
+
+        Raises AuthorizationFailed if the client may not see one of ``names``: it may well exist.
+        """
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the EARLIEST or LATEST offset of each partition; raise UnknownTopic if one is gone."""
@@ -163,14 +166,28 @@ class DriverCluster:
 
 
 async def topics(client: Client, names: list[str] | None, *, timeout_ms: int | None = None) -> dict[str, TopicInfo]:
-    """Return those of these topics that exist; for None, all topics that the client is allowed to see."""
-    if names is not None:
-        try:
-            return await client.list_topics(names, timeout_ms=timeout_ms)
-        except UnknownTopic:
-            pass  # at least one of them is: list all, to see which exist
+    """Return those of these topics that exist; for None, all topics that the client is allowed to see.
+
+    Raises AuthorizationFailed if the client may not see one of ``names``: it may well exist.
+    """
+    if names is None:
+        return await client.list_topics(timeout_ms=timeout_ms)
+    try:
+        return await client.list_topics(names, timeout_ms=timeout_ms)
+    except UnknownTopic:
+        if len(names) == 1:
+            return {}
+    # The error is about one of them. A list of all topics shows which others exist, but not which do not: it leaves out
+    # what the client may not see, and what a broker that has just started has not heard of. So these are asked for once
+    # more, each by its name.
     everything = await client.list_topics(timeout_ms=timeout_ms)
-    return everything if names is None else {name: everything[name] for name in names if name in everything}
+    left_out = [name for name in names if name not in everything]
+    asked = (topics(client, [name], timeout_ms=timeout_ms) for name in left_out)
+    for found in await asyncio.gather(*asked, return_exceptions=True):  # all of them have ended before one is raised
+        if isinstance(found, BaseException):
+            raise found
+        everything |= found
+    return {name: everything[name] for name in names if name in everything}
 
 
 async def _offsets_at(

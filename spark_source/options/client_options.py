@@ -144,9 +144,10 @@ def in_java_names() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(_in_java_names(str(error))) from error
+        raise ConfigError(with_java_names(str(error))) from error
 
 
-def _in_java_names(message: str) -> str:
+def with_java_names(message: str) -> str:
+    """Return the message with Java's names of options in the place of those of fields."""
     java_names = {field.name: option for option, field in (CLIENT_OPTIONS | FIELDS).items()}
     return _FIELD.sub(lambda word: java_names.get(word[0], word[0]), message)

@@ -11,9 +11,9 @@ from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
 from ...config import ClusterConfig
-from ...core.cluster.snapshot import topic_error
+from ...core.cluster.snapshot import Cluster, topic_error
 from ...error_codes import ErrorCode
-from ...errors import ClientClosed, ConsumerClosed, KafkaError, UsageError, fresh
+from ...errors import BrokerError, ClientClosed, ConsumerClosed, KafkaError, UsageError, fresh
 from ...net.pool import Pool
 from ...types import TopicInfo
 from ..aio.supervisor import Driver, Supervisor
@@ -208,7 +208,8 @@ class ClusterClient(Generic[Config_co]):
         """Ask the cluster for these topics (None: all that this principal may see); return them by name.
 
         Waits up to 3 s for a topic that may be about to appear. Raises UnknownTopic where the cluster has none of that
-        name, AuthorizationFailed without permission for it, RequestTimedOut after ``timeout`` seconds.
+        name, RequestTimedOut after ``timeout`` seconds. AuthorizationFailed, without permission for one of them, comes
+        at once, also where another one is missing.
         """
         with self.call():
             return await self._topics(None if names is None else frozenset(names), timeout)
@@ -230,13 +231,18 @@ class ClusterClient(Generic[Config_co]):
             missing = sorted(wanted - cluster.topics.keys() | wanted & cluster.errors.keys())
             if not missing:
                 return {name: cluster.topics[name] for name in wanted}
-            code = cluster.errors.get(missing[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            error = topic_error(code, missing[0])
+            error = _error_of(missing, cluster)
             pause = self.config.retry_backoff_ms / 1e3
             if not error.retriable or loop.time() + pause >= patience:
                 raise fresh(error)
             missed = error
             await asyncio.sleep(pause)
+
+
+def _error_of(missing: list[str], cluster: Cluster) -> BrokerError:
+    """Return the error of one of these topics, which ``cluster`` lacks: one that waiting does not cure goes first."""
+    errors = [topic_error(cluster.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name) for name in missing]
+    return next((error for error in errors if not error.retriable), errors[0])
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from aiokc import Client, Consumer, TopicPartition
-from aiokc.errors import UnknownTopic
+from aiokc import Client, Consumer, ErrorCode, TopicPartition
+from aiokc.errors import AuthorizationFailed, UnknownTopic
 from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import MetadataRequest
@@ -154,5 +155,26 @@ def test_a_topic_that_the_brokers_lacked_is_unknown_also_where_the_last_answer_c
             cluster.intercept(MetadataRequest, drop())
             with pytest.raises(UnknownTopic, match="nowhere"):
                 await client.list_topics("nowhere", timeout_ms=1_000)
+
+    virtually(story)
+
+
+def test_a_topic_that_is_missing_does_not_hide_that_another_one_is_forbidden() -> None:
+    """Time does not cure that, so it is told at once."""
+
+    async def forbidden(exchange: Exchange) -> Any:
+        answer: Any = await exchange.handle()
+        for topic in answer.topics:
+            if topic.name == "t":
+                topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+        return answer
+
+    async def story(cluster: Cluster) -> None:
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            cluster.intercept(MetadataRequest, forbidden)
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(AuthorizationFailed, match="topic 't'"):
+                await client.list_topics(["nowhere", "t"])
+            assert asyncio.get_running_loop().time() - began < 0.1
 
     virtually(story)

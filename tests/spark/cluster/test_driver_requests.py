@@ -242,3 +242,32 @@ def test_commit_back_after_a_restart_in_batch_0() -> None:
                 back.finished({"events": {"0": end}})
             assert driver.seen["OffsetCommit"] == 2
             assert driver.cluster.committed("g", [TopicPartition("events", 0)]) == {TopicPartition("events", 0): 4}
+
+
+def test_the_end_of_a_recreated_topic_is_committed_although_it_is_where_the_former_one_ended() -> None:
+    """The brokers have deleted with the topic what the group had committed."""
+    first = TopicPartition("events", 0)
+    with Cluster(topics={"events": 1}).in_thread() as cluster:
+        driver = Driver(cluster, group_id="g", commit_offsets=True, fail_on_data_loss=False)
+        with driver.cluster:
+            back = CommitBack(driver.options, driver.cluster, clock=driver.clock)
+            end = driver.plan.initial()
+            for _ in range(2):
+                cluster.append("events", b"x")
+                driver.clock.sleep(10)
+                end = driver.plan.latest(end)
+                back.finished(end)
+            assert driver.cluster.committed("g", [first]) == {first: 2}
+            cluster.recreate_topic("events")
+            cluster.append("events", b"y", b"y")
+            driver.clock.sleep(10)
+            again = driver.plan.latest(end)
+            assert again["events"] == end["events"]
+            assert driver.cluster.committed("g", [first]) == {first: None}
+            driver.seen.clear()
+
+            for _ in range(3):
+                back.finished(again)
+
+            assert driver.cluster.committed("g", [first]) == {first: 2}
+            assert driver.seen["OffsetCommit"] == 1

@@ -217,6 +217,16 @@ def test_a_batch_that_is_planned_is_not_lost_with_the_permission(cluster: Played
         plan.ranges(READ, end)
 
 
+def as_alice(cluster: Cluster) -> ClientConfig:
+    return ClientConfig(
+        bootstrap_servers=cluster.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username="alice",
+        sasl_plain_password="a secret",
+    )
+
+
 def test_brokers_take_the_permission_away_and_give_it_back() -> None:
     permission = Acl("alice", "Read", topic="a")
     played = PlayedCluster({})  # for its clock
@@ -224,13 +234,7 @@ def test_brokers_take_the_permission_away_and_give_it_back() -> None:
         topics={"a": 1, "b": 1}, sasl={"alice": "a secret"}, acls=[permission, Acl("alice", "Read", topic="b")]
     ).in_thread() as cluster:
         cluster.append("a", *[b"x"] * 3)
-        config = ClientConfig(
-            bootstrap_servers=cluster.bootstrap,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="SCRAM-SHA-256",
-            sasl_plain_username="alice",
-            sasl_plain_password="a secret",
-        )
+        config = as_alice(cluster)
         options = replace(OPTIONS, choice=BY_PATTERN, starting=FROM_EARLIEST, fail_on_data_loss=False)
         with DriverCluster(config) as driver:
             plan = StreamPlan(options, driver, clock=played.clock, sleep=played.sleep)
@@ -249,6 +253,31 @@ def test_brokers_take_the_permission_away_and_give_it_back() -> None:
 
             assert (hidden, back["a"]) == ({"b": {"0": 0}}, {"0": 4})
             assert plan.ranges(hidden, back) == {A0: (3, 4)}
+
+
+def test_a_topic_that_is_missing_does_not_hide_that_another_one_may_not_be_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both are named in the options. Else the position of the one that is there would leave the checkpoint."""
+    monkeypatch.setattr("aiokc.client.cluster.cluster_client._NEW_TOPIC_SECONDS", 0.2)
+    permission = Acl("alice", "Read", topic="b")
+    with Cluster(
+        topics={"a": 1, "b": 1}, sasl={"alice": "a secret"}, acls=[Acl("alice", "Read", topic="a"), permission]
+    ).in_thread() as cluster:
+        for topic in ("a", "b"):
+            cluster.append(topic, *[b"x"] * 3)
+        options = replace(OPTIONS, choice=subscribe("a", "b"), starting=FROM_EARLIEST, fail_on_data_loss=False)
+        with DriverCluster(as_alice(cluster)) as driver:
+            read = {"a": {"0": 3}, "b": {"0": 3}}
+            assert StreamPlan(options, driver).latest(read) == read
+            cluster.delete_topic("a")
+            cluster.withdraw(permission)
+
+            with pytest.raises(AuthorizationFailed, match="topic 'b'"):
+                StreamPlan(options, driver).latest(read)
+            cluster.grant(permission)
+
+            assert stored(StreamPlan(options, driver).latest(read)) == {"b": {"0": 3}}
 
 
 def test_only_so_many_partitions_are_remembered(cluster: PlayedCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,7 +14,7 @@ from aiokc.testing import Cluster
 from spark_source import runtimes, worker
 from spark_source.options.source_options import SourceOptions
 from spark_source.options.topic_choice import subscribe
-from spark_source.planning.task_plan import OffsetRange
+from spark_source.planning.task_plan import OffsetRange, Task
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -30,9 +32,13 @@ def readers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "aiokc in a Spark worker"}
 
 
+def task_as(cluster: Cluster, client_id: str) -> tuple[SourceOptions, Task]:
+    config = ClientConfig(bootstrap_servers=cluster.bootstrap, client_id=client_id)
+    return SourceOptions(config, subscribe("events")), (OffsetRange(TopicPartition("events", 0), 0, 1),)
+
+
 def read_as(cluster: Cluster, client_id: str) -> None:
-    options = SourceOptions(ClientConfig(bootstrap_servers=cluster.bootstrap, client_id=client_id), subscribe("events"))
-    task = (OffsetRange(TopicPartition("events", 0), 0, 1),)
+    options, task = task_as(cluster, client_id)
     assert [len(batch) for batch in worker.read_task(options, ("offset",), task)] == [1]
 
 
@@ -54,3 +60,37 @@ def test_a_client_that_is_kept_is_used_again(cluster: Cluster) -> None:
     read_as(cluster, "a")
 
     assert list(runtimes._runtimes.values())[-1] is kept
+
+
+def use_others(cluster: Cluster) -> None:
+    for client_id in ("b", "c", "d", "e"):
+        read_as(cluster, client_id)
+
+
+def abandon_a_read(cluster: Cluster) -> None:
+    options, task = task_as(cluster, "a")
+    batches = worker.read_task(options, ("offset",), task)
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    read_as(cluster, "a")
+
+
+@pytest.mark.parametrize("give_up", [use_others, abandon_a_read])
+def test_a_client_that_is_given_up_does_not_stay_in_memory(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, give_up: Callable[[Cluster], None]
+) -> None:
+    """The first reads exempt all that there is from garbage collection, so the client of the first query, too."""
+    monkeypatch.setattr(runtimes.settling, "_unsettled_reads", 2)
+    for _ in range(2):
+        read_as(cluster, "a")
+    (kept,) = runtimes._runtimes.values()
+    assert kept._client is not None
+    inside = weakref.ref(kept._client._cluster)
+    del kept
+    assert inside() is not None
+
+    give_up(cluster)
+
+    gc.collect()  # as PySpark's worker does after each task
+    assert inside() is None
+    assert gc.get_freeze_count() > 10_000, "what stays is exempt again"
