@@ -352,7 +352,8 @@ class FetchCollector:
             if buffer.undecoded:
                 return
         self.buffer.served(buffer, position)
-        if buffer.error is not None and buffer.at_error:
+        is_over = position.until is not None and position.position >= position.until
+        if buffer.error is not None and buffer.at_error and not is_over:  # else it lies behind what is wanted
             step.failed.append(buffer)
 
     def handed_out(self, step: HandOut) -> dict[TopicPartition, BatchEnd]:
