@@ -46,6 +46,13 @@ static inline uint64_t read_little(const uint8_t *bytes, int width) {
     return number;
 }
 
+/* Read the size that a frame states of its content. 0: it is more than any frame can hold. */
+static inline int read_content_size(const uint8_t *bytes, int width, int64_t *size) {
+    uint64_t stated = read_little(bytes, width);
+    *size = (int64_t)stated;
+    return stated <= INT64_MAX;
+}
+
 /* Return the most bytes that a payload can hold, judged by its headers alone. -1: it is not one to unpack here. Where
  * that may be far from what it holds, ``likely`` is less. */
 int64_t most_of_lz4(Packed packed, int64_t *likely);

@@ -79,9 +79,7 @@ static int read_frame(Packed packed, Frame *frame) {
         return 0;
     *frame = (Frame){.packed = packed, .at = FLAGS_AT + size + 1, .flags = flags, .content_size = -1};
     frame->block_size = (int64_t)1 << (8 + 2 * (block >> 4));
-    if (flags & CONTENT_SIZE)
-        frame->content_size = (int64_t)(read_little(descriptor + 2, 8) & INT64_MAX);
-    return 1;
+    return !(flags & CONTENT_SIZE) || read_content_size(descriptor + 2, 8, &frame->content_size);
 }
 
 /* Read the next block. 0: the frame ends here. -1: it breaks off, or the block is too long. */

@@ -41,8 +41,8 @@ static int read_frame(Packed packed, Frame *frame) {
     *frame = (Frame){.at = is_single ? 5 : 6, .content_size = -1, .has_checksum = flags & CHECKSUM};
     if (packed.size - frame->at < width)
         return 0;
-    if (width > 0)
-        frame->content_size = (int64_t)(read_little(packed.data + frame->at, width) & INT64_MAX);
+    if (width > 0 && !read_content_size(packed.data + frame->at, width, &frame->content_size))
+        return 0;
     if (width == 2)
         frame->content_size += 256;
     frame->window = is_single ? frame->content_size : window_of(packed.data[5]);

@@ -16,9 +16,11 @@ from typing import Final
 from zlib import crc32
 
 from ..errors import CorruptRecord
+from ..native import NATIVE, extension
 from ..types import LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord, raw_record
 from .batch import CODEC_MASK, MESSAGE, PREFIX_SIZE, SMALLEST_MESSAGES, BatchHeader
 from .compression import Codec, decompress
+from .lone_record import LONG_BYTES, LoneRecord
 
 _LENGTH: Final = Struct(">i")
 _TIMESTAMP: Final = Struct(">q")
@@ -28,6 +30,8 @@ _TIMESTAMP_AT: Final = 18
 _KEY_AT: Final = (18, 26)
 #: So many messages take about 0.5 ms to read.
 _MOST_AT_ONCE: Final = 256
+#: A value of so many bytes is copied without the GIL, where the extension is there: a thread may be opening the batch.
+_LONG: Final = LONG_BYTES if NATIVE else 1 << 31
 
 
 class _Malformed(Exception):
@@ -141,7 +145,10 @@ class MessageReader:
                 if at > end:
                     raise _Malformed("the key of a message is longer than the message")
                 (length,) = unpack_length(payload, at - 4)
-                value = None if length < 0 else payload[at : (at := at + length)]
+                if length < _LONG:
+                    value = None if length < 0 else payload[at : (at := at + length)]
+                else:
+                    value = extension.copied(view[at : (at := at + length)])
                 if at != end:
                     raise _Malformed("the parts of a message do not add up to its size")
                 timestamp = timestamp_type = NO_TIMESTAMP
@@ -170,14 +177,15 @@ def open_messages(
     partition: int,
     check_crcs: bool,
     max_decompressed_bytes: int,
-) -> tuple[MessageReader, int]:
+) -> tuple[MessageReader | LoneRecord, int]:
     """Return a reader of a batch that split_batches made of messages, and how many bytes the reader keeps.
 
     ``view`` is not kept. A wrapper is checked and decompressed here. Uncompressed messages are checked as they are
-    read. Raises RecordError without topic and partition.
+    read, and a long one that is alone is read here. Raises RecordError, whose place the caller sets.
     """
     if header.codec == Codec.NONE:
-        payload, messages, base_offset, append_time = bytes(view), header.record_count, 0, None
+        payload = extension.copied(view) if NATIVE else bytes(view)  # as in ``read_payload``
+        messages, base_offset, append_time = header.record_count, 0, None
     else:
         try:
             payload = _unwrap(header, view, max_decompressed_bytes, check_crcs=check_crcs)
@@ -195,6 +203,8 @@ def open_messages(
         append_time=append_time,
         check_crcs=check_crcs,
     )
+    if messages == 1 and len(payload) >= LONG_BYTES:
+        return LoneRecord(header, reader.take(1)[0]), len(payload)
     return reader, len(payload)
 
 

@@ -10,10 +10,13 @@ import pytest
 
 from aiokc.errors import CorruptRecord
 from aiokc.native import NATIVE, extension
-from aiokc.records import NewRecord, encode_batch
-from aiokc.records.batch import read_header
+from aiokc.records import Codec, NewRecord, encode_batch
+from aiokc.records.batch import BatchHeader, read_header
 from aiokc.records.decode import RecordReader, open_measured, read_payload
 from aiokc.records.lone_record import LONG_BYTES
+
+from .batches import only_batch
+from .old_formats.message_sets import MAGICS, Message, message_set
 
 LONG = bytes(range(256)) * (LONG_BYTES // 256)
 
@@ -41,6 +44,18 @@ def test_a_long_record_is_built_when_its_batch_is_opened() -> None:
     assert reader.remaining == 0
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("magic", MAGICS)
+def test_so_is_a_long_message_of_the_formats_before(magic: int, codec: Codec) -> None:
+    header, view = only_batch(message_set([Message(LONG, b"key", 5, offset=7)], magic, codec))
+    reader, size = open_measured(header, view, topic="t", partition=1, max_decompressed_bytes=1 << 24)
+    assert size > len(LONG)
+    [record] = reader.take(10)
+    assert (record.key, record.value, record.offset, record.partition) == (b"key", LONG, 7, 1)
+    reader.rewind()
+    assert reader.take(1)[0] is record
+
+
 def test_records_of_others_are_built_one_after_the_other() -> None:
     reader = opened(NewRecord(LONG), NewRecord(LONG))
     [record] = reader.take(1)
@@ -54,6 +69,14 @@ def test_a_long_record_that_is_none_raises_when_its_batch_is_opened() -> None:
     view = memoryview(bytes(data))
     with pytest.raises(CorruptRecord):
         open_measured(read_header(view), view, topic="t", partition=1, check_crcs=False, max_decompressed_bytes=1 << 24)
+
+
+def test_a_long_message_with_a_wrong_crc_raises_when_it_is_opened() -> None:
+    data = bytearray(message_set([Message(LONG, offset=7)], 1))
+    data[-1] ^= 1
+    header, view = only_batch(data)
+    with pytest.raises(CorruptRecord, match="t-0 at offset 7: the CRC-32 of a message is"):
+        open_measured(header, view, topic="t", partition=0, max_decompressed_bytes=1 << 24)
 
 
 @pytest.mark.skipif(not NATIVE, reason="a function of the extension")
@@ -82,9 +105,35 @@ def copying_a_record() -> Callable[[], object]:
     return copy
 
 
+def messages() -> tuple[BatchHeader, memoryview]:
+    """Two of them, of which the first is long."""
+    return only_batch(message_set([Message(LONG * 8), Message(None, offset=1)], 1))
+
+
+def opening_messages() -> Callable[[], object]:
+    header, view = messages()
+    return lambda: open_unchecked(header, view)
+
+
+def copying_a_message() -> Callable[[], object]:
+    reader = open_unchecked(*messages())
+
+    def copy() -> object:
+        reader.rewind()
+        return reader.take(1)
+
+    return copy
+
+
+def open_unchecked(header: BatchHeader, view: memoryview) -> RecordReader:
+    """Without the CRC, which is computed without the GIL."""
+    reader, _ = open_measured(header, view, topic="t", partition=0, check_crcs=False, max_decompressed_bytes=1 << 24)
+    return reader
+
+
 @pytest.mark.timeout(30)
 @pytest.mark.skipif(not NATIVE, reason="the copies that the extension makes")
-@pytest.mark.parametrize("copying", [copying_a_payload, copying_a_record])
+@pytest.mark.parametrize("copying", [copying_a_payload, copying_a_record, opening_messages, copying_a_message])
 def test_other_threads_run_while_a_long_copy_is_made(copying: Callable[[], Callable[[], object]]) -> None:
     """Otherwise the thread that opens a batch would hold the event loop.
 

@@ -23,6 +23,7 @@ from ...errors import (
     BrokerError,
     ConnectionFailed,
     KafkaError,
+    MalformedResponse,
     RequestTimedOut,
     UnsupportedVersion,
     broker_error,
@@ -215,9 +216,9 @@ class OffsetLister:
         for topic in response.topics:
             untrack(topic.partitions)
         async with self._turn:
-            return await self._read(response, node_id)
+            return await self._read(response, node_id, asked)
 
-    async def _read(self, response: ListOffsetsResponse, node_id: int) -> Answer:
+    async def _read(self, response: ListOffsetsResponse, node_id: int, asked: Asked) -> Answer:
         """Return what a leader has answered. Lets other tasks run after every few partitions."""
         answer = Answer({}, {})
         denied: set[TopicPartition] = set()
@@ -235,6 +236,12 @@ class OffsetLister:
                 answer.errors[tp] = broker_error(error_code, what, needs="DESCRIBE")
                 if error_code in DENIALS:
                     denied.add(tp)
+        if left_out := [tp for tp in asked if tp not in answer.found and tp not in answer.errors]:
+            what = f"broker {node_id}: the answer to ListOffsets says nothing about {named(left_out)}"
+            incomplete = MalformedResponse(what)
+            incomplete.retriable = True  # unlike one that is no ListOffsets response at all
+            answer.errors.update(dict.fromkeys(left_out, incomplete))
+            denied.update(left_out)
         if denied:
             self._metadata.disprove_leader(node_id, denied)
         untrack(answer.found)
@@ -304,7 +311,8 @@ def may_pass(error: KafkaError) -> bool:
     """Whether a retry with newer metadata may succeed; after an authentication or version error, for one, it can't."""
     if isinstance(error, BrokerError):
         return error.code in _REFRESH
-    return error.retriable and isinstance(error, ConnectionFailed | RequestTimedOut | AuthenticationFailed)
+    passing = ConnectionFailed, RequestTimedOut, AuthenticationFailed, MalformedResponse
+    return error.retriable and isinstance(error, passing)
 
 
 def group_by_leader(cluster: Cluster, asked: Asked) -> dict[int, dict[TopicPartition, int]]:

@@ -352,7 +352,8 @@ class FetchCollector:
             if buffer.undecoded:
                 return
         self.buffer.served(buffer, position)
-        if buffer.error is not None and buffer.at_error:
+        is_over = position.until is not None and position.position >= position.until
+        if buffer.error is not None and buffer.at_error and not is_over:  # else it lies behind what is wanted
             step.failed.append(buffer)
 
     def handed_out(self, step: HandOut) -> dict[TopicPartition, BatchEnd]:
@@ -452,7 +453,8 @@ class FetchCollector:
         if isinstance(error, RecordError) and position is not None:
             self._unreadable[buffer.tp] = position.token, position.position
         at = asyncio.get_running_loop().time() + self._retry_backoff
-        self.subscription.retry_later(self.buffer.clear_error(error), at)
+        failed = self.buffer.clear_error(error)
+        self.subscription.retry_later([tp for tp, token in failed if self.subscription.get(tp, token) is not None], at)
         self.subscription.move_to_end(buffer.tp)
         self._wake.notify()  # for the fetcher to fetch it again at that time: no other event may come until then
         raise fresh(error)

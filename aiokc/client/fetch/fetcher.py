@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf
 from random import Random
@@ -47,7 +47,7 @@ from ...wire.lone_fetch import prepare_lone_fetch
 from ...wire.messages.fetch import FetchRequest, FetchResponse
 from ..aio.complaints import Complaints
 from ..aio.signal import Signal
-from ..aio.time_slice import let_others_run
+from ..aio.time_slice import TimeSlice, let_others_run
 from ..cluster.metadata import Metadata
 from ..positions.resets import PositionResets
 from ..positions.validator import PositionValidator
@@ -357,7 +357,7 @@ class Fetcher:
             answered = True
             answers = session.answered(response)
             if answers is None:
-                self._refused(response, plan, session)
+                await self._refused(response, plan, session)
             else:
                 self._backoffs.pop(plan.node_id, None)
                 self._garbled.pop(plan.node_id, None)
@@ -368,18 +368,18 @@ class Fetcher:
         except (ConnectionFailed, RequestTimedOut, AuthenticationFailed) as error:
             # The application hears of refused credentials by the client (LoginPolicy), not in place of its records.
             self._complain(f"broker {plan.node_id}", error)
-            self._back_off(plan)
+            await self._back_off(plan)
         except MalformedResponse as error:
             # One garbled answer may be an accident on the way. Several in a row mean a broker that needs attention.
             self._garbled[plan.node_id] += 1
             if self._garbled[plan.node_id] < _GARBLED_IN_A_ROW:
                 self._complain(f"broker {plan.node_id}", error)
-                self._back_off(plan)
+                await self._back_off(plan)
             else:
-                self._fail(plan, error)
+                await self._fail(plan, error)
         except KafkaError as error:
             # A retry does not help (versions): the application gets the error in place of the records.
-            self._fail(plan, error)
+            await self._fail(plan, error)
         except asyncio.CancelledError:
             if not answered:
                 self._abandon(plan)
@@ -422,7 +422,7 @@ class Fetcher:
                 at_once=True,
             )
 
-    def _refused(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
+    async def _refused(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
         """Drop an answer that refuses the request. A lost session is opened anew: at once, unless that just failed."""
         broker = f"broker {plan.node_id}"
         if response.error_code == ErrorCode.NONE:
@@ -432,28 +432,29 @@ class Fetcher:
         logger.debug("%s: fetch session %d ends: %s", broker, plan.session.session_id, problem)
         if session.is_refused or response.error_code not in SESSION_ERRORS:
             self._complain(broker, problem)
-            self._back_off(plan)
+            await self._back_off(plan)
 
     def _complain(self, about: str, error: KafkaError) -> None:
         """Log an error that will be retried, at most every 30 s for each broker and partition."""
         self._complaints.warn(about, "%s; trying again", error)
 
-    def _back_off(self, plan: FetchPlan) -> None:
+    async def _back_off(self, plan: FetchPlan) -> None:
+        """Leave the broker alone for a while. What others may be asked for is looked at again."""
         backoff = self._backoffs.get(plan.node_id)
         if backoff is None:
             backoff = self._backoffs[plan.node_id] = self._new_backoff()
         self._metadata.disprove_leader(plan.node_id)
-        for target in self._planner.wanted(plan.node_id):
-            position = self._subscription.get(target.tp, target.token)
-            if position is None:
-                continue
-            if position.read_replica == plan.node_id:
-                self._subscription.read_from(target.tp, None)  # the leader may be well (KIP-392)
-            elif (leader := self._metadata.cluster.leader(target.tp)) is None or leader.node_id != plan.node_id:
-                self._subscription.touch(target.tp)  # only a response had named this broker as its leader
         now = asyncio.get_running_loop().time()
         self._planner.rest(plan.node_id, now, backoff.next(), now - plan.planned_at)
         self._metadata.request_update()
+
+        def leave(tp: TopicPartition, position: PartitionPosition) -> None:
+            if position.read_replica == plan.node_id:
+                self._subscription.read_from(tp, None)  # the leader may be well (KIP-392)
+            elif (leader := self._metadata.cluster.leader(tp)) is None or leader.node_id != plan.node_id:
+                self._subscription.touch(tp)  # only a response had named this broker as its leader
+
+        await self._for_each_wanted(plan, leave)
 
     def _abandon(self, plan: FetchPlan) -> None:
         """A read of ranges ends before the answer has come: by its own timeout, perhaps, because a replica is silent.
@@ -465,9 +466,17 @@ class Fetcher:
         if silent > 0:
             self._planner.rest(plan.node_id, now, 0.0, silent)
 
-    def _fail(self, plan: FetchPlan, error: KafkaError) -> None:
+    async def _fail(self, plan: FetchPlan, error: KafkaError) -> None:
+        """Have the application get the error for each partition that is to be fetched from the broker."""
+        await self._for_each_wanted(plan, lambda tp, position: self._buffer.fail(tp, position, error))
+        self._news = True
+
+    async def _for_each_wanted(self, plan: FetchPlan, act: Callable[[TopicPartition, PartitionPosition], None]) -> None:
+        """Call ``act`` for all that is to be fetched from a broker, letting other tasks run after each time slice."""
+        time, time_slice = asyncio.get_running_loop().time, TimeSlice.begun()
         for target in self._planner.wanted(plan.node_id):
+            if time() > time_slice.ends:
+                await time_slice.give_way()
             position = self._subscription.get(target.tp, target.token)
             if position is not None:
-                self._buffer.fail(target.tp, position, error)
-        self._news = True
+                act(target.tp, position)

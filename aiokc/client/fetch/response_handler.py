@@ -74,7 +74,7 @@ class FetchResponseHandler:
         time_slice = TimeSlice.begun() if len(answers) > 1 else None
         heard_at, node_id = self._clock(), plan.node_id
         moved = self._learn_leaders(answers, response, node_id)
-        later: list[TopicPartition] = []
+        later: list[FetchTarget] = []
         size, goes_on, unlooked = 0, False, 0
         for target, data in answers:
             unlooked -= 1
@@ -96,7 +96,7 @@ class FetchResponseHandler:
                     if is_plain(data)
                     else self._apply(Answer(target, data), position, plan)
                 ):
-                    later.append(target.tp)
+                    later.append(target)
                     continue
                 if not data.records:
                     continue
@@ -108,7 +108,9 @@ class FetchResponseHandler:
         if has_more or not plan.is_beside:  # which says nothing about all the others
             self._planner.answered(node_id, has_more=has_more)
         if later:
-            self._subscription.retry_later(later, time() + self._config.retry_backoff_ms / 1e3)
+            # Other tasks may have run since: what was sought meanwhile is to be fetched at once.
+            left = [target.tp for target in later if self._subscription.get(target.tp, target.token) is not None]
+            self._subscription.retry_later(left, time() + self._config.retry_backoff_ms / 1e3)
         while self._buffer.is_replacing:
             await let_others_run()
             self._buffer.replace()

@@ -37,17 +37,26 @@ class PositionErrors:
         self._subscription = subscription
         self._found = found
         self._kept: dict[_Kind, tuple[KafkaError, PositionTokens]] = {}  # the newest of each kind
+        self._passing: dict[_Kind, tuple[KafkaError, PositionTokens]] = {}  # the same of those that may pass
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
 
     def report(self, error: KafkaError, tokens: PositionTokens, *, retriable: bool) -> None:
         """These partitions have no position because of ``error``. ``retriable``: it may pass by itself."""
         if retriable:
+            self._passing[_kind(error)] = error, tokens
             held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
             if held_back is not None:
                 logger.warning("no position yet for %s: %s%s", named(tokens), error, and_more(held_back))
         else:
             self._kept[_kind(error)] = error, tokens
             self._found.notify()
+
+    def passing(self, of: Collection[TopicPartition]) -> KafkaError | None:
+        """Return an error that may pass by itself, and leaves some of these without a position; None: there is none."""
+        for error, tokens in self._passing.values():
+            if any(tp in tokens and self._subscription.get(tp, tokens[tp]) is not None for tp in of):
+                return error
+        return None
 
     def take(self, of: Collection[TopicPartition] | None = None, *, of_blocked: bool) -> KafkaError | None:
         """Return, once, an error that leaves partitions without a position; None if a seek has given them one since.

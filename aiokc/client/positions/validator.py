@@ -16,11 +16,12 @@ from ...config import ClientConfig
 from ...core.backoff import Backoff, retry_backoff
 from ...core.cluster.snapshot import Cluster
 from ...core.fetch.buffer import FetchBuffer
+from ...core.named import named
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.position import PartitionPosition, PositionState
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
-from ...errors import KafkaError, UnsupportedVersion, broker_error
+from ...errors import KafkaError, MalformedResponse, UnsupportedVersion, broker_error
 from ...net.pool import Pool
 from ...types import TopicPartition
 from ...wire.messages.offsets import (
@@ -196,12 +197,13 @@ class PositionValidator:
     def _take_in(
         self, node_id: int, asked: dict[TopicPartition, _Asked], response: OffsetForLeaderEpochResponse
     ) -> None:
-        left = dict(asked)
+        left, unheard = dict(asked), set(asked)
         is_refused = False
         for topic in response.topics:
             for end in topic.partitions:
                 tp = TopicPartition(topic.topic, end.partition)
                 one = left.get(tp)
+                unheard.discard(tp)
                 is_refused |= end.error_code not in _ANSWERS
                 if one is None or self._waits(tp, one) is None:
                     left.pop(tp, None)
@@ -217,6 +219,10 @@ class PositionValidator:
                 else:
                     error = broker_error(end.error_code, f"validating the position of {tp} at broker {node_id}")
                     self._complain(error)
+        unheard = {tp for tp in unheard if self._waits(tp, asked[tp]) is not None}
+        if unheard:
+            what = f"broker {node_id}: the answer to OffsetForLeaderEpoch says nothing about {named(unheard)}"
+            self._complain(MalformedResponse(what))
         if left:
             self._retry(node_id, left, None)
         elif not is_refused:  # an error for what was sought since is one, too

@@ -245,13 +245,14 @@ class FetchBuffer:
         """Drop what is buffered of ``tp``: it is fetched again, from the position on."""
         self._drop(tp)
 
-    def clear_error(self, error: KafkaError) -> list[TopicPartition]:
-        """Drop the buffers that are at ``error`` and return their partitions: one request may have failed for many.
+    def clear_error(self, error: KafkaError) -> list[tuple[TopicPartition, int]]:
+        """Drop the buffers that are at ``error``; return their partitions and tokens: one request may fail for many.
 
         They are fetched again, from their positions on. One with records before the error keeps both.
         """
-        failed = [tp for tp, buffer in self._partitions.items() if buffer.error is error and buffer.at_error]
-        for tp in failed:
+        at_error = (buffer for buffer in self._partitions.values() if buffer.error is error and buffer.at_error)
+        failed = [(buffer.tp, buffer.token) for buffer in at_error]
+        for tp, _ in failed:
             self._drop(tp)
         return failed
 

@@ -276,6 +276,34 @@ async def test_a_batch_behind_a_range_may_be_corrupt(columns: bool, codec: Codec
                 [batch async for batch in read({ZERO: (0, 8)})]
 
 
+@pytest.mark.parametrize("columns", [True, False])
+async def test_a_batch_behind_a_range_may_have_no_good_header(columns: bool) -> None:
+    """The range ends with a marker: nothing is handed out in the step that comes to the error behind it."""
+    marker = encode_control_batch(ControlType.COMMIT, producer_id=7, producer_epoch=0)
+    last = encode_batch([NewRecord(b"2")])
+
+    async def corrupt(exchange: Exchange) -> Any:
+        answer: Any = await exchange.handle()
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                if partition.records:
+                    data = bytearray(partition.records)
+                    data[16 - len(last)] = 6  # the magic
+                    partition.records = memoryview(bytes(data))
+        return answer
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        write(cluster, encode_batch([NewRecord(b"0")], producer_id=7, transactional=True), marker, last)
+        cluster.intercept(ApiKey.FETCH, corrupt, times=None)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
+            read: Any = client.read_columns if columns else client.read
+            for start in (0, 1):
+                batches = [batch async for batch in read({ZERO: (start, 2)})]
+                assert sum(len(batch if columns else batch.records) for batch in batches) == 1 - start
+            with pytest.raises(CorruptRecord, match="t-0 at offset 2"):
+                [batch async for batch in read({ZERO: (1, 3)})]
+
+
 async def test_deleted_offsets_and_such_that_never_come() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0", b"1")

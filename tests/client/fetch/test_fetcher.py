@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any
@@ -13,19 +13,21 @@ import pyarrow as pa
 import pytest
 
 from aiokc import Client, Consumer, TopicPartition
+from aiokc.client.aio import time_slice
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.core.cluster.snapshot import Cluster as Snapshot
 from aiokc.core.fetch.partition.batch_queue import Opened
 from aiokc.core.fetch.partition.frame_memory import Unread
 from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
 from aiokc.core.fetch.planner import Looked
+from aiokc.core.fetch.session import FetchPlan, FetchTarget, SessionRequest
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, UsageError
 from aiokc.records import NATIVE, NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import ConsumerRecords
-from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
 from ..virtually import virtually
 
@@ -282,6 +284,90 @@ async def test_one_error_for_many_partitions_is_raised_once() -> None:
                     seen += 1
             assert list(batch) == [TopicPartition("t", 49)]
             assert seen <= 1
+
+
+async def test_a_seek_while_an_answer_is_stored_waits_for_no_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is refused is fetched again after a pause: the position from before, and not the one sought meanwhile."""
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([ZERO, ONE])
+    fetcher, subscription = consumer._runtime.fetcher, consumer._runtime.subscription
+    for tp in (ZERO, ONE):
+        subscription.seek(tp, 0)
+    targets = [FetchTarget(tp, subscription[tp].token, 0, -1) for tp in (ZERO, ONE)]
+    refused = [
+        PartitionData(
+            partition_index=tp.partition,
+            error_code=ErrorCode.OFFSET_NOT_AVAILABLE,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=None,
+        )
+        for tp in (ZERO, ONE)
+    ]
+    plan = FetchPlan(1, SessionRequest(0, 0, targets, [], [], by_id=False, more=False), 1 << 20, 500)
+    pauses: Iterator[Callable[[], None]] = iter([lambda: None, lambda: subscription.seek(ZERO, 7)])
+
+    async def others_run() -> None:
+        next(pauses)()
+
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(time_slice, "let_others_run", others_run)
+    answers = list(zip(targets, refused, strict=True))
+    await fetcher._response_handler.take_in(answers, FetchResponse(responses=[]), plan)
+    assert list(pauses) == []
+    assert (subscription[ZERO].position, subscription[ZERO].retry_at) == (7, 0.0)
+    assert subscription[ONE].retry_at > asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize("outcome", ["fails", "is left alone"])
+async def test_other_tasks_run_while_all_that_a_broker_was_to_bring_is_looked_at(
+    outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand partitions in one step would hold the loop for tens of milliseconds. What is sought wins."""
+    partitions = [TopicPartition("t", number) for number in range(3)]
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign(partitions)
+    fetcher, subscription = consumer._runtime.fetcher, consumer._runtime.subscription
+    for tp in partitions:
+        subscription.seek(tp, 0)
+    targets = [FetchTarget(tp, subscription[tp].token, 0, -1) for tp in partitions]
+    plan = FetchPlan(1, SessionRequest(0, 0, targets, [], [], by_id=False, more=False), 1 << 20, 500)
+    pauses = 0
+
+    async def others_run() -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 2:
+            subscription.seek(ONE, 7)
+
+    monkeypatch.setattr(fetcher._planner, "wanted", lambda _: targets)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(time_slice, "let_others_run", others_run)
+    if outcome == "fails":
+        await fetcher._fail(plan, AuthorizationFailed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        assert [fetcher._buffer.holds(tp) for tp in partitions] == [True, False, True]
+    else:
+        await fetcher._back_off(plan)
+    assert pauses == len(partitions)
+
+
+@pytest.mark.parametrize("sought", [False, True])
+async def test_an_error_that_partitions_share_delays_no_position_that_was_sought_since(sought: bool) -> None:
+    """Its buffer lies there until the next plan, which may be made after the call that raises."""
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([ZERO, ONE])
+    fetcher, subscription = consumer._runtime.fetcher, consumer._runtime.subscription
+    error = AuthorizationFailed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    for tp in (ZERO, ONE):
+        subscription.seek(tp, 0)
+        fetcher._buffer.fail(tp, subscription[tp], error)
+    if sought:
+        subscription.seek(ZERO, 7)
+    with pytest.raises(AuthorizationFailed):
+        fetcher.collector.take(1)
+    assert not fetcher._buffer.holds(ZERO)
+    now = asyncio.get_running_loop().time()
+    assert [subscription[tp].retry_at > now for tp in (ZERO, ONE)] == [not sought, True]
 
 
 @pytest.mark.parametrize("size", [16, 20_000])

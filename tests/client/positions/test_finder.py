@@ -14,7 +14,14 @@ from aiokc.client.cluster import list_offsets
 from aiokc.client.consumer.waiting_for_positions import wait_positions
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import AuthorizationFailed, BrokerError, NoOffsetForPartition, RequestTimedOut, UsageError
+from aiokc.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    MalformedResponse,
+    NoOffsetForPartition,
+    RequestTimedOut,
+    UsageError,
+)
 from aiokc.testing import Acl, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import delay, drop
@@ -385,6 +392,32 @@ def test_what_a_leader_refuses_for_good_is_no_error_of_a_call_about_another_part
             assert await position == 0
 
     virtually(story, brokers=1, topics={"t": 3})
+
+
+def test_a_leader_that_leaves_a_partition_out_of_its_answer_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """It is asked again, and would be for ever without a word."""
+
+    async def leave_out(exchange: Exchange) -> Any:
+        answer: Any = await exchange.handle()
+        for topic in answer.topics:
+            topic.partitions = [one for one in topic.partitions if one.partition_index != 0]
+        return answer
+
+    async def story(cluster: Cluster) -> None:
+        left_out = cluster.intercept(ListOffsetsRequest, leave_out)
+        async with reading(cluster, ZERO, ONE) as consumer:
+            assert await consumer.position(ONE) == 0
+            says = "broker 1: the answer to ListOffsets says nothing about t-0"
+            for call in (consumer.position(ZERO, timeout_ms=2_000), consumer.end_offsets([ZERO], timeout_ms=2_000)):
+                with pytest.raises(RequestTimedOut, match=says) as late:
+                    await call
+                assert isinstance(late.value.__cause__, MalformedResponse)
+            left_out.cancel()
+            assert await consumer.position(ZERO) == 0
+        warnings = [record.getMessage() for record in caplog.records if record.name == "aiokc.offsets"]
+        assert warnings == [f"no position yet for t-0: {says}"]
+
+    virtually(story, brokers=1)
 
 
 def test_a_missing_offset_is_no_error_of_a_call_about_another_partition() -> None:

@@ -289,6 +289,28 @@ async def test_what_passes_is_asked_again(code: ErrorCode) -> None:
             assert refused.hits == 2
 
 
+async def test_a_leader_that_leaves_a_partition_out_of_its_answer_is_named_and_asked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def leave_out(exchange: Exchange) -> Any:
+        answer: Any = await exchange.handle()
+        answer.topics = []
+        return answer
+
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0")
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 1) == [b"0"]
+            left_out = cluster.intercept(OffsetForLeaderEpochRequest, leave_out, times=2)
+            leader = cluster.move_leader("t")
+            write(cluster, b"1")
+            assert await values(consumer, 1) == [b"1"]
+            assert left_out.hits == 2
+    warnings = [one.getMessage() for one in caplog.records if one.name == "aiokc.offsets"]
+    says = f"broker {leader}: the answer to OffsetForLeaderEpoch says nothing about t-0"
+    assert warnings == [f"{says}; trying again"]
+
+
 async def test_a_topic_that_may_not_be_described_is_an_error_of_that_partition() -> None:
     async with Cluster(brokers=3, topics={"t": 2}) as cluster:
         write(cluster, b"0")

@@ -462,13 +462,13 @@ def test_an_error_that_partitions_share_leaves_the_records_before_it() -> None:
     error = BrokerError(ErrorCode.UNSUPPORTED_VERSION)
     for tp in (A0, A1):
         buffer.fail(tp, subscription[tp], error)
-    assert buffer.clear_error(error) == [A0]
+    assert buffer.clear_error(error) == [(A0, subscription[A0].token)]
     kept = buffer.of(A1)
     assert kept is not None
     kept.decode(20)
     assert buffer.clear_error(error) == []
     assert len(kept.take(20)[0]) == 10
-    assert buffer.clear_error(error) == [A1]
+    assert buffer.clear_error(error) == [(A1, subscription[A1].token)]
 
 
 def test_aborted_and_control_records_move_the_position_only() -> None:

@@ -101,6 +101,39 @@ def test_what_is_much_is_copied_in_steps(freed: int | None, monkeypatch: pytest.
     assert memory.bytes == 0
 
 
+@pytest.mark.parametrize("copied", [0, 1], ids=["nothing is copied", "one batch is"])
+def test_what_is_left_of_a_frame_stays_where_it_is_without_memory_for_copies(
+    copied: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They only save memory. What comes is stored all the same, and the next frame that comes tries it again."""
+    copies = 0
+
+    def mostly(data: memoryview) -> bytes:
+        nonlocal copies
+        copies += 1
+        if copies == copied + 1:
+            raise MemoryError
+        return bytes(data)
+
+    memory, frame = FrameMemory(), b"".join(batch(n, 1000) for n in range(10))
+    batches = held(memory, frame)
+    for one in batches[:8]:
+        memory.free(one)
+    rest = batches[8:]
+    newer = held(memory, batch(0, 10))
+    monkeypatch.setattr(frame_memory, "bytes", mostly, raising=False)
+    newer += held(memory, bytes(bytearray(batch(0, 10))))
+    assert [one.view.obj is frame for one in rest] == [index >= copied for index in range(2)]
+    assert not memory.is_replacing, "or whoever makes the next steps would go on for ever"
+    newer += held(memory, bytes(bytearray(batch(0, 10))))
+    assert [one.view.obj is frame for one in rest] == [False, False]
+    assert [bytes(one.view) for one in rest] == [batch(8, 1000), batch(9, 1000)]
+    assert memory.bytes == sum(one.header.size for one in rest + newer)
+    for one in rest + newer:
+        memory.free(one)
+    assert memory.bytes == 0
+
+
 def test_a_frame_that_is_read_slowly_is_not_copied() -> None:
     memory, frame = FrameMemory(), b"".join(batch(n, 1000) for n in range(10))
     batches = held(memory, frame)

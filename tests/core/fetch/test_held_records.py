@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiokc.core.fetch.buffer import FetchBuffer
+from aiokc.core.fetch.partition import frame_memory
 from aiokc.core.fetch.partition.fetched_partition import FetchedPartition, Limits
 from aiokc.core.fetch.partition.frame_memory import FrameMemory
 from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
@@ -209,6 +210,32 @@ def test_a_frame_that_lies_there_for_long_is_replaced_by_copies(is_taken: bool) 
     while one.part.undecoded:
         one.part.decode(10)
     assert offsets(rest) + offsets(one.part.take(10)[0]) == (list(range(3, 8)) if is_taken else list(range(8)))
+    one.memory.settle()
+    assert one.memory.bytes == 0
+
+
+def test_without_memory_to_copy_what_was_handed_out_its_frame_stays_and_what_comes_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever stores what comes must not end by that: the next poll settles it, or a frame that comes later does."""
+
+    def no_memory(*_: object) -> int:
+        raise MemoryError
+
+    one = One()
+    frame = one.arrives(5)
+    records = one.take(8)
+    one.arrives(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(frame_memory, "detach_held", no_memory)
+        one.arrives(1)
+    assert has_views(frame)
+    one.arrives(1)
+    assert not has_views(frame)
+    assert offsets(records) == list(range(8))
+    assert offsets(one.take()) == [8, 9]
+    while one.part.undecoded:
+        one.take()
     one.memory.settle()
     assert one.memory.bytes == 0
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from aiokc.records import Codec, NewRecord, encode_batch, encode_control_batch, split_batches
 from aiokc.records.compression import decompress
+from aiokc.records.message_set import with_right_checksum
 from aiokc.records.transactions import ControlType
 
 from ..batches import compacted_records, read_all, repacked
@@ -137,6 +138,20 @@ def test_what_other_implementations_compress(writer: str, values: list[bytes]) -
     assert read_all(all_unpacked(packed), check_crcs=False) == read_all(packed)
 
 
+_TOO_MUCH: Final = 1 << 63  # more than any limit
+
+
+def _lz4_stating_too_much(data: bytes) -> bytes:
+    frame = lz4_frame(data, store_size=True)
+    return with_right_checksum(frame[:6] + struct.pack("<Q", len(data) + _TOO_MUCH) + frame[14:])
+
+
+def _zstd_stating_too_much(data: bytes) -> bytes:
+    frame = zstd_stream(data)
+    stating = bytes((frame[4] | 0xC0, frame[5])) + struct.pack("<Q", len(data) + _TOO_MUCH)
+    return frame[:4] + stating + frame[6:]
+
+
 ODD: Final[dict[str, tuple[Codec, Callable[[bytes], bytes]]]] = {
     "lz4 with linked blocks": (Codec.LZ4, lambda data: lz4_frame(data, block_linked=True, block_size=4)),
     "two frames of lz4": (Codec.LZ4, lambda data: lz4_frame(data) * 2),
@@ -151,9 +166,11 @@ ODD: Final[dict[str, tuple[Codec, Callable[[bytes], bytes]]]] = {
         lambda data: _changed(lz4_frame(data, block_checksum=True), -5),
     ),
     "lz4 that states another size": (Codec.LZ4, lambda data: _stating(len(data) - 1) + lz4_frame(data)[7:]),
+    "lz4 that states 2^63 bytes more": (Codec.LZ4, _lz4_stating_too_much),
     "two frames of zstd": (Codec.ZSTD, lambda data: zstandard.ZstdCompressor().compress(data) * 2),
     "zstd with more behind it": (Codec.ZSTD, lambda data: zstandard.ZstdCompressor().compress(data) + b"more"),
     "zstd with a frame to skip": (Codec.ZSTD, lambda data: b"\x50\x2a\x4d\x18\0\0\0\0" + zstd_stream(data)),
+    "zstd that states 2^63 bytes more": (Codec.ZSTD, _zstd_stating_too_much),
     "zstd with a wrong checksum": (
         Codec.ZSTD,
         lambda data: _changed(zstandard.ZstdCompressor(write_checksum=True).compress(data), -1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -283,7 +284,8 @@ class FrameMemory:
         if oldest.left > oldest.size * _WORTH_KEEPING:
             self._frames[id(oldest.owner)] = self._frames.pop(id(oldest.owner))
             return
-        self.settle()
+        with suppress(MemoryError):  # the next call of the application settles it, or raises
+            self.settle()
         if oldest.lent or self._frames.get(id(oldest.owner)) is not oldest:
             return  # if it is still lent, the next frame that comes is another step
         self._replaced = oldest
@@ -295,23 +297,19 @@ class FrameMemory:
         return self._replaced is not None
 
     def replace(self) -> None:
-        """Copy some more of the frame that is being replaced by copies. It counts until all of it is copied."""
+        """Copy some more of the frame that is being replaced by copies. It counts until all of it is copied.
+
+        If there is no memory for a copy, the frame stays for what is left of it: copies would only have saved some.
+        """
         frame, copied = self._replaced, 0
         if frame is None:
             return
-        while frame.unread and copied < _COPIED_AT_ONCE:
-            unread = next(iter(frame.unread))
-            copied += len(unread.view)
-            if isinstance(unread, Run):
-                for span in unread.spans:
-                    span.detach()
-                    copied += span.size
-            elif isinstance(unread, PackedRun):
-                self.ahead.cancel(unread)  # it refers to the frame
-            del frame.unread[unread]
-            frame.left -= len(unread.view)
-            unread.view = memoryview(bytes(unread.view))
-            self._put(unread, self._begin(unread.view, self.buffers))
+        try:
+            while frame.unread and copied < _COPIED_AT_ONCE:
+                copied += self._copy(next(iter(frame.unread)), frame)
+        except MemoryError:
+            self._replaced = None  # the next frame that comes tries it again
+            return
         if frame.unread:
             return
         self._replaced = None
@@ -319,3 +317,23 @@ class FrameMemory:
             self.settling_frees = True
         elif self._frames.get(id(frame.owner)) is frame:  # else others have forgotten it
             self._forget(frame)
+
+    def _copy(self, unread: Held, frame: Frame) -> int:
+        """Replace what ``frame`` has of a batch or run by a copy; return how many bytes were copied.
+
+        Nothing is taken out of the frame before there is memory for all of the copy.
+        """
+        size = copied = len(unread.view)
+        if isinstance(unread, Run):
+            for span in unread.spans:
+                span.detach()
+                copied += span.size
+        elif isinstance(unread, PackedRun):
+            self.ahead.cancel(unread)  # it refers to the frame
+        view = memoryview(bytes(unread.view))
+        copy = self._begin(view, self.buffers)
+        del frame.unread[unread]
+        frame.left -= size
+        unread.view = view
+        self._put(unread, copy)
+        return copied

@@ -329,19 +329,19 @@ class PartitionBuffer(PartitionArrivals):
         taken: RecordSequence[bytes | None, bytes | None] = RecordSequence()
         goes_on, size = True, 0
         for _ in range(_RUNS_AT_ONCE):
-            run = self._kept.first
-            if type(run) is PackedRun:
-                goes_on = False
-                try:
+            try:
+                run = self._kept.first
+                if type(run) is PackedRun:
+                    goes_on = False
                     run = self._unpacked_first()
-                except MemoryError:
-                    if not taken:
-                        raise
-                    break  # the position is behind what was taken: only this call can return that
-            if type(run) is not Run:
-                break
+                if type(run) is not Run:
+                    break
+                span, at, inside, after, epoch = found = self._look_into(run, count)
+            except MemoryError:
+                if not taken:
+                    raise
+                break  # the position is behind what was taken: only this call can return that
             size += len(run.view)
-            span, at, inside, after, epoch = found = self._look_into(run, count)
             is_last = at == len(run.view)
             if is_last and span and self.error is None:
                 self._kept.take_last(run, span)
