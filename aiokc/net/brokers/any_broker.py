@@ -115,9 +115,7 @@ class AnyBroker:
                 tried.add(node.broker.node_id)
                 now = self._failed(node, why)
                 await asyncio.sleep(min(pauses.next(), deadline - now))  # else nothing slows down the next question
-        await asyncio.sleep(
-            0
-        )  # without time, no other task has run yet, and a caller may ask again at once
+        await asyncio.sleep(0)  # without time, no other task has run yet, and a caller may ask again at once
         within = f" within {max(0.0, timeout):.3g} s" if _now() >= deadline else ""  # else no broker will ever answer
         raise self._no_brokers(api_name(request_type), within, errors)
 
