@@ -72,6 +72,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``.
 
         ``timeout_ms`` is by default max_block_ms. If start() fails, this producer is stopped: make another one.
+        A second start() changes nothing: it waits for the first one, and returns if the producer runs.
         """
         await self._runtime.start(timeout=self._seconds(timeout_ms))
 
