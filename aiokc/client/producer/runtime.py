@@ -119,7 +119,13 @@ class ProducerRuntime:
             memory_is_wanted=lambda: len(self.memory) > 0,
         )
         self.routes = Routes(
-            config, metadata, self.accumulator, random, self.check_running, slow_nodes=self.sender.slow_nodes
+            config,
+            metadata,
+            self.accumulator,
+            random,
+            self.check_running,
+            slow_nodes=self.sender.slow_nodes,
+            wake=self.sender.wake.notify,
         )
 
     def _set_up_appending(self, serializing: Serializing, clock: Callable[[], float]) -> None:
