@@ -280,7 +280,7 @@ class ProducerRuntime:
         try:
             self.cluster_client.raise_refusal()
         except AuthenticationFailed as refusal:
-            self.session.refused(refusal, self.session.begun)
+            self.session.refused(refusal, self.session.open_number)
             raise
         self.session.check_append()
 
