@@ -11,12 +11,13 @@ from typing import Any, Final, TypeGuard
 from uuid import UUID
 
 from ..errors import ConfigError, shown
-from ..types import Headers, OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from ..types import GroupMetadata, Headers, OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
 _LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
 _NO_EPOCH: Final = -1  # "no epoch" in Kafka's protocol
+_NO_GENERATION: Final = -1  # "no generation"
 
 
 def _no_topic_id(tp: TopicPartition) -> UUID | None:
@@ -210,6 +211,17 @@ def checked_group(given: object) -> str:
     if not is_text(given) or not given:
         raise ConfigError(f"{shown(given)} is no group: {_why_no_name(given, 'its group_id')}")
     return given
+
+
+def check_member(given: object) -> None:
+    """Raise ConfigError for what is no identity of a member, or one that no request can carry."""
+    if not isinstance(given, GroupMetadata):
+        raise ConfigError(f"group_metadata={shown(given)}: give what the consumer's group_metadata() returns")
+    checked_group(given.group_id)
+    checked_count("generation_id", given.generation_id, least=_NO_GENERATION, most=_MOST_32)
+    is_named = is_text(given.member_id) and (given.group_instance_id is None or is_text(given.group_instance_id))
+    if not is_named:
+        raise ConfigError(f"{shown(given)}: member_id, and group_instance_id if any, must be a str of 32 KiB at most")
 
 
 def checked_offsets(

@@ -61,10 +61,12 @@ class Routes:
         check: Callable[[], None],
         *,
         slow_nodes: Callable[[float], Collection[int]],
+        wake: Callable[[], None],
     ) -> None:
         """``check`` raises what every call raises: the producer is closed, its background has ended.
 
-        ``slow_nodes`` returns the brokers that have been able to take nothing for so many seconds.
+        ``slow_nodes`` returns the brokers that have been able to take nothing for so many seconds. ``wake`` has the
+        sender tell of batches that have failed.
         """
         self._config = config
         self._metadata = metadata
@@ -72,6 +74,7 @@ class Routes:
         self._random = random
         self._check = check
         self._slow_nodes = slow_nodes
+        self._wake = wake
         self._interest = metadata.interest(may_create=True)
         self._routes: dict[str, TopicRoute] = {}
         self._topics: dict[str, float] = {}  # when each was last asked for
@@ -114,9 +117,10 @@ class Routes:
     def _made(self, topic: str, info: TopicInfo, old: TopicRoute | None) -> TopicRoute:
         count = partition_count(info.partitions)
         queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(count)]
-        for queue in queues:
-            if not queue:  # what is appended from now on is for this topic, and not for one that was deleted
-                self._accumulator.learn_topic_id(queue, info.topic_id)
+        for queue in queues:  # what is appended from now on is for this topic, and not for one that was deleted
+            self._accumulator.learn_topic_id(queue, info.topic_id)
+        if self._accumulator.finished:  # what waited for the topic that was deleted
+            self._wake()
         if old is None:
             return TopicRoute(topic, info, queues, StickyChoice(self._config.effective_batch_size, self._random))
         route = TopicRoute(topic, info, queues, old.sticky)

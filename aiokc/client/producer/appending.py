@@ -24,6 +24,7 @@ from ...errors import (
 from ...net.user_errors import USER_ERRORS, as_error
 from ...records.encoding.batch_builder import record_bound
 from ...types import HeadersToSend, ProducerRecord, RecordMetadata
+from ..aio.time_slice import let_others_run
 from ..produce.callbacks import Callbacks
 from ..produce.delivery import Delivery, OnDelivered, Told
 from ..produce.memory import MemoryWaiters
@@ -95,6 +96,17 @@ class Appending:
             why = "the transaction in which the record was sent has ended before it was appended"
             raise TransactionAborted(why, topic=topic)
         self.check()
+
+    async def give_way(self, topic: str) -> None:
+        """Let others run before a send() has appended anything, so that it may be cancelled. Raises as check_same()."""
+        session = self.accumulator.session
+        begun, joined = session.begun, session.open_number
+        await let_others_run()
+        try:
+            self.check_same(begun, topic)
+        except Exception as error:
+            session.refused(error, joined)
+            raise
 
     async def send(
         self,
@@ -234,7 +246,7 @@ class Appending:
     def _refused(self, error: Exception) -> None:
         """QuickSends raise ``error``: the open transaction lacks the record."""
         session = self.accumulator.session
-        session.refused(error, session.begun)
+        session.refused(error, session.open_number)
 
     def _append(
         self,

@@ -15,7 +15,7 @@ from ...observer import ProducerObserver
 from ...records.encoding.columns import ArrowColumns
 from ...serialization.serializer import AnySerializer
 from ...types import HeadersToSend, K, PartitionInfo, ProducerRecord, RecordMetadata, V
-from ..aio.time_slice import Turns, let_others_run
+from ..aio.time_slice import Turns
 from ..arguments import checked_seconds, checked_wait
 from ..in_use import InUse
 from ..produce.batch_delivery import BatchDelivery
@@ -72,6 +72,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``.
 
         ``timeout_ms`` is by default max_block_ms. If start() fails, this producer is stopped: make another one.
+        A second start() changes nothing: it waits for the first one, and returns if the producer runs.
         """
         await self._runtime.start(timeout=self._seconds(timeout_ms))
 
@@ -130,9 +131,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         if on_done is not None:
             self._check_on_done(on_done)
         if self._turns.is_over():
-            begun = self._runtime.session.begun
-            await let_others_run()  # before anything is appended: it may be cancelled
-            self._runtime.appending.check_same(begun, topic)
+            await self._runtime.appending.give_way(topic)
         if timeout_ms is None:
             delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers, on_done)
             if delivery is not None:
@@ -264,4 +263,4 @@ class Producer(TransactionCalls, Generic[K, V]):
         """A call that sends a record raises ``error``: the open transaction lacks the record."""
         self._runtime.check_running()  # another thread must not tell the transaction
         session = self._runtime.session
-        session.refused(error, session.begun)
+        session.refused(error, session.open_number)

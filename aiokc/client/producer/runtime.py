@@ -68,6 +68,7 @@ class ProducerRuntime:
     ) -> None:
         """``key`` and ``value`` are the application's serializers; None: there is none."""
         self._config = config
+        self._start_is_over = asyncio.Event()  # with success or not
         self._stopping = False
         self._patient_until = math.inf  # how long stop() waits for callbacks (loop time), but for a second at least
         self.cluster_client = ClusterClient(config, random, allow_auto_topic_creation=True, closed=ProducerClosed)
@@ -118,7 +119,13 @@ class ProducerRuntime:
             memory_is_wanted=lambda: len(self.memory) > 0,
         )
         self.routes = Routes(
-            config, metadata, self.accumulator, random, self.check_running, slow_nodes=self.sender.slow_nodes
+            config,
+            metadata,
+            self.accumulator,
+            random,
+            self.check_running,
+            slow_nodes=self.sender.slow_nodes,
+            wake=self.sender.wake.notify,
         )
 
     def _set_up_appending(self, serializing: Serializing, clock: Callable[[], float]) -> None:
@@ -154,6 +161,15 @@ class ProducerRuntime:
     # Life
 
     async def start(self, *, timeout: float) -> None:
+        """Start, and be ready for the first transaction. A second call waits for the first one, and changes nothing."""
+        if self.cluster_client.loop is not None:
+            return await self._started_before(timeout)
+        try:
+            await self._start(timeout)
+        finally:
+            self._start_is_over.set()
+
+    async def _start(self, timeout: float) -> None:
         self.accumulator.owner = loop = running_loop()
         deadline = loop.time() + timeout
         drivers = [self.sender.run, self._own_driver, self.routes.run]
@@ -169,6 +185,16 @@ class ProducerRuntime:
             except BaseException:
                 await self.stop(timeout=0.0)
                 raise
+
+    async def _started_before(self, timeout: float) -> None:
+        """Return when the producer is started, which another call does, or has done. Raises why it does not run."""
+        self.check_running()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._start_is_over.wait()
+        except TimeoutError:
+            raise RequestTimedOut(f"start(): another task's start() was not over within {timeout:.3g} s") from None
+        self.check_running()
 
     async def stop(self, *, timeout: float) -> None:
         """Send what was appended, within ``timeout`` seconds; then every delivery is done, and the background ends."""
@@ -254,7 +280,7 @@ class ProducerRuntime:
         try:
             self.cluster_client.raise_refusal()
         except AuthenticationFailed as refusal:
-            self.session.refused(refusal, self.session.begun)
+            self.session.refused(refusal, self.session.open_number)
             raise
         self.session.check_append()
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from copy import copy
 from typing import Any, Final, Generic, TypeAlias
 
 import anyio
@@ -70,6 +71,7 @@ class TransactionalLoop(Generic[K, V]):
     Each batch is processed, its results are sent, and its offsets are committed in the same transaction: readers with
     isolation_level="read_committed" see the results of each input record once, whatever ends this process or moves its
     partitions. ``process`` itself may run several times for a record, so its effects elsewhere are not exactly once.
+    The batch is committed as a whole, also where ``process`` takes partitions out of the dict that it is given.
 
     The consumer needs a group_id, isolation_level="read_committed" and enable_auto_commit=False, and the producer a
     transactional_id that no other running member has. Brokers 2.5 or newer. With auto_offset_reset="latest", records
@@ -153,7 +155,8 @@ class TransactionalLoop(Generic[K, V]):
             return
         try:
             async with self._producer.transaction() as transaction:
-                await self._process(process, batch)
+                # Its own one: it may take partitions out as it processes them. They are committed, or come again.
+                await self._process(process, copy(batch))
                 await transaction.send_offsets(batch, self._consumer.group_metadata())
                 self._refuse_given_up(batch)
         except BaseException:

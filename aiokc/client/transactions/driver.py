@@ -135,7 +135,7 @@ class TransactionDriver:
         self.doom: Failure | None = None
         self.moved = Signal()
         self.begun = 0  # transactions, so far
-        self.stopped_in = 0  # the transaction that was open when the producer was stopped, and was aborted
+        self.stopped_in = 0  # the transaction that was open when the producer was stopped, which aborts it
         self.last_error: KafkaError | None = None  # why the last control request has failed; None if it has not
         self._look_at_version_at = 0.0
         self._complaints = Complaints(logger)
@@ -315,10 +315,33 @@ class TransactionDriver:
             raise
         return self._end
 
+    @property
+    def open_number(self) -> int:
+        """The number of the transaction that a call joins which begins now; 0: it joins none."""
+        return self.begun if self.machine.state is State.IN_TRANSACTION else 0
+
     def refused(self, error: Exception, begun: int) -> None:
-        """A call has raised before it added a record or offsets to the transaction ``begun``: it lacks them."""
-        if self.machine.state is State.IN_TRANSACTION and begun == self.begun:
-            self.feed(RecordFailed(error))
+        """A call of the transaction ``begun`` has raised before it added its record or offsets: it lacks them.
+
+        Another task may have called for the commit meanwhile:
+
+        1. A send() waits for its serializer.
+        2. Another task commits. The batches of the transaction are sent, and not all of them are answered.
+        3. The serializer is done, and the send() raises: nothing is appended any more. Nor is anything committed.
+
+        Once the coordinator was asked to commit, it is too late for that: its answer decides.
+        """
+        if begun != self.begun or not self.machine.can_fail:
+            return
+        is_too_late = isinstance(error, UsageError) and self.machine.state is not State.IN_TRANSACTION
+        if is_too_late or isinstance(error, RequestTimedOut):
+            # The commit raises it, too: there it would mean that the call is wrong, or that nobody knows the outcome.
+            missing = TransactionAbortable(
+                f"transactional id {self._name!r}: a record is missing, since the call that sends it has raised: "
+                f"{error}; abort the transaction"
+            )
+            missing.__cause__, error = error, missing
+        self.feed(RecordFailed(error))
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, deadline: float, call: str

@@ -47,6 +47,10 @@ class TransactionSession:
         return self._driver.begun
 
     @property
+    def open_number(self) -> int:
+        return self._driver.open_number
+
+    @property
     def doom(self) -> Failure | None:
         return self._driver.doom
 

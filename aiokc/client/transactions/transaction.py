@@ -10,9 +10,9 @@ from typing import Any, Self, TypeAlias
 
 import anyio
 
-from ...errors import ConfigError, KafkaError, ProducerClosed, UsageError, shown
+from ...errors import KafkaError, ProducerClosed, UsageError
 from ...types import ConsumerRecords, GroupMetadata, OffsetAndMetadata, RecordColumns, TopicPartition
-from ..arguments import checked_offsets, checked_seconds
+from ..arguments import check_member, checked_offsets, checked_seconds
 from .driver import TransactionDriver
 
 #: What can be committed within a transaction: next offsets by partition, or what one getmany() returned.
@@ -49,9 +49,9 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         driver = self._driver
+        if error is None and driver.stopped_in == self._number:  # the abort may be going on
+            raise ProducerClosed("stopped inside of the block: its transaction is aborted, not committed")
         if not driver.is_open(self._number):
-            if error is None and driver.stopped_in == self._number:
-                raise ProducerClosed("stopped inside of the block: its transaction was aborted, not committed")
             return  # the block has ended it by hand
         if error is not None:
             if (failure := await self._abort()) is not None and failure is not error:
@@ -99,7 +99,7 @@ async def send_offsets(
     try:
         wanted, until = _checked_offsets(offsets, group_metadata), deadline()
     except Exception as error:
-        driver.refused(error, driver.begun)
+        driver.refused(error, driver.open_number)
         raise
     if wanted:
         await driver.send_offsets(wanted, group_metadata, until, call)
@@ -107,6 +107,5 @@ async def send_offsets(
 
 def _checked_offsets(offsets: Offsets, group_metadata: GroupMetadata) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the offsets to commit. Raises ConfigError for what are none, or not a group's."""
-    if not isinstance(group_metadata, GroupMetadata):
-        raise ConfigError(f"group_metadata={shown(group_metadata)}: give what the consumer's group_metadata() returns")
+    check_member(group_metadata)
     return checked_offsets(offsets.next_offsets if isinstance(offsets, ConsumerRecords | RecordColumns) else offsets)

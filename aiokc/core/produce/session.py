@@ -45,6 +45,7 @@ class ProducerSession(Protocol):
                          may not, its batch fails
     ``renumbers_unclear`` whether it may do so with batches that may be stored. Where it may not, these fail
     ``begun``            how many transactions have begun, the open one among them: 0 without transactions
+    ``open_number``      which of them a call joins that begins now: 0 where none is open, or it is being ended
     ``doom``             the outcome of every batch that is not in flight: nothing is sent any more. None: all is well
     """
 
@@ -67,6 +68,8 @@ class ProducerSession(Protocol):
     @property
     def begun(self) -> int: ...
     @property
+    def open_number(self) -> int: ...
+    @property
     def doom(self) -> Failure | None: ...
 
     def check_append(self) -> None:
@@ -87,7 +90,8 @@ class ProducerSession(Protocol):
     def refused(self, error: Exception, begun: int) -> None:
         """A record was not even appended, because of ``error``: it is missing in the transaction ``begun``.
 
-        That one may have ended meanwhile, and another one be open: nothing is missing in that.
+        That one may be about to be committed: it is not, if that can still be helped. Or it may have ended, and another
+        one be open: nothing is missing in that.
         """
 
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
@@ -114,7 +118,7 @@ class PlainSession:
     versions = Versions(3, 13)
     hurries = False
     renumbers = True
-    begun = 0
+    begun = open_number = 0
 
     def __init__(self, *, idempotent: bool, renumbers_unclear: bool = True) -> None:
         self.numbered = idempotent

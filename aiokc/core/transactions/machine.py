@@ -145,6 +145,11 @@ class TransactionMachine:
         """Whether the coordinator may know of the open transaction."""
         return self._open.may_be_known
 
+    @property
+    def can_fail(self) -> bool:
+        """Whether a record that is missing still keeps the transaction from being committed: no EndTxn was sent."""
+        return self.state in SENDS and not self._open.is_ending
+
     def may_send(self, partition: TopicPartition) -> bool:
         """Whether batches for ``partition`` may be sent now."""
         return self.state in SENDS and self._open.is_added(partition)
@@ -235,7 +240,9 @@ class TransactionMachine:
             if isinstance(request, EndTxn) and not self._open.may_be_known:
                 effects += self._end(request.committed)
                 continue
-            if not isinstance(request, InitProducerId | EndTxn):
+            if isinstance(request, EndTxn):
+                self._open.is_ending = True
+            elif not isinstance(request, InitProducerId):
                 self._open.may_be_known = True
             self._under_way = request
             effects.append(request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -175,23 +175,19 @@ def answer(sent: ControlRequest, response: Response, transaction_version: int) -
         case AddOffsetsToTxnResponse():
             code = response.error_code
         case AddPartitionsToTxnResponse():
-            code, what = _worst(
-                sent,
-                (
-                    (f"{topic.name}-{one.partition_index}", one.partition_error_code)
-                    for topic in response.results_by_topic_v3_and_below
-                    for one in topic.results_by_partition
-                ),
-            )
+            added = {
+                TopicPartition(topic.name, one.partition_index): one.partition_error_code
+                for topic in response.results_by_topic_v3_and_below
+                for one in topic.results_by_partition
+            }
+            code, what = _worst(sent, added)
         case TxnOffsetCommitResponse():
-            code, what = _worst(
-                sent,
-                (
-                    (f"{topic.name}-{one.partition_index}", one.error_code)
-                    for topic in response.topics
-                    for one in topic.partitions
-                ),
-            )
+            stored = {
+                TopicPartition(topic.name, one.partition_index): one.error_code
+                for topic in response.topics
+                for one in topic.partitions
+            }
+            code, what = _worst(sent, stored)
     return Answered(sent, code, what, identity, transaction_version)
 
 
@@ -199,7 +195,23 @@ def _identity(producer_id: int, epoch: int) -> ProducerIdentity | None:
     return ProducerIdentity(producer_id, epoch) if producer_id >= 0 else None
 
 
-def _worst(sent: ControlRequest, codes: Iterable[tuple[str, int]]) -> tuple[int, str]:
+def _partitions(sent: ControlRequest) -> Collection[TopicPartition]:
+    """Return the partitions that the answer to ``sent`` has to name."""
+    match sent:
+        case AddPartitionsToTxn():
+            return sent.partitions
+        case TxnOffsetCommit():
+            return sent.offsets
+        case _:
+            return ()
+
+
+def _worst(sent: ControlRequest, told: Mapping[TopicPartition, int]) -> tuple[int, str]:
+    """Return the code that decides, and what it is about. A partition that was left out has none: it is sent again."""
+    codes: list[tuple[str, int]] = [(str(tp), code) for tp, code in told.items()]
+    missing = [tp for tp in _partitions(sent) if tp not in told]
+    codes += [(f"{tp}, which the answer leaves out", ErrorCode.NETWORK_EXCEPTION) for tp in missing]
+
     def severity(one: tuple[str, int]) -> tuple[int, bool]:
         return _SEVERITY.index(verdict(sent, one[1])), one[1] == ErrorCode.OPERATION_NOT_ATTEMPTED
 

@@ -23,6 +23,7 @@ class OpenTransaction:
         self._offsets: list[SendOffsets] = []  # calls that are not answered yet, in their order
         self.may_be_known = False  # something of it was sent, so the coordinator may know of it, and it has to be ended
         self.has_paused = False  # CONCURRENT_TRANSACTIONS was answered to the first request
+        self.is_ending = False  # an EndTxn was sent
 
     @property
     def has_added(self) -> bool:

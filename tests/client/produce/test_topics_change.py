@@ -258,6 +258,30 @@ def test_what_is_appended_for_the_new_topic_does_not_fail_for_the_old_one(
     virtually(story, brokers=1, as_version=version)
 
 
+def test_what_is_appended_for_the_new_topic_does_not_fail_with_what_waits_for_the_old_one() -> None:
+    """It is sent in the step in which the metadata change, before the sender has looked at the partition."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, linger_ms=80_000, metadata_max_age_ms=30_000) as producer:
+            waiting = await producer.send("t", b"old", partition=0)
+            metadata, sent = producer._runtime.cluster_client.metadata, list[Delivery]()
+            former = metadata.cluster.topic_id("t")
+
+            class Sending:
+                def notify(self) -> None:
+                    if not sent and metadata.cluster.topic_id("t") not in (None, former):
+                        sent.append(producer.send_soon("t", b"new", partition=0))
+
+            metadata.changed.followed_by(Sending())
+            cluster.recreate_topic("t")
+            with pytest.raises(RecordRefused, match="created again"):
+                await waiting
+            assert (await sent[0]).offset == 0
+        assert [record.value for record in cluster.records("t", 0)] == [b"new"]
+
+    virtually(story)
+
+
 def test_a_transaction_goes_on_where_the_new_topic_has_stored_what_was_under_way() -> None:
     """Sent by name, and stored, while the metadata learn the new id. A transaction has no other identity for the next.
 

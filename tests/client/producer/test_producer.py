@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from aiokc import NO_TIMESTAMP, Producer, ProducerRecord, RecordMetadata, TopicPartition
-from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, MetadataMissing, ProducerClosed, RecordRefused
+from aiokc.errors import (
+    BufferFull,
+    ConfigError,
+    MessageTooLarge,
+    MetadataMissing,
+    ProducerClosed,
+    RecordRefused,
+    UsageError,
+)
 from aiokc.testing import ApiKey, Cluster, ErrorCode, NewRecord
 from aiokc.testing.faults import disconnect, lose_answer
 
@@ -311,6 +319,13 @@ async def test_a_producer_that_does_not_run_says_so() -> None:
                 await call
         with pytest.raises(ProducerClosed):
             producer.send_soon("t", b"")
+
+
+async def test_a_start_from_another_loop_changes_nothing() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        with pytest.raises(UsageError, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, producer.start())
+        assert (await producer.send_and_wait("t", b"1")).offset == 0
 
 
 async def test_partitions_of_a_topic() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from unittest.mock import patch
@@ -71,6 +71,42 @@ async def test_results_and_offsets_are_committed_together(stage: Stage) -> None:
         await loop.run(copying(producer, loop, 5), max_records=1)
         assert (loop.committed, loop.aborted) == (3, 0)
     assert await stage.read() == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def take_apart(batch: Batch) -> None:
+    while batch:
+        batch.popitem()
+
+
+def put_another_one_in(batch: Batch) -> None:
+    batch[TopicPartition("elsewhere", 0)] = batch.pop(IN0)
+
+
+@scenario()
+async def test_a_batch_is_committed_as_a_whole_whatever_process_does_to_its_dict(stage: Stage) -> None:
+    """Functions take partitions out as they process them. What is aborted comes again, and what is not, doesn't."""
+    expected: list[bytes | None] = []
+    async with looping(stage) as (loop, producer):
+        spoils: tuple[Callable[[Batch], None], ...] = (take_apart, Batch.clear, put_another_one_in)
+        for spoil in spoils:
+
+            async def process(batch: Batch, spoil: Callable[[Batch], None] = spoil) -> None:
+                records = batch[IN0]
+                spoil(batch)
+                for record in records:
+                    await producer.send_and_wait("out", record.value, partition=0)
+                loop.stop()
+
+            for fails in (False, True):
+                if fails:
+                    stage.cluster.intercept(ApiKey.PRODUCE, ErrorCode.TRANSACTION_ABORTABLE, times=1)
+                expected += [b"%d" % (len(expected) + number) for number in (1, 2)]
+                stage.cluster.append("in", *expected[-2:])
+                aborted = loop.aborted
+                await loop.run(process)
+                assert loop.aborted == aborted + fails, spoil
+                assert await stage.committed() == {IN0: len(expected)}, spoil
+    assert await stage.read() == expected
 
 
 @scenario()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final
 from unittest.mock import Mock, patch
 
@@ -11,10 +11,21 @@ import pytest
 
 from aiokc import GroupMetadata, Producer, ProducerRecord
 from aiokc.core.produce.accumulator import RecordAccumulator
-from aiokc.errors import AuthenticationFailed, ConfigError, SerializationFailed, UsageError
+from aiokc.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    RequestTimedOut,
+    SerializationFailed,
+    TransactionAbortable,
+    UsageError,
+)
 from aiokc.native import NATIVE
+from aiokc.serialization.serializer import AsyncSerializer
+from aiokc.testing import ApiKey
+from aiokc.testing.faults import Hold
 
 from .on_stage import IN0, Stage, scenario
+from .test_calls_of_ended_blocks import Registry
 
 LOGIN: Final[dict[str, Any]] = {
     "security_protocol": "SASL_PLAINTEXT",
@@ -159,10 +170,17 @@ async def test_a_batch_that_the_quick_way_cannot_begin_prevents_the_commit(stage
 async def test_offsets_that_are_refused_for_their_arguments_prevent_the_commit(stage: Stage) -> None:
     """A block that went on without them would commit results, and read their records again."""
     good, group = {IN0: 5}, GroupMetadata("g")
+    wrong_fields: list[tuple[Any, ...]] = [
+        *((group_id,) for group_id in (None, b"g", "", "\ud800", "g" * 32_768)),
+        *(("g", generation) for generation in (1 << 31, -2, "1", None, True)),
+        *(("g", 1, member_id) for member_id in (None, "\ud800", "m" * 32_768)),
+        *(("g", 1, "m", instance_id) for instance_id in (5, "\ud800", "i" * 32_768)),
+    ]
     wrong: list[tuple[Any, Any, dict[str, Any]]] = [
         ({IN0: -5}, group, {}),
         ([IN0], group, {}),
         (good, "g", {}),
+        *((good, GroupMetadata(*fields), {}) for fields in wrong_fields),
         (good, group, {"timeout_ms": -1}),
     ]
     async with stage.producer() as producer:
@@ -214,6 +232,121 @@ async def test_whatever_send_many_raises_prevents_the_commit(stage: Stage) -> No
 def bytes_only(value: bytes) -> bytes:
     assert isinstance(value, bytes)
     return value
+
+
+# While another task commits
+
+
+@scenario()
+async def test_a_call_that_still_waits_when_the_commit_is_called_prevents_it(stage: Stage) -> None:
+    """Its record is appended no more. Those before it are not acknowledged yet, so nothing is committed either."""
+    calls: list[Callable[[Producer[bytes, bytes]], Coroutine[Any, Any, object]]] = [
+        lambda producer: producer.send("out", b"2", partition=0),
+        lambda producer: producer.send_many("out", [b"2"]),
+    ]
+    for call in calls:
+        registry, hold = Registry(), Hold()
+        async with stage.producer(value_serializer=AsyncSerializer(registry.serialize), linger_ms=60_000) as producer:
+            stage.cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+            await producer.begin_transaction()
+            await producer.send("out", b"1", partition=0)
+            registry.held = b"2"
+            waiting = asyncio.create_task(call(producer))
+            await registry.asked.wait()
+            commit = asyncio.create_task(producer.commit_transaction())
+            await hold.arrived()
+            registry.let_go()
+            with pytest.raises(UsageError, match="being committed"):
+                await waiting
+            with pytest.raises(TransactionAbortable, match="a record is missing"):
+                await commit
+            hold.release()
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send("out", b"3", partition=0)
+    assert await stage.read() == [b"3", b"3"]
+
+
+@scenario(2)
+async def test_a_serializer_that_takes_too_long_prevents_the_commit(stage: Stage) -> None:
+    """By another error than it raises: RequestTimedOut from a commit says that nobody knows the outcome."""
+    registry = Registry()
+    async with stage.producer(value_serializer=AsyncSerializer(registry.serialize)) as producer:
+        registry.held = b"2"
+        with pytest.raises(TransactionAbortable, match="took longer than"):
+            async with producer.transaction():
+                await producer.send("out", b"1", partition=0)
+                with pytest.raises(RequestTimedOut):
+                    await producer.send("out", b"2", partition=0, timeout_ms=100)
+    assert await stage.read() == []
+
+
+@scenario()
+async def test_a_call_that_raises_once_the_coordinator_was_asked_to_commit_changes_nothing(stage: Stage) -> None:
+    registry, hold = Registry(), Hold()
+    async with stage.producer(value_serializer=AsyncSerializer(registry.serialize)) as producer:
+        stage.cluster.intercept(ApiKey.END_TXN, hold, times=1)
+        await producer.begin_transaction()
+        await producer.send("out", b"1", partition=0)
+        registry.held = b"2"
+        waiting = asyncio.create_task(producer.send("out", b"2", partition=0))
+        await registry.asked.wait()
+        commit = asyncio.create_task(producer.commit_transaction())
+        await hold.arrived()
+        registry.let_go()
+        with pytest.raises(UsageError, match="being committed"):
+            await waiting
+        hold.release()
+        await commit
+    assert await stage.read() == [b"1"]
+
+
+@scenario()
+async def test_a_send_that_lets_the_commit_begin_prevents_it(stage: Stage) -> None:
+    """A task that calls again and again, and never has to wait, gives way before one of its sends."""
+    async with stage.producer(linger_ms=60_000) as producer:
+
+        async def send() -> None:
+            for _ in range(1_000):
+                await producer.send("out", b"x", partition=0)
+
+        await producer.partitions_for("out")
+        await producer.begin_transaction()
+        sending, commit = asyncio.create_task(send()), asyncio.create_task(producer.commit_transaction())
+        with pytest.raises(UsageError, match="being committed"):
+            await sending
+        with pytest.raises(TransactionAbortable, match="a record is missing"):
+            await commit
+        await producer.abort_transaction()
+    assert await stage.read() == []
+
+
+@scenario(2)
+async def test_a_call_that_begins_during_the_commit_does_not_prevent_it(stage: Stage) -> None:
+    """It has no part in the transaction, whatever is wrong with it."""
+    async with stage.producer(linger_ms=60_000) as producer:
+        hold = Hold()
+        stage.cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+        await producer.begin_transaction()
+        await producer.send("out", b"1", partition=0)
+        commit = asyncio.create_task(producer.commit_transaction())
+        await hold.arrived()
+        for send in sends(producer):
+            with pytest.raises(UsageError, match="being committed"):
+                await send(b"2")
+        wrong: Any = 5
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: producer.send("out", b"2", on_done=wrong),
+            lambda: producer.send("out", b"2", timeout_ms=-1),
+            lambda: producer.send_many("out", [b"2"], timeout_ms=-1),
+            lambda: producer.send_offsets_to_transaction({IN0: -5}, GroupMetadata("g")),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigError):
+                await call()
+        hold.release()
+        await commit
+    assert await stage.read() == [b"1"]
 
 
 @scenario(2, sasl={"u": "pw"})

@@ -12,11 +12,29 @@ from aiokc.errors import ProducerFenced, RecordRefused, TransactionAbortable
 from aiokc.testing import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import deliver_late, disconnect, drop, lose_answer
+from aiokc.wire.messages.txn import AddPartitionsToTxnResponse, TxnOffsetCommitResponse
 
 from .on_stage import IN0, Stage, scenario
 
 GROUP = GroupMetadata("g")
 CONTROLS = [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN]
+
+
+@scenario()
+async def test_what_an_answer_leaves_out_is_sent_again(stage: Stage) -> None:
+    """No broker does that. Taken for success, it would commit without offsets, or without a partition's records."""
+    stage.cluster.intercept(ApiKey.TXN_OFFSET_COMMIT, lambda exchange: TxnOffsetCommitResponse(topics=[]), times=1)
+    if not stage.is_v2:
+        stage.cluster.intercept(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            lambda exchange: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[]),
+            times=1,
+        )
+    async with stage.producer() as producer, producer.transaction() as transaction:
+        await producer.send("out", b"1", partition=0)
+        await transaction.send_offsets({IN0: 5}, GROUP)
+    assert await stage.read() == [b"1"]
+    assert await stage.committed() == {IN0: 5}
 
 
 # Fencing

@@ -317,6 +317,31 @@ def test_a_record_that_has_failed_prevents_the_commit(version: int) -> None:
 
 
 @both
+def test_a_missing_record_prevents_the_commit_until_the_coordinator_is_asked_for_it(version: int) -> None:
+    """Also if it puts that off: another time it may have carried it out."""
+    producer = Producer(version).ready()
+
+    def can_fail() -> bool:
+        return producer.machine.can_fail
+
+    assert not can_fail()
+    producer.feed(Begin())
+    assert can_fail()
+    producer.writes(T0).feed(Commit())
+    assert can_fail()
+    producer.settle()
+    assert isinstance(producer.last, EndTxn)
+    assert not can_fail()
+    producer.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert not can_fail()
+    producer.waits()
+    producer.answer()
+    assert producer.state is State.READY
+    producer.feed(Begin())
+    assert can_fail()
+
+
+@both
 def test_a_record_that_fails_during_the_commit_prevents_it(version: int) -> None:
     producer = Producer(version).begun(T0)
     producer.feed(Commit())

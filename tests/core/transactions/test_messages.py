@@ -14,6 +14,7 @@ from aiokc.core.transactions.events import (
     TxnOffsetCommit,
 )
 from aiokc.core.transactions.messages import answer, wording
+from aiokc.core.transactions.verdicts import Verdict, verdict
 from aiokc.core.versions import VersionRange
 from aiokc.error_codes import ErrorCode
 from aiokc.types import GroupMetadata, OffsetAndMetadata
@@ -139,3 +140,30 @@ def test_offsets_are_stored_only_if_those_of_all_partitions_are() -> None:
     )
     told = answer(TxnOffsetCommit(ME, GROUP, OFFSETS, True), TxnOffsetCommitResponse(topics=[topic]), 2)
     assert (told.code, told.what) == (ErrorCode.NOT_COORDINATOR, "t-1")
+
+
+@pytest.mark.parametrize("code", [0, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.PRODUCER_FENCED])
+@pytest.mark.parametrize("partitions", [[], [0]])
+def test_a_partition_that_an_answer_leaves_out_is_asked_for_again(partitions: list[int], code: int) -> None:
+    """Only what was said to be part of the transaction is. What was refused of the others, says more."""
+    add = AddPartitionsToTxnTopicResult(
+        name="t",
+        results_by_partition=[
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code) for index in partitions
+        ],
+    )
+    store = TxnOffsetCommitResponseTopic(
+        name="t",
+        partitions=[TxnOffsetCommitResponsePartition(partition_index=index, error_code=code) for index in partitions],
+    )
+    offsets = dict.fromkeys((T0, T1), OffsetAndMetadata(1))
+    for told in (
+        answer(AddPartitionsToTxn(ME, (T0, T1)), AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[add]), 1),
+        answer(TxnOffsetCommit(ME, GROUP, offsets, True), TxnOffsetCommitResponse(topics=[store]), 2),
+    ):
+        if partitions and code:
+            assert (told.code, told.what) == (code, "t-0")
+        else:
+            assert told.code == ErrorCode.NETWORK_EXCEPTION
+            assert "leaves out" in told.what
+            assert verdict(told.sent, told.code) is Verdict.RETRY
