@@ -34,7 +34,8 @@ class AwaitedSerializer(Protocol[T_contra]):
 class AsyncSerializer(Generic[T_contra]):
     """Says that a serializer is async: ``wrapped`` is an async function of the object, or has an async ``serialize``.
 
-    The producer must know it before the first record: only send() and send_and_wait() can wait for a serializer.
+    The producer must know it before the first record: send(), send_and_wait() and send_many() can wait for a
+    serializer, and send_soon() can't.
     """
 
     def __init__(self, wrapped: Callable[[T_contra], Awaitable[bytes]] | AwaitedSerializer[T_contra]) -> None:

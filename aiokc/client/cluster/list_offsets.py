@@ -227,6 +227,8 @@ class OffsetLister:
                 untrack(answer.found)
                 untrack(answer.found.values())
                 await asyncio.sleep(0)
+            if tp not in asked:
+                continue
             if not error_code:
                 answer.found[tp] = offset
             elif error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:

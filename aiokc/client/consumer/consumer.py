@@ -249,8 +249,8 @@ class Consumer(Introspection, Generic[K, V]):
         """Wait until partitions are assigned, and on_partitions_assigned() is done; return the whole assignment.
 
             async with Consumer("events", group_id="replay") as consumer:
-                for partition in await consumer.wait_assigned():
-                    consumer.seek(partition, 0)
+                await consumer.wait_assigned()
+                await consumer.seek_to_beginning()
 
         Returns at once if that is so already; after assign() it always is. An empty assignment is one, too: the set is
         empty where the group has more members than partitions, or where none of the topics exists. So is the first one

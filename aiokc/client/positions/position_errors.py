@@ -43,6 +43,7 @@ class PositionErrors:
     def report(self, error: KafkaError, tokens: PositionTokens, *, retriable: bool) -> None:
         """These partitions have no position because of ``error``. ``retriable``: it may pass by itself."""
         if retriable:
+            self._passing.pop(_kind(error), None)  # the newest is the last one
             self._passing[_kind(error)] = error, tokens
             held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
             if held_back is not None:
@@ -52,8 +53,8 @@ class PositionErrors:
             self._found.notify()
 
     def passing(self, of: Collection[TopicPartition]) -> KafkaError | None:
-        """Return an error that may pass by itself, and leaves some of these without a position; None: there is none."""
-        for error, tokens in self._passing.values():
+        """Return the newest error that may pass, and leaves some of these without a position; None: there is none."""
+        for error, tokens in reversed(self._passing.values()):
             if any(tp in tokens and self._subscription.get(tp, tokens[tp]) is not None for tp in of):
                 return error
         return None

@@ -352,7 +352,10 @@ class Sender:
         return not self._is_full(self._channel(node_id))
 
     def _is_full(self, channel: NodeChannel) -> bool:
-        return len(channel.in_flight) >= self._config.max_in_flight_requests_per_connection
+        in_flight = channel.in_flight
+        if in_flight and in_flight[-1].connection is not channel.connection:
+            return True  # a broker reads two connections in any order, and records may be in flight over the one before
+        return len(in_flight) >= self._config.max_in_flight_requests_per_connection
 
     def _send(self, node_id: int, queues: Collection[PartitionQueue], tasks: TaskGroup) -> bool:
         """Write one request with what is ready for a broker, if it takes one now; return whether less is ready then."""

@@ -193,7 +193,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         A record is a value, or a ProducerRecord with key, partition, timestamp and headers. Or ``records`` is a record
         batch of Arrow's, pyarrow's for instance, or what getmany_columns() returned: then its columns ``value``,
         ``key``, ``partition``, ``timestamp`` and ``headers`` are sent, of which the first must be there, and all others
-        are ignored. Serializers take no part in that. The call waits as send()
+        are ignored. A producer with serializers takes no columns. The call waits as send()
         does, ``timeout_ms`` at most for each record, and lets other tasks run meanwhile: their records may lie between
         these. It raises what send() raises for a record, and what ``records`` raises (UsageError for a CancelledError
         of their own); those before it are appended then (``appended`` of an error of aiokc's says how many, and a note

@@ -313,7 +313,8 @@ def _check_options(consumer: object, producer: object) -> None:
         if is_wrong:
             raise ConfigError(f"TransactionalLoop: {why}")
     transaction, session = producer.config.transaction_timeout_ms, consumer.config.session_timeout_ms
-    if transaction >= session:
+    # With the consumer protocol, the brokers say how long a session is.
+    if transaction >= session and consumer.config.effective_group_protocol != "consumer":
         logger.warning(
             "transaction_timeout_ms=%d is not below session_timeout_ms=%d: if this process dies, the member that gets "
             "its partitions may have to wait for the end of its transaction",

@@ -66,6 +66,7 @@ logger = logging.getLogger("aiokc.transactions")
 
 #: How often the level of transaction.version is asked for, and how long that may hold up a begin.
 _VERSION_SECONDS: Final = 1.0
+_TO_ABORT: Final = State.IN_TRANSACTION | State.ABORTABLE_ERROR
 
 #: The result of a call: None, or why it has failed. As a value, since nobody may be there to take an exception.
 Outcome: TypeAlias = "asyncio.Future[Exception | None]"
@@ -333,6 +334,8 @@ class TransactionDriver:
         """
         if begun != self.begun or not self.machine.can_fail:
             return
+        if isinstance(error, KafkaError):
+            error.may_be_committed = False  # by this
         is_too_late = isinstance(error, UsageError) and self.machine.state is not State.IN_TRANSACTION
         if is_too_late or isinstance(error, RequestTimedOut):
             # The commit raises it, too: there it would mean that the call is wrong, or that nobody knows the outcome.
@@ -379,14 +382,19 @@ class TransactionDriver:
         What is not aborted by then, the coordinator aborts after transaction_timeout_ms.
         """
         try:
-            if self.machine.state in State.IN_TRANSACTION | State.ABORTABLE_ERROR:
-                logger.warning("transactional id %r: stopped with an open transaction: aborting it", self._name)
-                self.stopped_in = self.begun
-                end = self._begin_to_abort()
-                await self._wait(end.outcome, deadline, "the abort")
-                end.told = True
-            elif self.machine.state in OPEN and self._end is not None:
+            if self.machine.state in OPEN and self.machine.state not in _TO_ABORT and self._end is not None:
                 await self._wait(self._end.outcome, deadline, "the end of the transaction")
+        except Exception as error:
+            logger.warning("%s; stopping all the same", error)
+        # A commit may have failed meanwhile: by a send() that still waited, and raises now that the producer stops.
+        if self.machine.state not in _TO_ABORT:
+            return
+        try:
+            logger.warning("transactional id %r: stopped with an open transaction: aborting it", self._name)
+            self.stopped_in = self.begun
+            end = self._begin_to_abort()
+            await self._wait(end.outcome, deadline, "the abort")
+            end.told = True
         except Exception as error:
             logger.warning("%s; stopping all the same", error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -175,18 +175,18 @@ def answer(sent: ControlRequest, response: Response, transaction_version: int) -
         case AddOffsetsToTxnResponse():
             code = response.error_code
         case AddPartitionsToTxnResponse():
-            added = {
-                TopicPartition(topic.name, one.partition_index): one.partition_error_code
+            added = [
+                (TopicPartition(topic.name, one.partition_index), one.partition_error_code)
                 for topic in response.results_by_topic_v3_and_below
                 for one in topic.results_by_partition
-            }
+            ]
             code, what = _worst(sent, added)
         case TxnOffsetCommitResponse():
-            stored = {
-                TopicPartition(topic.name, one.partition_index): one.error_code
+            stored = [
+                (TopicPartition(topic.name, one.partition_index), one.error_code)
                 for topic in response.topics
                 for one in topic.partitions
-            }
+            ]
             code, what = _worst(sent, stored)
     return Answered(sent, code, what, identity, transaction_version)
 
@@ -206,11 +206,11 @@ def _partitions(sent: ControlRequest) -> Collection[TopicPartition]:
             return ()
 
 
-def _worst(sent: ControlRequest, told: Mapping[TopicPartition, int]) -> tuple[int, str]:
+def _worst(sent: ControlRequest, told: Sequence[tuple[TopicPartition, int]]) -> tuple[int, str]:
     """Return the code that decides, and what it is about. A partition that was left out has none: it is sent again."""
-    codes: list[tuple[str, int]] = [(str(tp), code) for tp, code in told.items()]
-    missing = [tp for tp in _partitions(sent) if tp not in told]
-    codes += [(f"{tp}, which the answer leaves out", ErrorCode.NETWORK_EXCEPTION) for tp in missing]
+    codes: list[tuple[str, int]] = [(str(tp), code) for tp, code in told]
+    missing = set(_partitions(sent)).difference(tp for tp, _ in told)
+    codes += [(f"{tp}, which the answer leaves out", ErrorCode.NETWORK_EXCEPTION) for tp in sorted(missing)]
 
     def severity(one: tuple[str, int]) -> tuple[int, bool]:
         return _SEVERITY.index(verdict(sent, one[1])), one[1] == ErrorCode.OPERATION_NOT_ATTEMPTED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -413,9 +414,31 @@ def test_a_leader_that_leaves_a_partition_out_of_its_answer_is_named(caplog: pyt
                     await call
                 assert isinstance(late.value.__cause__, MalformedResponse)
             left_out.cancel()
+            loading = cluster.intercept(ListOffsetsRequest, ErrorCode.OFFSET_NOT_AVAILABLE)
+            with pytest.raises(RequestTimedOut, match="OFFSET_NOT_AVAILABLE"):
+                await consumer.position(ZERO, timeout_ms=2_000)
+            loading.cancel()
             assert await consumer.position(ZERO) == 0
         warnings = [record.getMessage() for record in caplog.records if record.name == "aiokc.offsets"]
-        assert warnings == [f"no position yet for t-0: {says}"]
+        assert warnings[0] == f"no position yet for t-0: {says}"
+
+    virtually(story, brokers=1)
+
+
+def test_what_a_leader_answers_of_a_partition_that_was_not_asked_for_is_passed_over() -> None:
+    async def say_more(exchange: Exchange) -> Any:
+        answer: Any = await exchange.handle()
+        for topic in answer.topics:
+            unasked = copy(topic.partitions[0])
+            unasked.partition_index = 7
+            topic.partitions = [*topic.partitions, unasked]
+        return answer
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(ListOffsetsRequest, say_more)
+        async with reading(cluster, ZERO, auto_offset_reset="by_duration:PT1H") as consumer:
+            assert await consumer.position(ZERO) == 0
+            assert await consumer.end_offsets([ZERO]) == {ZERO: 0}
 
     virtually(story, brokers=1)
 

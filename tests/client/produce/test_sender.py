@@ -26,7 +26,7 @@ from aiokc.net.connection import Connection
 from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import drop, lose_answer
+from aiokc.testing.faults import Hold, drop, lose_answer
 from aiokc.testing.security.jwt import unsecured_token
 from aiokc.types import TopicPartition
 from aiokc.wire.lone_batch import LoneBatch
@@ -514,6 +514,30 @@ def test_the_end_of_a_token_costs_no_time_where_the_broker_names_no_end_of_the_s
         assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
     virtually(story, brokers=1, mechanisms=("OAUTHBEARER",))
+
+
+def test_nothing_is_sent_over_a_new_connection_before_all_is_answered_over_the_former_one() -> None:
+    """A broker reads two connections in any order: of a partition, what was sent last might be stored first."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, enable_idempotence=False, linger_ms=0) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            hold = Hold()
+            cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+            await producer.send("t", b"1", partition=0)
+            await hold.arrived()
+            former = sender_of(producer)._channels[1].connection
+            assert former is not None
+            former.retire()
+            await producer.send("t", b"2", partition=0)
+            await asyncio.sleep(1)
+            assert values(cluster) == [b"0"]
+            hold.release()
+            await producer.flush()
+            assert sender_of(producer)._channels[1].connection is not former
+        assert values(cluster) == [b"0", b"1", b"2"]
+
+    virtually(story, brokers=1)
 
 
 class Reading:

@@ -14,6 +14,7 @@ from aiokc.core.produce.accumulator import RecordAccumulator
 from aiokc.errors import (
     AuthenticationFailed,
     ConfigError,
+    KafkaError,
     RequestTimedOut,
     SerializationFailed,
     TransactionAbortable,
@@ -256,8 +257,9 @@ async def test_a_call_that_still_waits_when_the_commit_is_called_prevents_it(sta
             commit = asyncio.create_task(producer.commit_transaction())
             await hold.arrived()
             registry.let_go()
-            with pytest.raises(UsageError, match="being committed"):
+            with pytest.raises(UsageError, match="being committed") as raised:
                 await waiting
+            assert not raised.value.may_be_committed
             with pytest.raises(TransactionAbortable, match="a record is missing"):
                 await commit
             hold.release()
@@ -265,6 +267,33 @@ async def test_a_call_that_still_waits_when_the_commit_is_called_prevents_it(sta
             async with producer.transaction():
                 await producer.send("out", b"3", partition=0)
     assert await stage.read() == [b"3", b"3"]
+
+
+@scenario()
+async def test_stop_aborts_the_transaction_whose_commit_a_waiting_call_prevents(stage: Stage) -> None:
+    """The call raises because the producer stops. Readers must not have to wait for transaction_timeout_ms."""
+    registry, hold = Registry(), Hold()
+    producer = stage.producer(value_serializer=AsyncSerializer(registry.serialize), linger_ms=60_000)
+    await producer.start()
+    stage.cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+    await producer.begin_transaction()
+    await producer.send("out", b"1", partition=0)
+    registry.held = b"2"
+    waiting = asyncio.create_task(producer.send("out", b"2", partition=0))
+    await registry.asked.wait()
+    commit = asyncio.create_task(producer.commit_transaction())
+    await hold.arrived()
+    stop = asyncio.create_task(producer.stop())
+    registry.let_go()
+    with pytest.raises(KafkaError):
+        await waiting
+    hold.release()
+    await stop
+    with pytest.raises(TransactionAbortable, match="a record is missing"):
+        await commit
+    async with stage.producer("other") as other, other.transaction():
+        await other.send("out", b"3", partition=0)
+    assert await stage.read() == [b"3"]
 
 
 @scenario(2)

@@ -142,6 +142,14 @@ def test_offsets_are_stored_only_if_those_of_all_partitions_are() -> None:
     assert (told.code, told.what) == (ErrorCode.NOT_COORDINATOR, "t-1")
 
 
+@pytest.mark.parametrize("codes", [[0, ErrorCode.ILLEGAL_GENERATION], [ErrorCode.ILLEGAL_GENERATION, 0]])
+def test_of_two_answers_for_a_partition_the_worse_one_counts(codes: list[int]) -> None:
+    partitions = [TxnOffsetCommitResponsePartition(partition_index=0, error_code=code) for code in codes]
+    response = TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(name="t", partitions=partitions)])
+    told = answer(TxnOffsetCommit(ME, GROUP, {T0: OffsetAndMetadata(1)}, True), response, 2)
+    assert (told.code, told.what) == (ErrorCode.ILLEGAL_GENERATION, "t-0")
+
+
 @pytest.mark.parametrize("code", [0, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.PRODUCER_FENCED])
 @pytest.mark.parametrize("partitions", [[], [0]])
 def test_a_partition_that_an_answer_leaves_out_is_asked_for_again(partitions: list[int], code: int) -> None:
