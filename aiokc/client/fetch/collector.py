@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
+from weakref import WeakSet
 
 from ...config import ClientConfig
 from ...core.counters import FetchCounters
@@ -20,7 +21,7 @@ from ...core.fetch.partition.record_sequence import RecordSequence
 from ...core.fetch.planner import Demand
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
-from ...errors import RecordError, UsageError, fresh
+from ...errors import KafkaError, RecordError, UsageError, fresh
 from ...records import NATIVE
 from ...types import BatchEnd, ConsumerRecords, TopicPartition
 from ..aio.signal import Signal
@@ -84,6 +85,7 @@ class FetchCollector:
         self._held_back: dict[TopicPartition, PartitionBuffer] = {}  # with an error to raise once a call may
         self._failed_as_columns: dict[TopicPartition, PartitionBuffer] = {}
         self._read_again: dict[TopicPartition, tuple[int, int]] = {}  # tokens and offsets where columns have failed
+        self.raised: WeakSet[KafkaError] = WeakSet()  # errors of requests that a call has raised
         self._unreadable: dict[TopicPartition, tuple[int, int]] = {}  # tokens and positions where reading has failed
         self._opening: dict[int, asyncio.Future[Opened | None]] = {}
 
@@ -453,6 +455,7 @@ class FetchCollector:
         if isinstance(error, RecordError) and position is not None:
             self._unreadable[buffer.tp] = position.token, position.position
         at = asyncio.get_running_loop().time() + self._retry_backoff
+        self.raised.add(error)
         failed = self.buffer.clear_error(error)
         self.subscription.retry_later([tp for tp, token in failed if self.subscription.get(tp, token) is not None], at)
         self.subscription.move_to_end(buffer.tp)

@@ -467,8 +467,19 @@ class Fetcher:
             self._planner.rest(plan.node_id, now, 0.0, silent)
 
     async def _fail(self, plan: FetchPlan, error: KafkaError) -> None:
-        """Have the application get the error for each partition that is to be fetched from the broker."""
-        await self._for_each_wanted(plan, lambda tp, position: self._buffer.fail(tp, position, error))
+        """Have the application get the error, once, for all that is to be fetched from the broker.
+
+        A call may raise it before all partitions have it. The others are tried again with those that had it.
+        """
+
+        def fail(tp: TopicPartition, position: PartitionPosition) -> None:
+            if error in self.collector.raised:
+                at = asyncio.get_running_loop().time() + self._config.retry_backoff_ms / 1e3
+                self._subscription.retry_later((tp,), at)
+            else:
+                self._buffer.fail(tp, position, error)
+
+        await self._for_each_wanted(plan, fail)
         self._news = True
 
     async def _for_each_wanted(self, plan: FetchPlan, act: Callable[[TopicPartition, PartitionPosition], None]) -> None:

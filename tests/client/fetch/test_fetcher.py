@@ -351,6 +351,30 @@ async def test_other_tasks_run_while_all_that_a_broker_was_to_bring_is_looked_at
     assert pauses == len(partitions)
 
 
+async def test_an_error_that_a_call_raises_before_all_partitions_have_it_is_raised_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([ZERO, ONE])
+    fetcher, subscription = consumer._runtime.fetcher, consumer._runtime.subscription
+    for tp in (ZERO, ONE):
+        subscription.seek(tp, 0)
+    targets = [FetchTarget(tp, subscription[tp].token, 0, -1) for tp in (ZERO, ONE)]
+    plan = FetchPlan(1, SessionRequest(0, 0, targets, [], [], by_id=False, more=False), 1 << 20, 500)
+
+    async def a_call_comes() -> None:
+        if fetcher._buffer.holds(ZERO):
+            with pytest.raises(AuthorizationFailed):
+                fetcher.collector.take(1)
+
+    monkeypatch.setattr(fetcher._planner, "wanted", lambda _: targets)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(time_slice, "let_others_run", a_call_comes)
+    await fetcher._fail(plan, AuthorizationFailed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    assert not any(map(fetcher._buffer.holds, (ZERO, ONE)))
+    assert all(subscription[tp].retry_at > asyncio.get_running_loop().time() for tp in (ZERO, ONE))
+
+
 @pytest.mark.parametrize("sought", [False, True])
 async def test_an_error_that_partitions_share_delays_no_position_that_was_sought_since(sought: bool) -> None:
     """Its buffer lies there until the next plan, which may be made after the call that raises."""
