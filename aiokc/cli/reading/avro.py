@@ -67,7 +67,7 @@ class AvroDecoder:
             raise Undecodable("does not begin with the id of a schema")
         schema = self._schemas[schema_id]
         if isinstance(schema, Undecodable):
-            raise schema
+            raise Undecodable(str(schema))  # one that is raised again keeps the frames, and the data, of each time
         stream = io.BytesIO(data[_FRAME:])
         try:
             content = self._fastavro.schemaless_reader(stream, schema, None)[_CONTENT]

@@ -157,6 +157,16 @@ async def test_what_is_no_avro_is_hex(registry: tuple[str, list[str]], data: byt
     assert found.text == f"<hex:{data.hex()}>"
 
 
+async def test_records_of_a_schema_that_is_gone_are_not_kept(registry: tuple[str, list[str]]) -> None:
+    decoder = AvroDecoder(registry[0], 5)
+    data = bytes(bytearray(b"\x00\x00\x00\x00\x09\x0c"))
+    await decoder.prepare(data)
+    references = sys.getrefcount(data)
+    for _ in range(3):
+        assert "answered 404" in decoded(data, decoder).problem
+    assert sys.getrefcount(data) == references
+
+
 @pytest.mark.parametrize(
     ("schema_id", "data", "text", "asked_for"),
     [
