@@ -46,7 +46,7 @@ class LagHistory:
     def __init__(self, window_seconds: float = WINDOW_SECONDS) -> None:
         self._window = window_seconds
         self._samples: dict[Key, deque[_Sample]] = {}
-        self._partitions: dict[Key, int] = {}
+        self._summed: dict[Key, frozenset[tuple[str | None, int | None]]] = {}
 
     def add(self, at: float, rows: Iterable[LagRow]) -> None:
         """Note what was seen at ``at``, in seconds of any clock that goes forward."""
@@ -59,16 +59,16 @@ class LagHistory:
                 self._append(samples, row, _Sample(at, row.committed, row.end))
             seen[row.key] = samples
         self._samples = seen
-        self._partitions = {key: counted for key, counted in self._partitions.items() if key in seen}
+        self._summed = {key: summed for key, summed in self._summed.items() if key in seen}
 
     def _append(self, samples: deque[_Sample], row: LagRow, sample: _Sample) -> None:
         # Offsets that go back were reset, or the topic was recreated; and a sum over other partitions than before is
-        # another sum. A rate over such a jump would mean nothing.
-        counted = row.partitions - row.unknown
+        # another sum, also where a rebalance gives a member as many as it had. A rate over such a jump would mean
+        # nothing.
         jumped = samples and (sample.committed < samples[-1].committed or sample.end < samples[-1].end)
-        if jumped or self._partitions.get(row.key, counted) != counted:
+        if jumped or self._summed.get(row.key, row.summed) != row.summed:
             samples.clear()
-        self._partitions[row.key] = counted
+        self._summed[row.key] = row.summed
         if len(samples) > 1 and samples[-1].at - samples[-2].at < self._window / _SAMPLES:
             samples.pop()
         samples.append(sample)

@@ -21,8 +21,8 @@ class LagRow:
     ``committed``, ``end`` and ``lag`` are None where they are not known: the group has committed nothing, or the end
     could not be asked for. ``lag_ms`` is the age of the record at the committed offset, None where it is not known.
     In a sum ``partitions`` counts all partitions, ``unknown`` those without a lag, which the sum leaves out, and
-    ``lag_ms`` is the largest; ``without_age`` counts those with a lag that have none. ``error`` says why something is
-    not known.
+    ``lag_ms`` is the largest; ``without_age`` counts those with a lag that have none; ``summed`` names the partitions
+    with a lag, by topic and number. ``error`` says why something is not known.
     """
 
     group: str
@@ -38,6 +38,7 @@ class LagRow:
     unknown: int = 0
     without_age: int = 0
     error: str | None = None
+    summed: frozenset[tuple[str | None, int | None]] = frozenset()
 
     @property
     def key(self) -> Key:
@@ -66,6 +67,7 @@ class _Sum:
             unknown=len(self.rows) - len(known),
             without_age=len(known) - len(ages),
             error=next((row.error for row in self.rows if row.error is not None), None),
+            summed=frozenset((row.topic, row.partition) for row in known),
         )
 
 

@@ -67,7 +67,7 @@ def time_ms(text: str, now_ms: int, name: str = "") -> int:
 def is_local(text: str) -> bool:
     """Whether a time was given without an offset, so that it is worth saying what it is in UTC."""
     written = text.strip()
-    if written == "now" or written.startswith("-") or written.isdigit():
+    if written == "now" or written.startswith("-") or _EPOCH_MS.fullmatch(written):
         return False
     try:
         return datetime.fromisoformat(written).tzinfo is None

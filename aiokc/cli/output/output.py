@@ -69,15 +69,23 @@ class Output:
                 self.lost = error
 
     def _csv(self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, heading: bool) -> None:
-        import csv
-
         seen = self.terminal.is_terminal  # a pipe gets the text as it is
-        writer = csv.writer(self, lineterminator="\n")
         if heading:
-            writer.writerow([column.name for column in columns])
+            self.write(csv_row([column.name for column in columns]))
         for row in rows:
             cells = [_cell(value) for value in row]
-            writer.writerow([escaped(cell) if isinstance(cell, str) else cell for cell in cells] if seen else cells)
+            self.write(csv_row([escaped(cell) if isinstance(cell, str) else cell for cell in cells] if seen else cells))
+
+
+def csv_row(cells: Iterable[Any]) -> str:
+    """Return a row of CSV, with a line end."""
+    import csv
+    import io
+
+    # Python before 3.11.9 and 3.12.3 quotes \r and \n only where they are in the line end that it writes.
+    row = io.StringIO(newline="")
+    csv.writer(row, lineterminator="\r\n").writerow(cells)
+    return row.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cell(value: Any) -> Any:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .records import Outgoing
 
 _MOST_SHOWN: Final = 10
+#: More open deliveries than these are looked at one by one, and again when there are twice as many as stayed open.
+_MANY: Final = 4_096
 
 
 class Sending:
@@ -25,6 +27,7 @@ class Sending:
     def __init__(self, producer: Producer[bytes, bytes], topic: str, partitions: int) -> None:
         self._producer, self._topic, self._partitions = producer, topic, partitions
         self._open: deque[tuple[str, Delivery]] = deque()
+        self._many = _MANY
         self.sent = self.stored = 0
         self.failures: list[tuple[str, Exception]] = []
 
@@ -60,14 +63,24 @@ class Sending:
     def settle(self) -> bool:
         """Look at what is known by now; return whether nothing has failed."""
         while self._open and self._open[0][1].done():
-            where, delivery = self._open.popleft()
-            try:
-                delivery.result()
-            except KafkaError as error:
-                self.failed(where, error)
-            else:
-                self.stored += 1
+            self._count(*self._open.popleft())
+        if len(self._open) > self._many:  # those of a partition without a leader stand before those of all others
+            found, self._open = self._open, deque()
+            for where, delivery in found:
+                if delivery.done():
+                    self._count(where, delivery)
+                else:
+                    self._open.append((where, delivery))
+            self._many = max(_MANY, 2 * len(self._open))
         return not self.failures
+
+    def _count(self, where: str, delivery: Delivery) -> None:
+        try:
+            delivery.result()
+        except KafkaError as error:
+            self.failed(where, error)
+        else:
+            self.stored += 1
 
     @property
     def causes(self) -> list[tuple[str, Exception]]:

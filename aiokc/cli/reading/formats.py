@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ..output.escapes import escaped
-from ..output.output import JSON_ESCAPES
+from ..output.output import JSON_ESCAPES, csv_row
 from ..output.units import time_shown
 from ..output.widths import fitted
 from .contents import Contents
@@ -150,10 +150,6 @@ class Csv:
 
     def written(self, record: RawRecord) -> bytes:
         """Return the row."""
-        import csv
-        import io
-
-        row = io.StringIO()
         headers = [[name, None if part is None else header_text(part)] for name, part in record.headers]
         cells = [
             *(record.topic, record.partition, record.offset, record.timestamp),
@@ -163,8 +159,7 @@ class Csv:
         ]
         if self._terminal.is_terminal:
             cells = [escaped(str(cell)) for cell in cells]
-        csv.writer(row, lineterminator="\n").writerow(cells)
-        return row.getvalue().encode(errors="backslashreplace")
+        return csv_row(cells).encode(errors="backslashreplace")
 
 
 def _is_binary(value: bytes | None) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aiokc import ClientConfig, Consumer, TopicPartition
@@ -84,8 +86,12 @@ class Measured:
         if size is not None:
             self._sampled_records += records
             self._sampled_bytes += size
-        for tp, offset in next_offsets.items():
-            if offset >= self._left.get(tp, offset + 1):
+        self.reached(next_offsets)
+
+    def reached(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Note how far partitions are read: that may be behind their last record, whose next offset holds none."""
+        for tp, offset in positions.items():
+            if offset is not None and offset >= self._left.get(tp, offset + 1):
                 del self._left[tp]
 
     def look(self, show: Show) -> None:
@@ -120,6 +126,7 @@ async def records(settings: Settings, value: str, measured: Measured, show: Show
                 batch = await consumer.getmany(timeout_ms=int(_LOOK_S * 1000), max_records=_MOST_RECORDS)
                 measured.took(batch, {tp: end.offset for tp, end in batch.next_offsets.items()})
                 if not batch:
+                    measured.reached(consumer.metrics().position)
                     measured.trouble = consumer.health().last_error or measured.trouble
                 measured.look(show)
         measured.end(profile)
@@ -135,6 +142,7 @@ async def columns(settings: Settings, value: str, measured: Measured, show: Show
                 batch = await consumer.getmany_columns(timeout_ms=int(_LOOK_S * 1000))
                 measured.count(len(batch), {tp: end.offset for tp, end in batch.next_offsets.items()}, batch.nbytes)
                 if not len(batch):
+                    measured.reached(consumer.metrics().position)
                     measured.trouble = consumer.health().last_error or measured.trouble
                 measured.look(show)
         measured.end(profile)
@@ -164,7 +172,14 @@ async def aiokafka_records(settings: Settings, value: str, measured: Measured, s
         with Profile() as profile:
             while not measured.is_over:
                 batch = await consumer.getmany(timeout_ms=int(_LOOK_S * 1000), max_records=_MOST_RECORDS)
-                measured.took(batch, {theirs[tp]: got[-1].offset + 1 for tp, got in batch.items() if got})
+                # Its positions go past a marker at the end, with the records before it or after them. While one is
+                # looked up, position() waits, but the time of the measurement runs on.
+                positions: dict[TopicPartition, int] = {}
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        for their in batch or theirs:
+                            positions[theirs[their]] = await consumer.position(their)
+                measured.took(batch, positions)
                 measured.look(show)
         measured.end(profile)
     finally:

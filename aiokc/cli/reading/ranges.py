@@ -75,15 +75,25 @@ def chosen_partitions(topic: TopicDescription, numbers: Iterable[int] | None) ->
 
 
 async def ranges_of(
-    client: Client, partitions: Iterable[TopicPartition], window: Window, group: str | None = None
+    client: Client,
+    partitions: Iterable[TopicPartition],
+    window: Window,
+    group: str | None = None,
+    *,
+    follows: bool = False,
 ) -> Ranges:
-    """Ask the cluster which offsets ``window`` means; with ``group`` the start is what that group has committed."""
+    """Ask the cluster which offsets ``window`` means; with ``group`` the start is what that group has committed.
+
+    ``follows``: what comes behind the ends will be read, too. A start may then be above the last stable offset, which
+    is the end for readers of committed records: those in between were read before, or are not asked for.
+    """
     wanted = list(partitions)
     first = await offsets_at(client, wanted, EARLIEST)
     ends = await offsets_at(client, wanted, LATEST)
     starts = await _placed(client, window.start, first, ends)
     untils = ends if window.end is None else await _placed(client, window.end, first, ends)
-    notes = []
+    notes: list[str] = []
+    committed: dict[TopicPartition, int] = {}
     if group is not None:
         committed = {tp: at.offset for tp, at in (await client.committed(group, wanted)).items() if at is not None}
         notes += [
@@ -91,30 +101,28 @@ async def ranges_of(
             for tp in wanted
             if tp not in committed
         ]
-        notes += await _above_ends(client, {tp: at for tp, at in committed.items() if at > ends[tp]})
         starts |= committed
+    log_ends = ends | await _log_ends(client, [tp for tp in wanted if starts[tp] > ends[tp]])
+    notes += [
+        f"{tp}: what the group has committed, {at}, is above the log's end, {log_ends[tp]}: the log was truncated, or "
+        "the topic recreated"
+        for tp, at in committed.items()
+        if at > log_ends[tp]
+    ]
     spans = {}
     for tp in wanted:
         if starts[tp] < first[tp]:
             notes.append(f"{tp}: offset {starts[tp]} is deleted; the log begins at {first[tp]}")
-        start = min(max(starts[tp], first[tp]), ends[tp])
+        start = min(max(starts[tp], first[tp]), (log_ends if follows else ends)[tp])
         spans[tp] = (start, max(start, min(untils[tp], ends[tp])))
     return Ranges(spans, ends, notes)
 
 
-async def _above_ends(client: Client, committed: Mapping[TopicPartition, int]) -> list[str]:
-    """Return a note of each log that ends below what a group has committed.
-
-    The last stable offset, by which readers of committed records know the end, says nothing of that.
-    """
-    asked = dict.fromkeys(committed, LATEST)
+async def _log_ends(client: Client, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return where logs end: not the last stable offset, by which readers of committed records know the end."""
+    asked = dict.fromkeys(partitions, LATEST)
     found = await client.list_offsets(asked, isolation_level="read_uncommitted") if asked else {}
-    return [
-        f"{tp}: what the group has committed, {committed[tp]}, is above the log's end, {end.offset}: the log was "
-        "truncated, or the topic recreated"
-        for tp, end in found.items()
-        if end is not None and committed[tp] > end.offset
-    ]
+    return {tp: end.offset for tp, end in found.items() if end is not None}
 
 
 async def _placed(

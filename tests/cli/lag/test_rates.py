@@ -9,9 +9,9 @@ from aiokc.cli.lag.rates import UNKNOWN, LagHistory, Rates
 from aiokc.cli.lag.rows import LagRow, summed
 
 
-def row(committed: int | None, end: int | None, partition: int = 0) -> LagRow:
+def row(committed: int | None, end: int | None, partition: int = 0, member: str | None = None) -> LagRow:
     lag = None if committed is None or end is None else end - committed
-    return LagRow("g", "t", partition, committed, end, lag, None, None)
+    return LagRow("g", "t", partition, committed, end, lag, None, member, member)
 
 
 def seen(*looks: tuple[float, LagRow], window: float = 30.0) -> Rates:
@@ -84,6 +84,14 @@ def test_a_sum_over_more_partitions_than_before_is_no_rate() -> None:
     assert history.rates(total[0]) == UNKNOWN
 
 
+def test_a_sum_over_other_partitions_than_before_is_no_rate() -> None:
+    history = LagHistory()
+    history.add(0, summed([row(0, 100, 0, "a"), row(9_000, 9_100, 1, "b")], "member"))
+    swapped = summed([row(0, 100, 0, "b"), row(9_000, 9_100, 1, "a")], "member")
+    history.add(2, swapped)
+    assert [history.rates(one) for one in swapped] == [UNKNOWN, UNKNOWN]
+
+
 def test_a_partition_that_is_gone_is_forgotten() -> None:
     history = LagHistory()
     one, other = row(0, 10), row(0, 10, partition=1)
@@ -117,4 +125,4 @@ def test_what_is_seen_no_more_is_forgotten() -> None:
     history = LagHistory()
     for number in range(100):
         history.add(number, [row(1, 2, partition=number), row(1, 2, partition=number + 1)])
-    assert len(history._samples) == len(history._partitions) == 2
+    assert len(history._samples) == len(history._summed) == 2

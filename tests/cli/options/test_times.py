@@ -69,7 +69,8 @@ def test_times(text: str, ms: int) -> None:
 def test_a_time_without_an_offset_is_local() -> None:
     assert time_ms("2026-11-01T00:00:00", NOW) == 1_793_487_600_000  # winter: UTC+1
     assert time_ms("2026-07-01", NOW) == 1_782_856_800_000  # summer: UTC+2
-    assert is_local("2026-11-01T00:00:00")
+    assert time_ms("20260701", NOW) == 1_782_856_800_000
+    assert all(map(is_local, ("2026-11-01T00:00:00", "2026-07-01", "20260701")))
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,12 @@ def test_json_lines_hold_the_values_themselves() -> None:
 
 
 def test_csv_is_read_back() -> None:
-    assert list(csv.reader(io.StringIO(written("csv")))) == [
+    text = written("csv", rows=[*ROWS, ("a\r", 1, (), False)])
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [
         ["topic", "size", "replicas", "is_new"],
         ["orders", str(3 << 40), "1,2", "true"],
         ["a\x1b[31mb\n", "", "", "false"],
+        ["a\r", "1", "", "false"],
     ]
 
 

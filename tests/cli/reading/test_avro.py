@@ -35,7 +35,32 @@ MANY_TYPES = {
         {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
     ],
 }
-ANSWERS = {
+LINE = {"type": "record", "name": "shop.Line", "fields": [{"name": "amount", "type": "Money"}]}
+MONEY = {"type": "record", "name": "shop.Money", "fields": [{"name": "cents", "type": "long"}]}
+LOOP = {"type": "record", "name": "Loop", "fields": [{"name": "a", "type": "Other"}]}
+OTHER = {"type": "record", "name": "Other", "fields": [{"name": "b", "type": "Loop"}]}
+ORDER = {
+    "type": "record",
+    "name": "shop.Order",
+    "fields": [{"name": "lines", "type": {"type": "array", "items": "Line"}}, {"name": "total", "type": "Money"}],
+}
+
+
+def refers(schema: Any, *references: tuple[str, str]) -> tuple[int, dict[str, Any]]:
+    """What the registry answers for a schema that refers to version 1 of these: their names and subjects."""
+    named = [{"name": name, "subject": subject, "version": 1} for name, subject in references]
+    return 200, {"schema": json.dumps(schema), "references": named}
+
+
+ANSWERS: dict[str, tuple[int, Any]] = {
+    "/schemas/ids/5": refers(ORDER, ("shop.Line", "lines/v"), ("shop.Money", "money")),
+    "/schemas/ids/6": refers(["null", "shop.Line"], ("shop.Line", "lines/v")),
+    "/schemas/ids/7": refers("shop.Money", ("shop.Money", "money")),
+    "/schemas/ids/8": refers(LOOP, ("Other", "loop")),
+    "/schemas/ids/10": refers("Gone", ("Gone", "gone")),
+    "/subjects/lines%2Fv/versions/1?deleted=true": refers(LINE, ("shop.Money", "money")),
+    "/subjects/money/versions/1?deleted=true": (200, {"schema": json.dumps(MONEY)}),
+    "/subjects/loop/versions/1?deleted=true": refers(OTHER, ("Loop", "loop"), ("Other", "loop")),
     "/schemas/ids/1": (200, {"schema": json.dumps(SCHEMA)}),
     "/schemas/ids/4": (200, {"schema": json.dumps(MANY_TYPES)}),
     "/schemas/ids/2": (200, {"schema": "syntax = proto3", "schemaType": "PROTOBUF"}),
@@ -116,6 +141,8 @@ async def test_each_type_becomes_json(registry: tuple[str, list[str]]) -> None:
         (b"\x00\x00\x00\x00\x02\x0c", "schema 2 is of type PROTOBUF"),
         (b"\x00\x00\x00\x00\x03\x0c", "answered no Avro schema"),
         (b"\x00\x00\x00\x00\x09\x0c", "answered 404"),
+        (b"\x00\x00\x00\x00\x08\x0c", "/schemas/ids/8 answered no Avro schema"),
+        (b"\x00\x00\x00\x00\x0a\x0c", "/subjects/gone/versions/1?deleted=true answered 404"),
         (b"\x00\x00\x00\x00\x01\x0c\x00", "has 1 bytes more than schema 1 says"),
         (b"\x00\x00\x00\x00\x01", "is no Avro of schema 1: EOFError"),
         (b"\x01\x00\x00\x00\x01\x0c", "does not begin with the id of a schema"),
@@ -128,6 +155,50 @@ async def test_what_is_no_avro_is_hex(registry: tuple[str, list[str]], data: byt
     found = decoded(data, decoder)
     assert problem in found.problem
     assert found.text == f"<hex:{data.hex()}>"
+
+
+async def test_records_of_a_schema_that_is_gone_are_not_kept(registry: tuple[str, list[str]]) -> None:
+    decoder = AvroDecoder(registry[0], 5)
+    data = bytes(bytearray(b"\x00\x00\x00\x00\x09\x0c"))
+    await decoder.prepare(data)
+    references = sys.getrefcount(data)
+    for _ in range(3):
+        assert "answered 404" in decoded(data, decoder).problem
+    assert sys.getrefcount(data) == references
+
+
+@pytest.mark.parametrize(
+    ("schema_id", "data", "text", "asked_for"),
+    [
+        (5, b"\x02\x06\x00\x0c", '{"lines":[{"amount":{"cents":3}}],"total":{"cents":6}}', 3),
+        (6, b"\x02\x06", '{"amount":{"cents":3}}', 3),
+        (7, b"\x06", '{"cents":3}', 2),
+    ],
+)
+async def test_a_schema_may_refer_to_others(
+    registry: tuple[str, list[str]], schema_id: int, data: bytes, text: str, asked_for: int
+) -> None:
+    url, asked = registry
+    decoder = AvroDecoder(url, 5)
+    framed = b"\x00" + schema_id.to_bytes(4, "big") + data
+    await decoder.prepare(framed)
+    assert (decoded(framed, decoder).problem, decoded(framed, decoder).text) == ("", text)
+    assert len(asked) == asked_for
+
+
+@pytest.mark.parametrize("status", [401, 429, 503])
+async def test_a_refusal_of_the_registry_says_nothing_of_the_schema(
+    registry: tuple[str, list[str]], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = registry
+    framed = b"\x00\x00\x00\x00\x01\x0c"
+    decoder = AvroDecoder(url, 5, "me:s3cret")
+    with monkeypatch.context() as refusing:
+        refusing.setitem(ANSWERS, "/schemas/ids/1", (status, {}))
+        with pytest.raises(Problem, match=f"the schema registry refuses: {url}/schemas/ids/1 answered {status} "):
+            await decoder.prepare(framed)
+    await decoder.prepare(framed)
+    assert decoded(framed, decoder).text == '{"a":6}'
 
 
 async def test_a_registry_that_is_gone() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import Any
 
@@ -124,6 +126,14 @@ def test_json_lines_and_csv() -> None:
     }
     rows = Csv(contents(), Terminal(system_of(), "auto")).written(record(b'a,"b"\n'))
     assert rows == b't,3,7,1700000000123,k,"a,""b""\n",\n'
+
+
+@pytest.mark.parametrize("value", [b"a\r", b"\r", b"a\n", b"a\r\n", b""])
+def test_line_ends_in_csv_are_read_back(value: bytes) -> None:
+    row = Csv(contents(), Terminal(system_of(), "auto")).written(record(value)).decode()
+    ((*_, read, _),) = csv.reader(io.StringIO(row, newline=""))
+    assert read.encode() == value
+    assert row.endswith(",\n")
 
 
 def test_format_strings() -> None:

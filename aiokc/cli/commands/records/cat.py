@@ -52,9 +52,12 @@ async def write_window(context: Context, start: str) -> int:
 
 
 async def prepared(
-    context: Context, client: Client, contents: Contents, start: str
+    context: Context, client: Client, contents: Contents, start: str, *, follows: bool = False
 ) -> tuple[TopicDescription, Ranges, Printer]:
-    """Return what to read, and what writes it, with everything that can be wrong with the arguments found."""
+    """Return what to read, and what writes it, with everything that can be wrong with the arguments found.
+
+    ``follows``: it will be read beyond the ends.
+    """
     from ...options.partitions import partition_numbers
     from ...reading.filters import filter_of
     from ...reading.printing import Printer
@@ -67,7 +70,7 @@ async def prepared(
     passes = filter_of(args.grep)
     format_of(context, contents, {})
     topic = await topic_named(client, args.topic)
-    ranges = await ranges_of(client, chosen_partitions(topic, numbers), window, args.group)
+    ranges = await ranges_of(client, chosen_partitions(topic, numbers), window, args.group, follows=follows)
     for note in [*notes, *ranges.notes]:
         context.say(note)
     leaders = {number: part.leader for number, part in topic.partitions.items()}

@@ -47,7 +47,7 @@ async def run(context: Context) -> int:
         return await write_window(context, _START)
     contents = contents_of(context)
     async with context.client() as client:
-        _, ranges, printer = await prepared(context, client, contents, _START)
+        _, ranges, printer = await prepared(context, client, contents, _START, follows=True)
     try:
         await _follow(context, ranges, contents, printer)
     finally:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from aiokc import Producer
 from aiokc.records import NewRecord
 from aiokc.testing import ApiKey, Cluster, faults
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -45,6 +46,21 @@ async def test_bench_measures_a_peer_with_the_same_records() -> None:
         assert [(row["client"], row["records"]) for row in rows] == [("aiokc", 1_000), ("aiokafka", 1_000)]
         sizes = [row["mb_per_s"] / row["records_per_s"] * 1e6 for row in rows]
         assert sizes == pytest.approx([100, 100], rel=0.2)
+
+
+@pytest.mark.parametrize("words", [[], ["--columns"], ["-X", "max.partition.fetch.bytes=1"]])
+async def test_bench_reaches_an_end_behind_the_last_record(words: list[str]) -> None:
+    """The last offset is that of the marker with which a transaction ends."""
+    async with Cluster(topics={"events": 1}) as cluster:
+        async with (
+            Producer(bootstrap_servers=cluster.bootstrap, transactional_id="tx") as producer,
+            producer.transaction(),
+        ):
+            await producer.send_and_wait("events", b"v")
+        words = [*words, "--peer", "aiokafka", "--seconds", "20", "--json"]
+        result = await aiokc("bench", "events", *words, bootstrap=cluster.bootstrap)
+    assert [json.loads(line)["records"] for line in result.out.splitlines()] == [1, 1]
+    assert result.err.count("the end of the topic was reached") == 2
 
 
 async def test_bench_of_an_empty_topic() -> None:

@@ -243,6 +243,28 @@ def test_tail_begins_at_the_end_where_the_offset_is_still_to_come() -> None:
     virtually(story)
 
 
+@pytest.mark.parametrize("start", [["-g", "g"], ["-o", "11"]])
+def test_tail_begins_behind_an_open_transaction(start: list[str]) -> None:
+    """The end for readers of committed records, 10, is below what the group has read, or who asks has seen."""
+
+    async def story(cluster: Cluster) -> None:
+        async with (
+            Client(bootstrap_servers=cluster.bootstrap) as client,
+            Producer(bootstrap_servers=cluster.bootstrap, transactional_id="tx") as producer,
+        ):
+            await producer.begin_transaction()
+            await producer.send_and_wait("events", b"read", partition=1)
+            await client.commit("g", {TopicPartition("events", 1): 11})
+            words = ("-p", "1", *start, "-c", "1", "-f", "%o %s", "-X", "isolation.level=read_committed")
+            tail = asyncio.ensure_future(aiokc("tail", "events", *words, bootstrap=cluster.bootstrap))
+            await asyncio.sleep(3)
+            await producer.commit_transaction()
+            cluster.append("events", b"new", partition=1)
+            assert await tail == Result(0, "12 new", "")
+
+    virtually(story)
+
+
 def test_tail_skips_no_record_without_a_word() -> None:
     """Retention deletes what tail has not read yet, while the broker does not answer."""
 
