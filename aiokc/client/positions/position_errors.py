@@ -53,7 +53,10 @@ class PositionErrors:
             self._found.notify()
 
     def passing(self, of: Collection[TopicPartition]) -> KafkaError | None:
-        """Return the newest error that may pass, and leaves some of these without a position; None: there is none."""
+        """Return an error that may pass, and leaves some of these without a position; None: none is known.
+
+        It is of the newest kind. Of each kind the newest is known, which may be one of other partitions.
+        """
         for error, tokens in reversed(self._passing.values()):
             if any(tp in tokens and self._subscription.get(tp, tokens[tp]) is not None for tp in of):
                 return error

@@ -381,12 +381,15 @@ class TransactionDriver:
         Callbacks are not waited for: stop() calls them itself, and waits no longer where it is called again.
         What is not aborted by then, the coordinator aborts after transaction_timeout_ms.
         """
-        try:
-            if self.machine.state in OPEN and self.machine.state not in _TO_ABORT and self._end is not None:
-                await self._wait(self._end.outcome, deadline, "the end of the transaction")
-        except Exception as error:
-            logger.warning("%s; stopping all the same", error)
-        # A commit may have failed meanwhile: by a send() that still waited, and raises now that the producer stops.
+        end: _End | None = None
+        # A commit may fail meanwhile: by a send() that still waited, and raises now that the producer stops. If a block
+        # has called for it, that aborts at once: then another end is to be waited for.
+        while self.machine.state in OPEN & ~_TO_ABORT and self._end is not None and self._end is not end:
+            end = self._end
+            try:
+                await self._wait(end.outcome, deadline, "the end of the transaction")
+            except Exception as error:
+                logger.warning("%s; stopping all the same", error)
         if self.machine.state not in _TO_ABORT:
             return
         try:

@@ -22,7 +22,7 @@ from aiokc.errors import (
 )
 from aiokc.native import NATIVE
 from aiokc.serialization.serializer import AsyncSerializer
-from aiokc.testing import ApiKey
+from aiokc.testing import ApiKey, ErrorCode
 from aiokc.testing.faults import Hold
 
 from .on_stage import IN0, Stage, scenario
@@ -291,6 +291,38 @@ async def test_stop_aborts_the_transaction_whose_commit_a_waiting_call_prevents(
     await stop
     with pytest.raises(TransactionAbortable, match="a record is missing"):
         await commit
+    async with stage.producer("other") as other, other.transaction():
+        await other.send("out", b"3", partition=0)
+    assert await stage.read() == [b"3"]
+
+
+@scenario()
+async def test_stop_waits_for_the_abort_of_a_block_whose_commit_a_waiting_call_prevents(stage: Stage) -> None:
+    """The block is told first that its commit has failed, and has begun to abort when stop() looks again."""
+    registry, hold, loading = Registry(), Hold(), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    producer = stage.producer(value_serializer=AsyncSerializer(registry.serialize), linger_ms=60_000)
+    await producer.start()
+    stage.cluster.intercept(ApiKey.PRODUCE, hold, times=1)
+    waiting: list[asyncio.Task[Any]] = []
+
+    async def block() -> None:
+        async with producer.transaction():
+            await producer.send("out", b"1", partition=0)
+            registry.held = b"2"
+            waiting.append(asyncio.create_task(producer.send("out", b"2", partition=0)))
+            await registry.asked.wait()
+
+    ends = asyncio.create_task(block())
+    await hold.arrived()
+    stage.cluster.intercept(ApiKey.END_TXN, loading, times=2)
+    stop = asyncio.create_task(producer.stop())
+    registry.let_go()
+    with pytest.raises(KafkaError):
+        await waiting[0]
+    hold.release()
+    await stop
+    with pytest.raises(TransactionAbortable, match="a record is missing"):
+        await ends
     async with stage.producer("other") as other, other.transaction():
         await other.send("out", b"3", partition=0)
     assert await stage.read() == [b"3"]
