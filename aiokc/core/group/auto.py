@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...error_codes import error_name
 from ...errors import BrokerError, KafkaError, UnsupportedVersion, broker_error
-from .consumer.events import JoinDeclined, MemberHeartbeat, Unheard
+from .consumer.events import InstanceUnreleased, JoinDeclined, MemberHeartbeat, Unheard
 from .consumer.membership import ConsumerMembership
 from .events import Effect, Event, MemberToken, SendHeartbeat
 from .loop_watch import HeartbeatPlan
@@ -47,7 +47,7 @@ class AutoMachine:
             self.current = self._classic
             self._tell(event.error)
             return self.current.on(self._consumer.wanted, now)
-        if isinstance(event, Unheard) and self.current is not self._consumer:
+        if isinstance(event, Unheard | JoinDeclined | InstanceUnreleased) and self.current is not self._consumer:
             return []  # that membership is over
         return self.current.on(event, now)
 

@@ -352,9 +352,14 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The LeaveGroup of ``step`` was answered, or will never be answered."""
+    """The LeaveGroup of ``step`` was answered, or will never be answered.
+
+    ``is_taken``: the coordinator does not count the member in any more. False: it may do so until the session ends,
+    since no answer came, or one that only says "not now".
+    """
 
     step: int
+    is_taken: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from ....core.group.consumer.events import MemberHeartbeat
 from ....core.group.consumer.messages import ConsumerGroup
 from ....core.group.events import Event, Left, SendLeave
-from ....errors import KafkaError
+from ....error_codes import ErrorCode
+from ....errors import KafkaError, broker_error
 from ....wire import prepare
 from ....wire.messages.group import ConsumerGroupHeartbeatRequest
 from ...cluster.coordinator_lookup import CoordinatorLookup
@@ -50,7 +51,9 @@ class ConsumerRequests:
             return self._group.leave_request(effect)
 
         try:
-            await self._lookup.ask(ConsumerGroupHeartbeatRequest, build, timeout=self._timeout)
+            _, response = await self._lookup.ask(ConsumerGroupHeartbeatRequest, build, timeout=self._timeout)
         except KafkaError as error:
             logger.info("group %r: %s left without a word: %s", self._group.group_id, effect.member, error)
-        return Left(effect.step)
+            return Left(effect.step, is_taken=False)
+        code = response.error_code
+        return Left(effect.step, is_taken=code == ErrorCode.NONE or not broker_error(code).retriable)

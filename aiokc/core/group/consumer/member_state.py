@@ -60,6 +60,7 @@ class MemberState:
         self._asked_to_join = False
         self._resubscribed = False  # and the coordinator may still have something to take, or to give, for that
         self._in_doubt: list[str] = []  # ids that the coordinator may know this member by, though it has no epoch
+        self._former = ""  # the one of them in whose name it leaves, before it joins again
         self._leave_group: bool | None = None
         self._going: Partitions = ()
 

@@ -136,9 +136,20 @@ class ConsumerMembership(MemberState):
             return self._on_released(now)
         if isinstance(event, Left) and self.state is State.LEAVING:
             self._enter(State.LEFT)
-        elif self.state is State.JOINING:
-            self._heartbeats.begin()
+        elif isinstance(event, Left) and self.state is State.JOINING:
+            self._join_after_goodbye(event, now)
         return []
+
+    def _join_after_goodbye(self, goodbye: Left, now: float) -> None:
+        """Join, and if the coordinator may not have heard that the former member has left, after a pause.
+
+        It may refuse the join once more then, and the goodbye has to be said again.
+        """
+        self._heartbeats.begin()
+        if goodbye.is_taken:
+            self._in_doubt = [one for one in self._in_doubt if one != self._former]
+        else:
+            self._heartbeats.failed(now)
 
     def _on_answer(self, event: Event, now: float) -> list[Effect]:
         match event:
@@ -345,12 +356,12 @@ class ConsumerMembership(MemberState):
         """
         if not self._in_doubt:
             return self._fail(Fatal(event.sent, event.error), now)
-        former = self._in_doubt.pop()
+        self._former = self._in_doubt[-1]
         self._told.forget()
         self._heartbeats.end()
         self._heartbeats.wait()
         self._enter(State.JOINING)
-        farewell = replace(self.member, generation_id=LEAVE_STATIC, member_id=former)
+        farewell = replace(self.member, generation_id=LEAVE_STATIC, member_id=self._former)
         return [LeaveByHeartbeat(self._step, farewell, "it joins again")]
 
     def _on_identity_lost(self, event: IdentityLost, now: float) -> list[Effect]:

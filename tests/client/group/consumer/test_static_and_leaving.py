@@ -191,16 +191,21 @@ def test_a_static_member_that_is_not_polled_parks_its_partitions_and_finds_them_
     virtually(story)
 
 
+@pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("fault", [disconnect(), ErrorCode.COORDINATOR_NOT_AVAILABLE])
-def test_a_static_member_whose_goodbye_is_lost_comes_back_all_the_same(fault: Any) -> None:
-    """The coordinator still has the instance in the group, and would refuse it until its session ends."""
+def test_a_static_member_whose_goodbye_is_lost_comes_back_all_the_same(fault: Any, times: int) -> None:
+    """The coordinator still has the instance in the group, and would refuse it until its session ends. The goodbye that
+    is said again may be lost, too.
+    """
 
     async def story(cluster: Cluster) -> None:
         told = Told()
         async with consumer_of(cluster, told, group_instance_id="i") as consumer:
             await shared(consumer)
             api = ConsumerGroupHeartbeatRequest
-            lost = cluster.intercept(api, fault, times=1, where=lambda exchange: exchange.request.member_epoch == -2)
+            lost = cluster.intercept(
+                api, fault, times=times, where=lambda exchange: exchange.request.member_epoch == -2
+            )
             consumer.unsubscribe()
             await lost.caught()
             await asyncio.sleep(1.0)  # the application does something else, and the join is not lost, too

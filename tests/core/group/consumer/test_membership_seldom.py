@@ -135,3 +135,7 @@ def test_a_member_that_becomes_a_classic_one_keeps_its_last_name_until_that_one_
     assert machine.declined is not None
     assert machine.member.generation_id == -1
     assert machine.last_member == last
+    late = replace(member.beat, number=member.beat.number - 1)
+    assert machine.on(JoinDeclined(late, UnsupportedVersion("no API 68")), member.now) == [], (
+        "answered behind the newer"
+    )
