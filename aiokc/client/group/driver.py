@@ -156,9 +156,10 @@ class MembershipDriver:
         while self._tasks is not None and (not self.machine.has_left or self._goodbyes):
             began = min(self._goodbye_at, waits_for_id_since)
             patience = began + GOODBYE_SECONDS - asyncio.get_running_loop().time()
-            if self._goodbyes and patience <= 0:
+            if self._goodbyes and patience <= 0 and self._changes.are_done:
                 return
-            await self.moved.wait(patience if self._goodbyes else None)
+            # The goodbye may be an older one, from before stop(), while the listener still hears of a change.
+            await self.moved.wait(patience if self._goodbyes and patience > 0 else None)
 
     async def _keep_time(self) -> None:
         """Feed the machine the events that answer no request: a Tick at its deadline, and news in the metadata."""

@@ -298,6 +298,27 @@ def test_stop_after_a_failure_lets_the_listener_hear_of_the_loss_to_its_end() ->
     virtually(story, topics={"t": 2})
 
 
+def test_stop_lets_the_listener_hear_of_a_loss_whose_leave_group_is_not_answered() -> None:
+    """The LeaveGroup is from before stop(), and what nobody waits for any more. But the callback is under way."""
+
+    class Slow(Told):
+        async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+            await asyncio.sleep(5.0)
+            self.told.append("lost")
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+        listener = Slow()
+        consumer = await reading(cluster, "t", listener=listener, max_poll_interval_ms=5_000)
+        leaves = cluster.intercept(LeaveGroupRequest, drop(), times=1)
+        await leaves.caught()
+        await asyncio.sleep(3.0)
+        await consumer.stop()
+        assert listener.told == ["lost"]
+
+    virtually(story, topics={"t": 2})
+
+
 # The time
 
 
