@@ -40,6 +40,8 @@ class PatternTopics:
     def subscription_changed(self) -> None:
         """To be called when the application has subscribed to a pattern, or has ended such a subscription."""
         self._interest.set(() if self._subscription.pattern is None else None)
+        if self._subscription.pattern is None:
+            self._kept = set()  # nothing is missed any more: run() need not ask for it
 
     async def run(self) -> None:
         """Match in a loop, whenever the pattern or the snapshot is new."""

@@ -164,3 +164,26 @@ def test_the_poll_limit_holds_where_a_pattern_matches_nothing_any_more(protocol:
                 await stage.until(lambda: len(c1.owned) == len(c2.owned) == 1)
 
     story()
+
+
+def test_what_a_pattern_misses_is_not_asked_for_once_it_is_unsubscribed() -> None:
+    """Given a pattern of which a topic is gone, or not known to a broker yet, when the application unsubscribes, then
+    nobody asks for that topic any more.
+    """
+
+    @scenario(topics={"t": 2, "u": 1})
+    async def story(stage: Stage) -> None:
+        async with stage.member("c1", re.compile("t|u"), **EAGER).reads() as c1:
+            await stage.until(lambda: c1.owned == {T0, T1, U0})
+            stage.cluster.delete_topic("u")
+            metadata = c1.consumer._runtime.cluster_client.metadata
+            metadata.request_update()
+            await stage.until(lambda: "u" not in metadata.cluster.topics)
+            await asyncio.sleep(0.2)
+            c1.consumer.unsubscribe()
+            await asyncio.sleep(10)
+            asked = len(stage.of("c1", "Metadata"))
+            await asyncio.sleep(60)
+            assert len(stage.of("c1", "Metadata")) <= asked + 1
+
+    story()
