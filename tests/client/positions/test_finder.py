@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -407,7 +408,10 @@ def test_a_leader_that_leaves_a_partition_out_of_its_answer_is_named(caplog: pyt
     async def story(cluster: Cluster) -> None:
         left_out = cluster.intercept(ListOffsetsRequest, leave_out)
         async with reading(cluster, ZERO, ONE) as consumer:
-            assert await consumer.position(ONE) == 0
+            metadata = consumer._runtime.cluster_client.metadata
+            with patch.object(metadata, "disprove_leader") as disproved:
+                assert await consumer.position(ONE) == 0
+            disproved.assert_called_with(1, {ZERO})
             says = "broker 1: the answer to ListOffsets says nothing about t-0"
             for call in (consumer.position(ZERO, timeout_ms=2_000), consumer.end_offsets([ZERO], timeout_ms=2_000)):
                 with pytest.raises(RequestTimedOut, match=says) as late:

@@ -667,6 +667,20 @@ def test_a_static_member_leaves_under_every_id_that_the_coordinator_may_know_it_
     assert kinds(unreleased(member)) == ["Fail"]
 
 
+def test_a_goodbye_that_the_coordinator_may_not_have_heard_is_said_again_after_a_pause() -> None:
+    member = Member("i").stable(0)
+    lost = only(Lost, member.feed(Unpolled(member.machine.member)))
+    member.feed(RevocationDone(lost.step))
+    member.feed(Polled())
+    leave = only(LeaveByHeartbeat, unreleased(member))
+    assert member.feed(Left(leave.step, is_taken=False)) == []
+    assert only(MemberHeartbeat, member.wait(BACKOFF)).joins
+    again = only(LeaveByHeartbeat, unreleased(member))
+    assert again.member == leave.member
+    assert only(MemberHeartbeat, member.feed(Left(again.step))).joins
+    assert kinds(unreleased(member)) == ["Fail"]
+
+
 # The watchdog
 
 
