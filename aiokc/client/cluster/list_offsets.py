@@ -114,7 +114,7 @@ class OffsetLister:
         while left := {tp: timestamp for tp, timestamp in asked.items() if tp not in found}:
             remaining = deadline - loop.time()
             if remaining <= 0:
-                await asyncio.sleep(0)  # as GroupOffsets does: with a timeout of 0, no other task has run yet
+                await asyncio.sleep(0)  # without time, no other task has run yet, and a caller may ask again at once
                 raise self._too_late(left, timeout, causes)
             before = self._metadata.cluster
             await self._ask_leaders(left, remaining, found, causes, isolation_level)

@@ -46,7 +46,7 @@ async def wait_positions(
             return {tp: subscription[tp].position for tp in partitions}
         runtime.errors.raise_any(lacking)
         if not await runtime.changed.wait(deadline - loop.time()):
-            await asyncio.sleep(0)  # with a timeout of 0, nothing above has let the answer's task run
+            await asyncio.sleep(0)  # without time, the task that takes in the answer has not run yet
             cause = runtime.cluster_client.metadata.error or runtime.finder.errors.passing(lacking)
             why = f": {cause}" if cause is not None else ""
             raise RequestTimedOut(f"no position for {named(lacking)} after {timeout:.3g} s{why}") from cause

@@ -153,9 +153,7 @@ class OffsetRequests:
                 if last is None or left > patience or not isinstance(error, RequestTimedOut):
                     last = error  # but not the timeout of a last attempt that ``deadline`` cut short
             await asyncio.sleep(min(backoff.next(), max(0.0, deadline - loop.time())))
-        await asyncio.sleep(
-            0
-        )  # with a timeout of 0, no other task has run yet: a caller may try again at once, for ever
+        await asyncio.sleep(0)  # without time, no other task has run yet, and a caller may ask again at once
         reason = f"; the last attempt: {last}" if last is not None else ""
         raise RequestTimedOut(f"{what}: not done after {loop.time() - start:.3g} s{reason}") from last
 

@@ -335,7 +335,7 @@ class TransactionDriver:
         if begun != self.begun or not self.machine.can_fail:
             return
         if isinstance(error, KafkaError):
-            error.may_be_committed = False  # by this
+            error.may_be_committed = False  # this call keeps the transaction from it
         is_too_late = isinstance(error, UsageError) and self.machine.state is not State.IN_TRANSACTION
         if is_too_late or isinstance(error, RequestTimedOut):
             # The commit raises it, too: there it would mean that the call is wrong, or that nobody knows the outcome.

@@ -286,14 +286,21 @@ async def test_one_error_for_many_partitions_is_raised_once() -> None:
             assert seen <= 1
 
 
+def with_a_plan(*partitions: TopicPartition) -> tuple[Consumer, list[FetchTarget], FetchPlan]:
+    """A consumer at the beginning of these, which reaches no broker, and a Fetch for them to broker 1."""
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign(partitions)
+    subscription = consumer._runtime.subscription
+    for tp in partitions:
+        subscription.seek(tp, 0)
+    targets = [FetchTarget(tp, subscription[tp].token, 0, -1) for tp in partitions]
+    return consumer, targets, FetchPlan(1, SessionRequest(0, 0, targets, [], [], by_id=False, more=False), 1 << 20, 500)
+
+
 async def test_a_seek_while_an_answer_is_stored_waits_for_no_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is refused is fetched again after a pause: the position from before, and not the one sought meanwhile."""
-    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
-    consumer.assign([ZERO, ONE])
+    consumer, targets, plan = with_a_plan(ZERO, ONE)
     fetcher, subscription = consumer._runtime.fetcher, consumer._runtime.subscription
-    for tp in (ZERO, ONE):
-        subscription.seek(tp, 0)
-    targets = [FetchTarget(tp, subscription[tp].token, 0, -1) for tp in (ZERO, ONE)]
     refused = [
         PartitionData(
             partition_index=tp.partition,
@@ -304,7 +311,6 @@ async def test_a_seek_while_an_answer_is_stored_waits_for_no_retry(monkeypatch: 
         )
         for tp in (ZERO, ONE)
     ]
-    plan = FetchPlan(1, SessionRequest(0, 0, targets, [], [], by_id=False, more=False), 1 << 20, 500)
     pauses: Iterator[Callable[[], None]] = iter([lambda: None, lambda: subscription.seek(ZERO, 7)])
 
     async def others_run() -> None:
@@ -325,13 +331,8 @@ async def test_other_tasks_run_while_all_that_a_broker_was_to_bring_is_looked_at
 ) -> None:
     """Ten thousand partitions in one step would hold the loop for tens of milliseconds. What is sought wins."""
     partitions = [TopicPartition("t", number) for number in range(3)]
-    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
-    consumer.assign(partitions)
+    consumer, targets, plan = with_a_plan(*partitions)
     fetcher, subscription = consumer._runtime.fetcher, consumer._runtime.subscription
-    for tp in partitions:
-        subscription.seek(tp, 0)
-    targets = [FetchTarget(tp, subscription[tp].token, 0, -1) for tp in partitions]
-    plan = FetchPlan(1, SessionRequest(0, 0, targets, [], [], by_id=False, more=False), 1 << 20, 500)
     pauses = 0
 
     async def others_run() -> None:
@@ -354,13 +355,8 @@ async def test_other_tasks_run_while_all_that_a_broker_was_to_bring_is_looked_at
 async def test_an_error_that_a_call_raises_before_all_partitions_have_it_is_raised_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
-    consumer.assign([ZERO, ONE])
+    consumer, targets, plan = with_a_plan(ZERO, ONE)
     fetcher, subscription = consumer._runtime.fetcher, consumer._runtime.subscription
-    for tp in (ZERO, ONE):
-        subscription.seek(tp, 0)
-    targets = [FetchTarget(tp, subscription[tp].token, 0, -1) for tp in (ZERO, ONE)]
-    plan = FetchPlan(1, SessionRequest(0, 0, targets, [], [], by_id=False, more=False), 1 << 20, 500)
 
     async def a_call_comes() -> None:
         if fetcher._buffer.holds(ZERO):
