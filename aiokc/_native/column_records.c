@@ -42,19 +42,22 @@ static int kind_of_content(const char *format) {
     return strcmp(format, "n") == 0 ? NULLS : MISSING;
 }
 
-static int kind_of_number(const char *format, int64_t *scale) {
-    static const char units[] = "smun";
-    static const int64_t scales[] = {-1000, 1, 1000, 1000000};
-    *scale = 1;
+static int kind_of_number(const char *format) {
     if (strcmp(format, "i") == 0)
         return INT_32;
     if (strcmp(format, "l") == 0)
         return INT_64;
-    if (strncmp(format, "ts", 2) == 0 && format[2] != '\0' && strchr(units, format[2]) != NULL) {
-        *scale = scales[strchr(units, format[2]) - units];
-        return INT_64;
-    }
     return strcmp(format, "n") == 0 ? NULLS : MISSING;
+}
+
+static int kind_of_timestamp(const char *format, int64_t *scale) {
+    static const char units[] = "smun";
+    static const int64_t scales[] = {-1000, 1, 1000, 1000000};
+    *scale = 1;
+    if (strncmp(format, "ts", 2) != 0 || format[2] == '\0' || strchr(units, format[2]) == NULL)
+        return kind_of_number(format);
+    *scale = scales[strchr(units, format[2]) - units];
+    return INT_64;
 }
 
 static void point(Column *column, int kind, const struct ArrowArray *array, int64_t offset) {
@@ -106,8 +109,9 @@ static int read_column(ColumnRecords *self, int index, const struct ArrowSchema 
         return refuse(COLUMN_NAMES[index], "dictionary", "plain, not dictionary-encoded");
     if (index == COLUMN_HEADERS)
         return read_headers(self, schema, array, offset);
-    int kind = index == COLUMN_VALUE || index == COLUMN_KEY ? kind_of_content(schema->format)
-                                                            : kind_of_number(schema->format, &column->scale);
+    int kind = index == COLUMN_PARTITION   ? kind_of_number(schema->format)
+               : index == COLUMN_TIMESTAMP ? kind_of_timestamp(schema->format, &column->scale)
+                                           : kind_of_content(schema->format);
     if (kind == MISSING)
         return refuse(COLUMN_NAMES[index], schema->format,
                       index == COLUMN_PARTITION   ? "int32 or int64"
@@ -310,8 +314,23 @@ static PyObject *bytes_of(Content content) {
     return PyBytes_FromStringAndSize(content.bytes, (Py_ssize_t)content.size);
 }
 
-static PyObject *number_or_none(const Column *column, int64_t row, int64_t number) {
-    return is_null(column, row) ? Py_NewRef(Py_None) : PyLong_FromLongLong(number);
+static PyObject *partition_or_none(const ColumnRecords *self, int64_t row) {
+    const Column *column = &self->columns[COLUMN_PARTITION];
+    return is_null(column, row) ? Py_NewRef(Py_None) : PyLong_FromLongLong(number_of(column, row));
+}
+
+/* Seconds may be too many for 64 bits of milliseconds: whoever refuses them is to name the number that was given. */
+static PyObject *timestamp_or_none(const ColumnRecords *self, int64_t row) {
+    const Column *column = &self->columns[COLUMN_TIMESTAMP];
+    if (is_null(column, row))
+        return Py_NewRef(Py_None);
+    if (column->scale > 0)
+        return PyLong_FromLongLong(timestamp_of_row(self, row, 0));
+    PyObject *number = PyLong_FromLongLong(number_of(column, row)), *times = PyLong_FromLongLong(-column->scale);
+    PyObject *timestamp = number == NULL || times == NULL ? NULL : PyNumber_Multiply(number, times);
+    Py_XDECREF(number);
+    Py_XDECREF(times);
+    return timestamp;
 }
 
 static PyObject *header_of(const ColumnRecords *self, int64_t at) {
@@ -348,12 +367,11 @@ static PyObject *records_record(ColumnRecords *self, PyObject *given) {
         PyErr_SetString(PyExc_IndexError, "there is no such row");
         return NULL;
     }
-    const Column *partition = &self->columns[COLUMN_PARTITION], *timestamp = &self->columns[COLUMN_TIMESTAMP];
     PyObject *parts[] = {
         bytes_of(content_of(&self->columns[COLUMN_VALUE], row)),
         bytes_of(content_of(&self->columns[COLUMN_KEY], row)),
-        number_or_none(partition, row, is_null(partition, row) ? 0 : number_of(partition, row)),
-        number_or_none(timestamp, row, timestamp_of_row(self, row, 0)),
+        partition_or_none(self, row),
+        timestamp_or_none(self, row),
         headers_of_row(self, row),
     };
     PyObject *record = PyTuple_New(5);

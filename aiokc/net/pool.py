@@ -160,6 +160,11 @@ class Pool:
         if node is not None:
             self._adopted(node)
 
+    def has_at(self, broker: Broker) -> bool:
+        """Whether this is the address at which the broker with this id is connected to."""
+        node = self._nodes.find(broker.node_id)
+        return node is not None and node.address == (broker.host, broker.port)
+
     def _adopted(self, node: Node) -> None:
         self._connections |= dict.fromkeys(node.connections.values(), node)
 

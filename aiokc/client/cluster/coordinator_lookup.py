@@ -63,7 +63,7 @@ class CoordinatorLookup:
         pool: Pool,
         key: str,
         random: Random,
-        request_metadata: Callable[[], None] | None = None,
+        request_metadata: Callable[[], None],
         *,
         key_type: KeyType = KeyType.GROUP,
     ) -> None:
@@ -138,6 +138,15 @@ class CoordinatorLookup:
             self._logger.debug("%s: looking its coordinator up anew (it was broker %d)", self._name, self._node_id)
             self._node_id = None
 
+    def lost(self, node_id: int, *, is_there: bool = False) -> None:
+        """The coordinator gave no valid answer. Unless it ``is_there``, it may be at another address by now.
+
+        The lookup that follows does not tell the pool: of a broker that the metadata name, only they say where it is.
+        """
+        self.forget(node_id)
+        if not is_there:
+            self._request_metadata()
+
     async def check(self, timeout: float) -> None:
         """Ask the last coordinator whether it is that still. Forget it unless it says so. Raises nothing.
 
@@ -185,10 +194,7 @@ class CoordinatorLookup:
                 node_id, build(version), purpose=purpose, timeout=deadline - loop.time(), max_version=version
             )
         except (ConnectionFailed, RequestTimedOut, MalformedResponse) as error:
-            self.forget(node_id)
-            is_there = connection is not None and not isinstance(error, RequestTimedOut)
-            if self._request_metadata is not None and not is_there:
-                self._request_metadata()  # the metadata may not know this broker yet, or not its new address
+            self.lost(node_id, is_there=connection is not None and not isinstance(error, RequestTimedOut))
             raise
         except asyncio.CancelledError:
             if purpose is Purpose.JOIN and connection is not None:
@@ -227,6 +233,9 @@ class CoordinatorLookup:
                 self._pool.drop(self._last_node_id, Purpose.JOIN)  # it may never answer what it parks
             self._logger.info("%s: broker %d is its coordinator", self._name, broker.node_id)
         self._pool.introduce(broker)  # so that the member can join before the first metadata are there
+        if not self._pool.has_at(broker):
+            # A broker that has moved. Another one may be at its former address, and answer that it is no coordinator.
+            self._request_metadata()
         self._last_node_id = broker.node_id
         self._found_at = asyncio.get_running_loop().time()
         self._last_error = self._last_answer = None

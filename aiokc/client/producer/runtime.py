@@ -93,6 +93,7 @@ class ProducerRuntime:
                 pool,
                 random,
                 config.transactional_id,
+                request_metadata=self.cluster_client.metadata.request_update,
                 batches=lambda: self.sender,
                 check=self.cluster_client.check,
                 settled=lambda: self.outcomes.unobserved.transaction_ended(),

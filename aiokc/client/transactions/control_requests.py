@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -9,7 +10,7 @@ from ...config import ProducerConfig
 from ...core.transactions.events import Answered, ControlRequest, NotAnswered, TxnOffsetCommit
 from ...core.transactions.messages import OFFSETS_NAME_MEMBERS_FROM, answer, wording
 from ...core.versions import api_name
-from ...errors import KafkaError, UnsupportedVersion
+from ...errors import ConnectionFailed, KafkaError, RequestTimedOut, UnsupportedVersion, broker_error
 from ...net.options import SOFTWARE
 from ...net.pool import Pool, Purpose
 from ...wire import Request
@@ -31,12 +32,22 @@ def _purpose(sent: ControlRequest) -> str:
 class ControlRequests:
     """The coordinators of one transactional id, and of the groups whose offsets it commits."""
 
-    def __init__(self, config: ProducerConfig, pool: Pool, transactional_id: str, random: Random) -> None:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        pool: Pool,
+        transactional_id: str,
+        random: Random,
+        request_metadata: Callable[[], None],
+    ) -> None:
         self._config = config
         self._pool = pool
         self._transactional_id = transactional_id
         self._random = random
-        self._lookup = CoordinatorLookup(config, pool, transactional_id, random, key_type=KeyType.TRANSACTION)
+        self._request_metadata = request_metadata
+        self._lookup = CoordinatorLookup(
+            config, pool, transactional_id, random, request_metadata, key_type=KeyType.TRANSACTION
+        )
         self._groups: dict[str, CoordinatorLookup] = {}
 
     @property
@@ -58,11 +69,14 @@ class ControlRequests:
     async def transaction_version(self, timeout: float) -> int:
         """Ask the coordinator for the level of transaction.version, which may have changed since it was connected to.
 
-        If it has, the next request connects anew. Raises what the lookup and the pool raise.
+        If it has, the next request connects anew. Raises what the lookup and the pool raise, and what the broker
+        answers instead of its features.
         """
         name, version = SOFTWARE
         request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
         node_id, response = await self._lookup.ask(ApiVersionsRequest, lambda version: request, timeout=timeout)
+        if response.error_code:
+            raise broker_error(response.error_code, f"ApiVersions of broker {node_id}")
         level = next((one.max_version_level for one in response.finalized_features if one.name == _FEATURE), 0)
         if level != self._lookup.features.get(_FEATURE, 0):
             self._pool.drop(node_id, Purpose.COORDINATOR)
@@ -72,7 +86,11 @@ class ControlRequests:
         """Raise UnsupportedVersion where the group's coordinator can't tell a zombie's offsets (KIP-447, Kafka 2.5)."""
         lookup, least = self._of_group(group_id), OFFSETS_NAME_MEMBERS_FROM
         node_id = await lookup.coordinator(timeout)
-        connection = await self._pool.connection(node_id, Purpose.COORDINATOR, timeout=timeout)
+        try:
+            connection = await self._pool.connection(node_id, Purpose.COORDINATOR, timeout=timeout)
+        except (ConnectionFailed, RequestTimedOut):
+            lookup.lost(node_id)
+            raise
         version = connection.usable_version(TxnOffsetCommitRequest)
         if version < least:
             raise UnsupportedVersion(
@@ -90,11 +108,13 @@ class ControlRequests:
         worded = wording(sent, self._transactional_id, self._config.transaction_timeout_ms)
         lookup = self._of_group(sent.group.group_id) if isinstance(sent, TxnOffsetCommit) else self._lookup
 
+        built: Request[Any] | None = None  # just before it is written
+
         def build(version: int) -> Request[Any]:
-            if version >= worded.versions.min:
-                return worded.request
-            if worded.older is not None:
-                return worded.older
+            nonlocal built
+            built = worded.request if version >= worded.versions.min else worded.older
+            if built is not None:
+                return built
             raise UnsupportedVersion(
                 f"broker {lookup.node_id} offers {api_name(type(worded.request))} up to v{version}, and "
                 f"{_purpose(sent)} needs v{worded.versions}"
@@ -108,11 +128,13 @@ class ControlRequests:
                 max_version=worded.versions.max,
             )
         except KafkaError as error:
-            return NotAnswered(sent, error)
+            return NotAnswered(sent, error, written=built is not None)
         return answer(sent, response, lookup.features.get(_FEATURE, 0))
 
     def _of_group(self, group_id: str) -> CoordinatorLookup:
         lookup = self._groups.get(group_id)
         if lookup is None:
-            lookup = self._groups[group_id] = CoordinatorLookup(self._config, self._pool, group_id, self._random)
+            lookup = self._groups[group_id] = CoordinatorLookup(
+                self._config, self._pool, group_id, self._random, self._request_metadata
+            )
         return lookup

@@ -119,6 +119,7 @@ class TransactionDriver:
         random: Random,
         transactional_id: str,
         *,
+        request_metadata: Callable[[], None],
         batches: Callable[[], Batches],
         check: Callable[[], None],
         settled: Callable[[], None],
@@ -132,7 +133,7 @@ class TransactionDriver:
         whether it was a commit, how many seconds after the begin it ended, and why it has failed.
         """
         self.machine = TransactionMachine(transactional_id, retry_backoff(config, random))
-        self.requests = ControlRequests(config, pool, transactional_id, random)
+        self.requests = ControlRequests(config, pool, transactional_id, random, request_metadata)
         self.doom: Failure | None = None
         self.moved = Signal()
         self.begun = 0  # transactions, so far

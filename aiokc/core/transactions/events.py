@@ -215,10 +215,13 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class NotAnswered:
-    """The control request has no answer. It may have been carried out all the same, or may be so at any time later."""
+    """The control request has no answer. It may have been carried out all the same, or may be so at any time later;
+    unless it is not even ``written``: no coordinator was found, say, or none could be connected to.
+    """
 
     sent: ControlRequest
     error: KafkaError
+    written: bool = True
 
 
 @dataclass(frozen=True, slots=True)

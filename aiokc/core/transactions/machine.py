@@ -285,9 +285,9 @@ class TransactionMachine:
 
     def _on_not_answered(self, event: NotAnswered, now: float) -> list[Effect]:
         self._under_way = None
-        if not isinstance(event.sent, InitProducerId):
+        if event.written and not isinstance(event.sent, InitProducerId):
             self._needs_epoch = self._needs_epoch or not self._open.uses_v2
-        if isinstance(event.sent, EndTxn) and event.sent.committed:
+        if event.written and isinstance(event.sent, EndTxn) and event.sent.committed:
             self._commit_may_be_done = True
         meaning = verdict_without_answer(event.sent, event.error)
         if meaning is Verdict.RETRY:

@@ -124,6 +124,13 @@ def test_a_row_has_all_its_parts() -> None:
             records.record(wrong)
 
 
+@pytest.mark.parametrize("seconds", [10**17, -(10**17)])
+def test_seconds_that_are_too_many_for_milliseconds_are_told_as_they_are(seconds: int) -> None:
+    """So the error that refuses them names a time that the application has given."""
+    batch = pa.record_batch({"value": pa.array([b"v"]), "timestamp": pa.array([seconds], pa.timestamp("s"))})
+    assert [records.record(0)[3] for records in both(batch)] == [seconds * 1000] * 2
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -131,6 +138,10 @@ def test_a_row_has_all_its_parts() -> None:
         ({"value": pa.array([1])}, "column value has Arrow's type"),
         ({"value": pa.array(["a"]).dictionary_encode()}, "column value has Arrow's type"),
         ({"value": pa.array([b"v"]), "partition": pa.array(["0"])}, "column partition has Arrow's type"),
+        (
+            {"value": pa.array([b"v"]), "partition": pa.array([0], pa.timestamp("ms"))},
+            "column partition has Arrow's type",
+        ),
         ({"value": pa.array([b"v"]), "timestamp": pa.array([1.5])}, "column timestamp has Arrow's type"),
         ({"value": pa.array([b"v"]), "headers": pa.array([["h"]])}, "column headers has Arrow's type"),
         (
@@ -142,7 +153,7 @@ def test_a_row_has_all_its_parts() -> None:
 )
 def test_other_columns_are_refused(columns: dict[str, Any], message: str) -> None:
     batch = pa.record_batch(columns)
-    for make in (lambda: both(batch)[0], lambda: PyArrowRecords(batch)):
+    for make in (lambda: _native.ColumnRecords(*batch.__arrow_c_array__()), lambda: PyArrowRecords(batch)):
         with pytest.raises(TypeError, match=message):
             make()
 

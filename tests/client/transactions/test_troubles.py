@@ -8,7 +8,8 @@ import contextlib
 import pytest
 
 from aiokc import GroupMetadata, Producer
-from aiokc.errors import ProducerFenced, RecordRefused, TransactionAbortable
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import ProducerFenced, RecordRefused, RequestTimedOut, TransactionAbortable
 from aiokc.testing import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import deliver_late, disconnect, drop, lose_answer
@@ -35,6 +36,69 @@ async def test_what_an_answer_leaves_out_is_sent_again(stage: Stage) -> None:
         await transaction.send_offsets({IN0: 5}, GROUP)
     assert await stage.read() == [b"1"]
     assert await stage.committed() == {IN0: 5}
+
+@scenario()
+async def test_a_coordinator_at_another_address_is_looked_for_in_the_metadata(stage: Stage) -> None:
+    """A broker came back elsewhere. Nothing is sent to it but control requests, so nobody else would ask for them."""
+    cluster = stage.cluster
+    cluster.move_coordinator("id", to=1)
+    cluster.move_coordinator("g", to=2)
+
+    async def former(exchange: Exchange) -> object:
+        response = await exchange.handle()
+        for broker in response.brokers:  # type: ignore[union-attr]
+            if broker.node_id in (1, 2):
+                broker.port = 1  # nobody listens there
+        return response
+
+    for partition in range(2):
+        cluster.move_leader("out", partition, to=3)
+    old = cluster.intercept(ApiKey.METADATA, former, times=1)
+    async with stage.producer(metadata_max_age_ms=3_600_000, max_block_ms=10_000) as producer:
+        async with producer.transaction() as transaction:
+            await producer.send("out", b"1", partition=0)
+            await transaction.send_offsets({IN0: 5}, GROUP)
+    assert old.hits == 1
+    assert (await stage.read(), await stage.committed()) == ([b"1"], {IN0: 5})
+
+
+@scenario(2)
+async def test_features_that_a_coordinator_refuses_to_name_are_not_known(stage: Stage) -> None:
+    """They are none at all in that answer. Taken for it, the next transaction would be one of the former kind."""
+    async with stage.producer() as producer:
+        for value in (b"1", b"2"):
+            await asyncio.sleep(5)  # of virtual time: they are asked for again
+            refused = stage.cluster.intercept(ApiKey.API_VERSIONS, ErrorCode.REBOOTSTRAP_REQUIRED, times=1)
+            async with producer.transaction():
+                await producer.send("out", value, partition=0)
+            assert refused.hits == 1
+    assert "AddPartitionsToTxn" not in stage.control()
+    assert await stage.read() == [b"1", b"2"]
+
+
+@scenario()
+async def test_a_commit_whose_coordinator_could_not_be_reached_was_not_carried_out(stage: Stage) -> None:
+    cluster = stage.cluster
+    cluster.move_coordinator("id", to=1)
+    for partition in range(2):
+        cluster.move_leader("out", partition, to=3)
+    async with stage.producer(max_block_ms=2_000) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait("out", b"1", partition=0)
+        nobody = cluster.intercept(ApiKey.FIND_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        cluster.take_down(1)
+        await asyncio.sleep(0.1)  # of virtual time: the client knows that the connection has ended
+        with pytest.raises(RequestTimedOut, match="the commit"):
+            await producer.commit_transaction()
+        assert nobody.hits > 0
+        cluster.heal()
+        cluster.intercept(ApiKey.END_TXN, ErrorCode.TRANSACTION_ABORTABLE, times=1)
+        with pytest.raises(TransactionAbortable):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("out", b"2", partition=0)
+    assert await stage.read() == [b"2"]
 
 
 # Fencing

@@ -52,7 +52,7 @@ from aiokc.errors import (
     broker_error,
 )
 
-from .one_producer import BACKOFF, GROUP, OFFSETS, T0, T1, U0, Producer, kinds
+from .one_producer import BACKOFF, GONE, GROUP, OFFSETS, T0, T1, U0, Producer, kinds
 
 REFUSED = RecordRefused(ErrorCode.INVALID_RECORD)
 both = pytest.mark.parametrize("version", [0, 2], ids=["v1", "v2"])
@@ -590,6 +590,15 @@ def test_what_calls_for_an_abort_after_an_unclear_commit_is_none(
 @pytest.mark.parametrize("code", [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
 def test_a_commit_that_was_only_put_off_may_be_aborted(version: int, code: ErrorCode) -> None:
     producer = commit_gets(version, code)
+    producer.answer(ErrorCode.TRANSACTION_ABORTABLE)
+    assert producer.state is State.ABORTABLE_ERROR
+
+
+@both
+def test_a_commit_that_was_not_even_written_may_be_aborted(version: int) -> None:
+    producer = Producer(version).begun(T0).commits()
+    producer.feed(NotAnswered(producer.last, GONE, written=False))
+    producer.waits()
     producer.answer(ErrorCode.TRANSACTION_ABORTABLE)
     assert producer.state is State.ABORTABLE_ERROR
 

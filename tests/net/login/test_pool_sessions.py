@@ -283,7 +283,7 @@ async def test_a_join_that_is_cancelled_is_dropped_also_where_it_was_sent_over_a
     broker = SessionBroker(Verdict(), Verdict(), Verdict(authenticate=58))
     async with serving(broker) as server, connected_pool(server) as (pool, _):
         make_due(await pool.connection(1, Purpose.JOIN, timeout=10), over=True)
-        lookup = CoordinatorLookup(ClientConfig(bootstrap_servers=server.bootstrap), pool, "g", Random(1))
+        lookup = CoordinatorLookup(ClientConfig(bootstrap_servers=server.bootstrap), pool, "g", Random(1), lambda: None)
         lookup._node_id = 1
         asking = asyncio.ensure_future(
             lookup.ask(MetadataRequest, lambda version: about("parked"), timeout=10, purpose=Purpose.JOIN)

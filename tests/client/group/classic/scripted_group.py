@@ -169,7 +169,8 @@ class ScriptedGroup:
             case group.LeaveGroupRequest():
                 return group.LeaveGroupResponse(error_code=code)
             case offsets.OffsetCommitRequest():
-                return self._commit(asked.request, code)
+                is_here = asked.node_id == self.coordinator
+                return self._commit(asked.request, code if is_here else ErrorCode.NOT_COORDINATOR)
             case offsets.OffsetFetchRequest():
                 return self._fetch(asked.request, code)
         raise AssertionError(f"no answer to {asked.request!r}")
