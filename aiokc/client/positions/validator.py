@@ -17,7 +17,6 @@ from ...core.backoff import Backoff, retry_backoff
 from ...core.cluster.snapshot import Cluster
 from ...core.fetch.buffer import FetchBuffer
 from ...core.named import named
-from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.position import PartitionPosition, PositionState
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
@@ -31,13 +30,13 @@ from ...wire.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from ..cluster.list_offsets import AT_ONCE, group_by_leader
 from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
 
-_COMPLAINT_SECONDS: Final = 30.0
 _UNDEFINED: Final = -1
 _CONSUMER: Final = -1  # replica_id: not a broker that replicates
 
@@ -107,7 +106,7 @@ class PositionValidator:
         self._behind: dict[TopicPartition, tuple[int, float]] = {}  # token, and since when the metadata are older
         self._under_way: dict[int, tuple[int, dict[TopicPartition, _Asked]]] = {}  # which leader is asked about which
         self._looked_at: Cluster | None = None  # for other leaders of these
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._complaints = Complaints(logger)
 
     async def run(self) -> None:
         """Validate until cancelled, with a task for each request to a leader.
@@ -273,9 +272,7 @@ class PositionValidator:
             self._complain(error)
 
     def _complain(self, error: KafkaError) -> None:
-        held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
-        if held_back is not None:
-            logger.warning("%s; trying again%s", error, and_more(held_back))
+        self._complaints.warn(type(error).__name__, "%s; trying again", error)
 
 
 def _request(asked: dict[TopicPartition, _Asked]) -> OffsetForLeaderEpochRequest:
