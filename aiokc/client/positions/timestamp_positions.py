@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from ...config import ConsumerConfig
 from ...core.backoff import Backoff, retry_backoff
+from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.snapshot import Cluster
 from ...core.subscription.position import AWAIT_RESET
 from ...core.subscription.state import Subscription
@@ -20,7 +21,7 @@ from ...errors import AuthenticationFailed
 from ...types import EARLIEST, LATEST, TopicPartition, partition_count
 from ..aio.complaints import Complaints
 from ..aio.signal import Signal
-from ..cluster.list_offsets import AT_ONCE, Answer, Asked, Found, OffsetLister, group_by_leader, may_pass
+from ..cluster.list_offsets import AT_ONCE, Answer, Asked, Found, OffsetLister, may_pass
 from ..cluster.metadata import Metadata
 from .position_errors import SET_AT_ONCE, PositionErrors, PositionTokens, by_kind, only
 

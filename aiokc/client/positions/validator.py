@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 
 from ...config import ClientConfig
 from ...core.backoff import Backoff, retry_backoff
+from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.snapshot import Cluster
 from ...core.fetch.buffer import FetchBuffer
 from ...core.named import named
@@ -32,7 +33,7 @@ from ...wire.messages.offsets import (
 )
 from ..aio.complaints import Complaints
 from ..aio.signal import Signal
-from ..cluster.list_offsets import AT_ONCE, group_by_leader
+from ..cluster.list_offsets import AT_ONCE
 from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
@@ -154,10 +155,9 @@ class PositionValidator:
                 asked[tp] = _Asked(token, offset, epoch, leader_epoch, is_read)
             else:
                 behind.append(tp)
-        by_leader = group_by_leader(cluster, {tp: one.epoch for tp, one in asked.items()})
-        for node_id, part in by_leader.items():
+        for node_id, part in group_by_leader(cluster, asked).items():
             subscription.retry_later(part, now + self._timeout)  # sooner, if the answer is an error
-            tasks.start_soon(self._ask, node_id, {tp: asked[tp] for tp in part})
+            tasks.start_soon(self._ask, node_id, part)
         if without_leader := behind + [tp for tp in asked if cluster.leader(tp) is None]:
             self._metadata.request_update()
             subscription.retry_later(without_leader, now + self._leaderless.next())
