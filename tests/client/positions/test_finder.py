@@ -15,6 +15,7 @@ import pytest
 from aiokc import EARLIEST, LATEST, Client, Consumer, GroupMetadata, OffsetAndMetadata, Producer, TopicPartition
 from aiokc.client.cluster import list_offsets
 from aiokc.client.consumer.waiting_for_positions import wait_positions
+from aiokc.core.cluster.by_leader import group_by_leader
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
@@ -240,7 +241,7 @@ def test_a_call_for_offsets_sees_metadata_that_come_before_its_tasks_begin(monke
     async def story(cluster: Cluster) -> None:
         silent = cluster.leader("t")
         async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(10):
-            metadata, find = client._cluster.metadata, list_offsets.group_by_leader
+            metadata, find = client._cluster.metadata, group_by_leader
             with client._followed.following({"t"}):  # so that the call itself asks for no metadata
                 await client.list_offsets({ZERO: LATEST})
                 cluster.intercept(ListOffsetsRequest, drop(), where=lambda exchange: exchange.broker == silent)
