@@ -1,4 +1,4 @@
-"""The values that health() and metrics() return: a consumer's state at one moment, and its counters so far."""
+"""The values that health() and metrics() return: a client's state at one moment, and its counters so far."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetrics:
-    """What a consumer has exchanged with one broker since it was made. Counters only grow.
+    """What a client has exchanged with one broker since it was made. Counters only grow.
 
     connected               whether a connection is open that accepts requests
     connects                connections that were made, each with TLS and login as far as wanted

@@ -1,1 +1,1 @@
-"""The public Consumer and Client, and the drivers behind them: tasks, timers, retries. aiokc.core decides."""
+"""The public Consumer, Producer and Client, and the drivers behind them: tasks, timers, retries. aiokc.core decides."""

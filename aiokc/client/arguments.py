@@ -10,12 +10,10 @@ from operator import index
 from typing import Any, Final, TypeGuard
 from uuid import UUID
 
+from ..config.checks import LONGEST_TEXT, MOST_32, MOST_64
 from ..errors import ConfigError, shown
 from ..types import GroupMetadata, Headers, OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
-_MOST_32: Final = (1 << 31) - 1
-_MOST_64: Final = (1 << 63) - 1
-_LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
 _NO_EPOCH: Final = -1  # "no epoch" in Kafka's protocol
 _NO_GENERATION: Final = -1  # "no generation"
 
@@ -27,7 +25,7 @@ def _no_topic_id(tp: TopicPartition) -> UUID | None:
 def checked_seconds(timeout_ms: Any) -> float:
     """Return ``timeout_ms`` in seconds. Raises ConfigError for what is no timeout: a NaN would stop a loop's timers."""
     is_number = not isinstance(timeout_ms, bool) and isinstance(timeout_ms, Real)
-    if is_number and 0 <= timeout_ms <= _MOST_64:
+    if is_number and 0 <= timeout_ms <= MOST_64:
         return float(timeout_ms) / 1e3
     raise ConfigError(f"timeout_ms={shown(timeout_ms)}: give milliseconds, as a number that is finite and not negative")
 
@@ -37,11 +35,11 @@ def checked_wait(timeout_ms: Any) -> float | None:
     return None if timeout_ms is None else checked_seconds(timeout_ms)
 
 
-def checked_count(name: str, given: Any, least: int = 1, most: int = _MOST_64) -> int:
+def checked_count(name: str, given: Any, least: int = 1, most: int = MOST_64) -> int:
     """Return ``given``, a whole number, as an int. Raises ConfigError, which names the parameter ``name``."""
     is_whole = not isinstance(given, bool) and isinstance(given, Integral)
     if not is_whole or not least <= given <= most:
-        limits = f"of at least {least}" if most == _MOST_64 else f"between {least} and {most}"
+        limits = f"of at least {least}" if most == MOST_64 else f"between {least} and {most}"
         raise ConfigError(f"{name}={shown(given)} must be a whole number {limits}")
     return int(given)
 
@@ -56,7 +54,7 @@ def is_text(text: object) -> TypeGuard[str]:
     if type(text) is not str:
         return False
     try:
-        return len(text.encode()) <= _LONGEST_TEXT
+        return len(text.encode()) <= LONGEST_TEXT
     except UnicodeEncodeError:
         return False
 
@@ -82,7 +80,7 @@ def checked_partition(given: Any) -> TopicPartition:
         is_list_of_them = isinstance(given, list | set | frozenset) and bool(given)
         wanted = "give them one by one, as *partitions" if is_list_of_them else "give TopicPartition(topic, number)"
         raise ConfigError(f"{shown(given)} is no partition: {wanted}") from error
-    if not is_topic_name(topic) or isinstance(partition, bool) or not 0 <= number <= _MOST_32:
+    if not is_topic_name(topic) or isinstance(partition, bool) or not 0 <= number <= MOST_32:
         raise ConfigError(f"{shown(given)} is no partition: give the topic's name, and a number from 0 on")
     return given if type(given) is TopicPartition and number is partition else TopicPartition(str(topic), number)
 
@@ -95,7 +93,7 @@ def checked_partitions(given: Iterable[Any]) -> list[TopicPartition]:
     topic = ""  # the topic of the partition before, if any: thousands of partitions are mostly of a few topics
     for one in given:
         is_alike = topic and type(one) is TopicPartition and type(one[0]) is str and one[0] == topic
-        if is_alike and type(one[1]) is int and 0 <= one[1] <= _MOST_32:
+        if is_alike and type(one[1]) is int and 0 <= one[1] <= MOST_32:
             checked.append(one)
         else:
             checked.append(checked_partition(one))
@@ -117,13 +115,13 @@ def checked_timestamps(given: Mapping[Any, Any]) -> dict[TopicPartition, int]:
 
 
 def _timestamp(tp: object, given: Any) -> int:
-    if type(given) is int and -_MOST_64 <= given <= _MOST_64:
+    if type(given) is int and -MOST_64 <= given <= MOST_64:
         return given
     try:
         number = index(given)
     except TypeError:
-        number = _MOST_64 + 1
-    if abs(number) > _MOST_64 or isinstance(given, bool):
+        number = MOST_64 + 1
+    if abs(number) > MOST_64 or isinstance(given, bool):
         raise ConfigError(f"{shown(given)} for {tp} is no timestamp: give milliseconds since the epoch, as an int")
     return number
 
@@ -141,7 +139,7 @@ def _range(tp: object, given: Any) -> tuple[int, int]:
             raise TypeError
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{tp}: {shown(given)} is no range of offsets: give (from, until), two ints") from error
-    if not 0 <= start <= until <= _MOST_64:
+    if not 0 <= start <= until <= MOST_64:
         raise ConfigError(f"{tp}: {shown((start, until))} is no range of offsets; 0 <= from <= until must hold")
     return start, until
 
@@ -218,7 +216,7 @@ def check_member(given: object) -> None:
     if not isinstance(given, GroupMetadata):
         raise ConfigError(f"group_metadata={shown(given)}: give what the consumer's group_metadata() returns")
     checked_group(given.group_id)
-    checked_count("generation_id", given.generation_id, least=_NO_GENERATION, most=_MOST_32)
+    checked_count("generation_id", given.generation_id, least=_NO_GENERATION, most=MOST_32)
     is_named = is_text(given.member_id) and (given.group_instance_id is None or is_text(given.group_instance_id))
     if not is_named:
         raise ConfigError(f"{shown(given)}: member_id, and group_instance_id if any, must be a str of 32 KiB at most")
@@ -243,7 +241,7 @@ def checked_offsets(
 def _next_offset(
     tp: TopicPartition, offset: object, topic_id: Callable[[TopicPartition], UUID | None]
 ) -> OffsetAndMetadata:
-    if type(offset) is int and 0 <= offset <= _MOST_64:  # made once: thousands of these hold the loop for milliseconds
+    if type(offset) is int and 0 <= offset <= MOST_64:  # made once: thousands of these hold the loop for milliseconds
         return OffsetAndMetadata(offset, topic_id=topic_id(tp))
     if isinstance(offset, int) and not isinstance(offset, bool):
         offset = OffsetAndMetadata(offset)
@@ -264,11 +262,11 @@ def checked_offset(what: str, where: OffsetAndMetadata) -> OffsetAndMetadata:
     Other clients say -1 where they know no leader epoch. Here that becomes None: a consumer that took it for an epoch
     would ask the broker about it, and the answer would look like that of a truncated log (KIP-320).
     """
-    if not _is_int(where.offset, _MOST_64):
+    if not _is_int(where.offset, MOST_64):
         raise ConfigError(f"{what} offset {shown(where.offset)}: it must not be negative, and be an int of 64 bits")
     if where.leader_epoch == _NO_EPOCH:
         where = replace(where, leader_epoch=None)
-    if where.leader_epoch is not None and not _is_int(where.leader_epoch, _MOST_32):
+    if where.leader_epoch is not None and not _is_int(where.leader_epoch, MOST_32):
         raise ConfigError(f"{what} leader_epoch {shown(where.leader_epoch)}: it must be an int of 32 bits, or None")
     if not (is_text(where.metadata) or where.metadata is None):
         raise ConfigError(

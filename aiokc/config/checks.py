@@ -14,9 +14,10 @@ from ..interceptor import ConsumerInterceptor, ProducerInterceptor
 from ..observer import Observer, ProducerObserver
 from ..secret import Secret
 
-_MOST_32: Final = (1 << 31) - 1
-_MOST_64: Final = (1 << 63) - 1
-_LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
+#: The limits of the types in Kafka's protocol: what exceeds them can be neither an option nor an argument.
+MOST_32: Final = (1 << 31) - 1
+MOST_64: Final = (1 << 63) - 1
+LONGEST_TEXT: Final = (1 << 15) - 1  # bytes of UTF-8
 
 # For the annotation of a field, as text: the types that a value of it may have.
 _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
@@ -100,8 +101,8 @@ def check_types(config: Any) -> None:
             check_observer(name, value)
         if annotation == "ProducerObserver | None" and value is not None:
             check_producer_observer(name, value)
-        if isinstance(value, int) and value > _MOST_64:
-            raise ConfigError(f"{name}={shown(value)} must be at most {_MOST_64} (64 bits)")
+        if isinstance(value, int) and value > MOST_64:
+            raise ConfigError(f"{name}={shown(value)} must be at most {MOST_64} (64 bits)")
         if isinstance(value, list | tuple):
             _check_items(name, value, *_ITEMS.get(annotation, ((str,), "strings")))
 
@@ -159,8 +160,8 @@ def at_least(config: Any, least: int, *names: str) -> None:
 def in_32_bits(config: Any, *names: str) -> None:
     """Raise ConfigError for the first of these options that a request cannot carry as an int32."""
     for name in names:
-        if getattr(config, name) > _MOST_32:
-            raise ConfigError(f"{name}={shown(getattr(config, name))} must be at most {_MOST_32} (32 bits)")
+        if getattr(config, name) > MOST_32:
+            raise ConfigError(f"{name}={shown(getattr(config, name))} must be at most {MOST_32} (32 bits)")
 
 
 def can_be_sent(config: Any, *names: str) -> None:
@@ -171,8 +172,8 @@ def can_be_sent(config: Any, *names: str) -> None:
             length = len(text.encode())
         except UnicodeEncodeError as error:
             raise ConfigError(f"{name}={text!r} is not Unicode text: {error.reason}") from error
-        if length > _LONGEST_TEXT:
-            raise ConfigError(f"{name} has {length} bytes, and must have at most {_LONGEST_TEXT}")
+        if length > LONGEST_TEXT:
+            raise ConfigError(f"{name} has {length} bytes, and must have at most {LONGEST_TEXT}")
 
 
 def one_of(config: Any, name: str, values: tuple[str, ...]) -> None:

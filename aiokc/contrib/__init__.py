@@ -1,1 +1,1 @@
-"""What connects a consumer to the tools that watch it: Prometheus, OpenTelemetry, health probes. All of it optional."""
+"""Connects clients to the tools that watch them: Prometheus, OpenTelemetry, health probes. All of it optional."""

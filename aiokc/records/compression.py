@@ -14,6 +14,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from ..errors import CorruptRecord, RecordError, RecordTooLarge, UnsupportedCodec
+from . import lz4_header
 
 
 class Codec(IntEnum):
@@ -244,16 +245,16 @@ def _unlz4_into(data: memoryview, room: memoryview) -> int:
 def _lz4_bound(data: memoryview, limit: int) -> int:
     """Return the most bytes that the frame can hold, judged by its blocks: no more than that is allocated."""
     magic, flags, block_descriptor = struct.unpack_from("<IBB", data)
-    if magic != _LZ4_MAGIC:
+    if magic != lz4_header.MAGIC:
         raise CorruptRecord("not an lz4 frame: it does not begin with lz4's magic")
     start = 7
-    if flags & _LZ4_CONTENT_SIZE:
+    if flags & lz4_header.CONTENT_SIZE:
         (content_size,) = struct.unpack_from("<Q", data, 6)
         if content_size > limit:
             raise _too_large(limit)
         start += 8
-    start += 4 if flags & _LZ4_DICTIONARY_ID else 0
-    checksum_size = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    start += 4 if flags & lz4_header.DICTIONARY_ID else 0
+    checksum_size = 4 if flags & lz4_header.BLOCK_CHECKSUM else 0
     block_size = 1 << (8 + 2 * (block_descriptor >> 4 & 7))
     most = 0
     while True:
@@ -264,7 +265,7 @@ def _lz4_bound(data: memoryview, limit: int) -> int:
         stored = size & 0x7FFF_FFFF
         most += stored if size != stored else min(block_size, stored * _LZ4_BEST_RATIO)
         start += stored + checksum_size
-    start += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
+    start += 4 if flags & lz4_header.CONTENT_CHECKSUM else 0
     if start != len(data):
         raise CorruptRecord("the lz4 frame does not end where the batch does")
     return most
@@ -287,11 +288,6 @@ def _lz4(data: bytes | memoryview, level: int | None) -> bytes:
     return bytes(output + bytes(4))
 
 
-_LZ4_MAGIC: Final = 0x184D2204
-_LZ4_DICTIONARY_ID: Final = 0x01
-_LZ4_CONTENT_CHECKSUM: Final = 0x04
-_LZ4_CONTENT_SIZE: Final = 0x08
-_LZ4_BLOCK_CHECKSUM: Final = 0x10
 _LZ4_DEFAULT_LEVEL: Final = 9
 _LZ4_BEST_LEVEL: Final = 12  # of the library: Java's levels go up to 17, and mean the same from here on
 _LZ4_BEST_RATIO: Final = 255  # a byte of a match's length stands for at most 255 bytes

@@ -21,6 +21,7 @@ from ..types import LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord, raw_record
 from .batch import CODEC_MASK, MESSAGE, PREFIX_SIZE, SMALLEST_MESSAGES, BatchHeader
 from .compression import Codec, decompress
 from .lone_record import LONG_BYTES, LoneRecord
+from .lz4_header import with_right_checksum
 
 _LENGTH: Final = Struct(">i")
 _TIMESTAMP: Final = Struct(">q")
@@ -258,45 +259,3 @@ def _scan(payload: bytes, wrapper: BatchHeader) -> tuple[int, int]:
 
 def _wrong_crc(expected: int, covered: memoryview) -> _Malformed:
     return _Malformed(f"the CRC-32 of a message is {crc32(covered):#010x} and not {expected:#010x}")
-
-
-# KIP-57: the header checksum of magic 0's lz4 frames is computed over the wrong bytes
-
-
-def with_right_checksum(frame: bytes) -> bytes:
-    """Return the lz4 frame with the header checksum that the standard demands.
-
-    The former checksum is not checked, as in Java. A frame that breaks off in its header is returned as it is.
-    """
-    if len(frame) < _LZ4_DESCRIPTOR_AT + 2:
-        return frame
-    flags = frame[_LZ4_DESCRIPTOR_AT]
-    end = _LZ4_DESCRIPTOR_AT + 2 + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY_ID else 0)
-    checksum = _xxh32(frame[_LZ4_DESCRIPTOR_AT:end]) >> 8 & 0xFF
-    return frame[:end] + bytes((checksum,)) + frame[end + 1 :] if end < len(frame) else frame
-
-
-def _xxh32(data: bytes) -> int:
-    """Return the xxHash of fewer than 16 bytes: a frame's descriptor is never longer."""
-    whole = len(data) & ~3
-    number = 0x165667B1 + len(data)
-    for at in range(0, whole, 4):
-        number += int.from_bytes(data[at : at + 4], "little") * 0xC2B2AE3D
-        number = _rotated(number, 17) * 0x27D4EB2F
-    for byte in data[whole:]:
-        number += byte * 0x165667B1
-        number = _rotated(number, 11) * 0x9E3779B1
-    number &= 0xFFFF_FFFF
-    number = (number ^ number >> 15) * 0x85EBCA77 & 0xFFFF_FFFF
-    number = (number ^ number >> 13) * 0xC2B2AE3D & 0xFFFF_FFFF
-    return number ^ number >> 16
-
-
-def _rotated(number: int, bits: int) -> int:
-    number &= 0xFFFF_FFFF
-    return (number << bits | number >> 32 - bits) & 0xFFFF_FFFF
-
-
-_LZ4_DESCRIPTOR_AT: Final = 4
-_LZ4_CONTENT_SIZE: Final = 0x08
-_LZ4_DICTIONARY_ID: Final = 0x01

@@ -27,7 +27,7 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
     Explained(
         "checked_partitions",
         "never",
-        "if is_alike and type(one[1]) is int and (0 <= one[1] <= _MOST_32):",
+        "if is_alike and type(one[1]) is int and (0 <= one[1] <= MOST_32):",
         "a shorter way for thousands of partitions: the other branch says the same of each",
     ),
     Explained(

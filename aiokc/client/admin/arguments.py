@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
 from ...config import IsolationLevel
+from ...config.checks import MOST_32
 from ...errors import ConfigError, shown
 from ..arguments import checked_count, checked_group, is_text
-
-_MOST_32 = (1 << 31) - 1
 
 
 def checked_names(given: Iterable[Any], check: Callable[[Iterable[Any]], list[str]]) -> list[str]:
@@ -46,7 +45,7 @@ def checked_nodes(given: Iterable[Any] | None) -> list[int] | None:
         return None
     if not isinstance(given, Iterable):
         raise ConfigError(f"{shown(given)} are no ids of brokers: give whole numbers, in a list")
-    return [checked_count("the id of a broker", one, least=0, most=_MOST_32) for one in given]
+    return [checked_count("the id of a broker", one, least=0, most=MOST_32) for one in given]
 
 
 def checked_isolation(given: Any) -> IsolationLevel:

@@ -7,14 +7,12 @@ from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
-from ...error_codes import ErrorCode
+from ...core.cluster.coordinators import KeyType, coordinator_request, coordinators_of, refusal
 from ...errors import BrokerError, KafkaError, broker_error
 from ...types import Broker
-from ...wire.messages.discovery import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ...wire.messages.discovery import Coordinator, FindCoordinatorRequest
 from .asking import Asking, checked_answers, leaves_open, passes
 
-_GROUP: Final = 0  # key_type of FindCoordinator
-_MANY_KEYS: Final = 4  # the version of FindCoordinator that asks for several keys (KIP-699)
 _KEYS_AT_ONCE: Final = 1000
 
 #: The most groups of one request: their answers are large, and neither side is to be held up by one.
@@ -138,9 +136,8 @@ async def _find(asking: Asking, group_ids: Sequence[str]) -> tuple[dict[int, lis
         for group_id, one in answers.items():
             if isinstance(one, KafkaError):
                 errors[group_id] = one
-            elif one.error_code != ErrorCode.NONE:
-                what = f"coordinator of group {group_id!r}" + (f": {one.error_message}" if one.error_message else "")
-                errors[group_id] = broker_error(one.error_code, what, needs="DESCRIBE")
+            elif refused := refusal(KeyType.GROUP, one):
+                errors[group_id] = refused
             else:
                 asking.cluster_client.pool.introduce(Broker(one.node_id, one.host, one.port))
                 by_node.setdefault(one.node_id, []).append(group_id)
@@ -150,27 +147,12 @@ async def _find(asking: Asking, group_ids: Sequence[str]) -> tuple[dict[int, lis
 
 async def _look_up(asking: Asking, group_ids: Sequence[str]) -> dict[str, Coordinator | KafkaError]:
     """Ask for the coordinators of these groups; before version 4 for that of the first one alone."""
-    asked_for_one = False
+    asked = coordinator_request(KeyType.GROUP, group_ids, 0)
 
     def make(version: int) -> FindCoordinatorRequest:
-        nonlocal asked_for_one
-        asked_for_one = version < _MANY_KEYS
-        if asked_for_one:
-            return FindCoordinatorRequest(key=group_ids[0], key_type=_GROUP)
-        return FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=list(group_ids))
+        nonlocal asked
+        asked = coordinator_request(KeyType.GROUP, group_ids, version)
+        return asked
 
     response = await asking.any_broker(FindCoordinatorRequest, make)
-    if asked_for_one:
-        return {group_ids[0]: _old(group_ids[0], response)}
-    return checked_answers({one.key: one for one in response.coordinators}, group_ids, "FindCoordinator")
-
-
-def _old(group_id: str, response: FindCoordinatorResponse) -> Coordinator:
-    return Coordinator(
-        key=group_id,
-        node_id=response.node_id,
-        host=response.host,
-        port=response.port,
-        error_code=response.error_code,
-        error_message=response.error_message,
-    )
+    return checked_answers(coordinators_of(asked, response), asked.coordinator_keys or [asked.key], "FindCoordinator")

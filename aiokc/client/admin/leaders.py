@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
 from ...config import ClientConfig, IsolationLevel, isolation_code
 from ...core.admin.first_record import Look, first_record
+from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.snapshot import Cluster, topic_error
 from ...error_codes import ErrorCode
 from ...errors import KafkaError, MalformedResponse, RecordTooLarge, broker_error
 from ...types import OffsetAndTimestamp, TopicPartition
 from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from ..cluster.list_offsets import AT_ONCE, may_pass
+from ..cluster.list_offsets import may_pass, portions
 from .asking import Asking, always
 
 _BY_NAME: Final = 12  # the last version of Fetch that names topics by name
@@ -77,19 +77,19 @@ def _by_leader(
     found: dict[TopicPartition, T | KafkaError],
     causes: dict[TopicPartition, KafkaError],
 ) -> dict[int, dict[TopicPartition, A]]:
-    by_leader: dict[int, dict[TopicPartition, A]] = {}
+    """Return by leader what can be asked; the other partitions get an error: for good, or a cause to try again."""
+    led: dict[TopicPartition, A] = {}
     for tp, wanted in left.items():
         code = cluster.errors.get(tp.topic, ErrorCode.NONE)
-        leader = cluster.leader(tp)
         if code != ErrorCode.NONE and not (topic_error(code, tp.topic).retriable and code != _UNKNOWN):
             found[tp] = topic_error(code, tp.topic)
         elif code == ErrorCode.NONE and cluster.partition(tp) is None:
             found[tp] = broker_error(_UNKNOWN, f"{tp} does not exist")
-        elif leader is None:
+        elif cluster.leader(tp) is None:
             causes[tp] = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"no broker leads {tp}")
         else:
-            by_leader.setdefault(leader.node_id, {})[tp] = wanted
-    return by_leader
+            led[tp] = wanted
+    return group_by_leader(cluster, led)
 
 
 async def _ask_all(
@@ -104,8 +104,7 @@ async def _ask_all(
 
     async def ask_one(node_id: int, asked: dict[TopicPartition, A]) -> None:
         nonlocal failed
-        left = iter(asked.items())
-        while portion := dict(islice(left, AT_ONCE)):
+        for portion in portions(asked):
             try:
                 answers = await ask(cluster, node_id, portion)
             except KafkaError as error:

@@ -7,12 +7,12 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from enum import Enum
 from random import Random
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
+from ...core.cluster.coordinators import ONE_KEY, KeyType, coordinator_of, coordinator_request, refusal
 from ...error_codes import ErrorCode
 from ...errors import (
     BrokerError,
@@ -21,32 +21,18 @@ from ...errors import (
     MalformedResponse,
     RequestTimedOut,
     UnsupportedVersion,
-    broker_error,
 )
 from ...net.connection import Connection
 from ...net.options import Route
 from ...net.pool import Pool, Purpose
 from ...types import Broker
 from ...wire import Request, Response, prepare
-from ...wire.messages.discovery import Coordinator as Found
-from ...wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
+from ...wire.messages.discovery import FindCoordinatorRequest
 from ..aio.complaints import Complaints
 
 R = TypeVar("R", bound=Response)
 
-_ONE_KEY: Final = 3  # the last version of FindCoordinator that asks for one key; later ones take a list
-
-prepare(FindCoordinatorRequest, version=_ONE_KEY)
-
-
-class KeyType(Enum):
-    """What a coordinator coordinates, as FindCoordinator numbers it."""
-
-    GROUP = 0
-    TRANSACTION = 1
-
-    def __str__(self) -> str:
-        return "group" if self is KeyType.GROUP else "transactional id"
+prepare(FindCoordinatorRequest, version=ONE_KEY)
 
 
 class CoordinatorLookup:
@@ -246,30 +232,15 @@ class CoordinatorLookup:
         """Return the broker that ``node_id`` (None: any broker) names as the coordinator."""
         purpose = Purpose.COORDINATOR
         try:
-            request = FindCoordinatorRequest(key=self._key, key_type=self._key_type.value)
-            response = await self._pool.request(
-                node_id, request, purpose=purpose, timeout=timeout, max_version=_ONE_KEY
-            )
-            code, message = response.error_code, response.error_message
-            broker = Broker(response.node_id, response.host, response.port)
+            request = coordinator_request(self._key_type, [self._key], ONE_KEY)
+            response = await self._pool.request(node_id, request, purpose=purpose, timeout=timeout, max_version=ONE_KEY)
         except UnsupportedVersion:  # the broker has dropped the versions that ask for one key
-            request = FindCoordinatorRequest(key_type=self._key_type.value, coordinator_keys=[self._key])
+            request = coordinator_request(self._key_type, [self._key], ONE_KEY + 1)
             response = await self._pool.request(node_id, request, purpose=purpose, timeout=timeout)
-            own = self._own(response)
-            code, message = own.error_code, own.error_message
-            broker = Broker(own.node_id, own.host, own.port)
-        if code != ErrorCode.NONE:
-            what = f"coordinator of {self._name}"
-            if message and message != ErrorCode.NONE.name:  # that stands for no text in versions 1 to 3
-                what += f": {message}"
-            raise broker_error(code, what, needs="DESCRIBE")
-        return broker
-
-    def _own(self, response: FindCoordinatorResponse) -> Found:
-        for found in response.coordinators:
-            if found.key == self._key:
-                return found
-        raise MalformedResponse(f"the answer to FindCoordinator does not name {self._name}")
+        found = coordinator_of(self._key, request, response)
+        if error := refusal(self._key_type, found):
+            raise error
+        return Broker(found.node_id, found.host, found.port)
 
 
 def _is_first_of_all(error: KafkaError) -> bool:

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 
 from ...config import ClientConfig, IsolationLevel, isolation_code
 from ...core.backoff import retry_backoff
+from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.leader_hints import DENIALS
 from ...core.cluster.snapshot import Cluster, known_error, unknown_partition
 from ...core.named import named
@@ -35,6 +36,8 @@ from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTime
 from ...wire import prepare
 from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from .metadata import Metadata
+
+A = TypeVar("A")
 
 logger = logging.getLogger("aiokc.offsets")
 prepare(ListOffsetsRequest)
@@ -159,7 +162,7 @@ class OffsetLister:
 
         async def ask(node_id: int, asked: Asked) -> None:
             with under_way[node_id]:
-                for portion in _portions(asked):
+                for portion in portions(asked):
                     left_seconds = deadline - loop.time()
                     answer = await self.ask(node_id, portion, timeout=left_seconds, isolation_level=isolation_level)
                     found.update(answer.found)
@@ -288,7 +291,7 @@ def _is_led_anew(tp: TopicPartition, before: Cluster, now: Cluster) -> bool:
     return leader is not None and (former is None or former.node_id != leader.node_id)
 
 
-def _portions(asked: Asked) -> Iterator[Asked]:
+def portions(asked: Mapping[TopicPartition, A]) -> Iterator[dict[TopicPartition, A]]:
     """Split ``asked`` into the parts that one request may have."""
     left = iter(asked.items())
     while portion := dict(islice(left, AT_ONCE)):
@@ -315,21 +318,6 @@ def may_pass(error: KafkaError) -> bool:
         return error.code in _REFRESH
     passing = ConnectionFailed, RequestTimedOut, AuthenticationFailed, MalformedResponse
     return error.retriable and isinstance(error, passing)
-
-
-def group_by_leader(cluster: Cluster, asked: Asked) -> dict[int, dict[TopicPartition, int]]:
-    """Return the timestamps by leader and partition. Partitions without a known leader are left out."""
-    by_leader: dict[int, dict[TopicPartition, int]] = {}
-    topics, brokers = cluster.topics, cluster.brokers
-    for tp, timestamp in asked.items():
-        topic = topics.get(tp.topic)
-        info = None if topic is None else topic.partitions.get(tp.partition)
-        if info is not None and info.leader is not None and info.leader in brokers:
-            led = by_leader.get(info.leader)
-            if led is None:
-                led = by_leader[info.leader] = {}
-            led[tp] = timestamp
-    return by_leader
 
 
 def read_offsets(response: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int, OffsetAndTimestamp | None]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...admin import LATEST, GroupDescription, Lag, PartialListing
+from ...core.cluster.coordinators import KeyType, coordinator_of, coordinator_request
 from ...core.doctor.group import (
     COMING,
     coordinator_found,
@@ -26,7 +27,7 @@ from ...core.doctor.group import (
     unknown_group,
 )
 from ...core.doctor.report import Finding
-from ...errors import KafkaError, MalformedResponse
+from ...errors import KafkaError
 from ...net.connection import Connection
 from ...types import TopicPartition
 from ...wire.messages.discovery import FindCoordinatorRequest
@@ -34,8 +35,6 @@ from ..client import Client
 from .cluster import Reached, name_of
 from .kit import Kit
 
-_GROUP: Final = 0
-_KEYS_FROM: Final = 4
 _MOST_TOPICS: Final = 100
 _COORDINATOR_SECONDS: Final = 5.0
 _PAUSE: Final = 0.2
@@ -76,16 +75,9 @@ async def _coordinator_at_last(kit: Kit, reached: Reached, group: str) -> tuple[
 async def _coordinator(kit: Kit, connection: Connection, group: str) -> tuple[int, int]:
     """Return an error code, and the id of the broker that coordinates the group."""
     version = connection.usable_version(FindCoordinatorRequest)
-    if version < _KEYS_FROM:
-        request = FindCoordinatorRequest(key=group, key_type=_GROUP)
-    else:
-        request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[group])
+    request = coordinator_request(KeyType.GROUP, [group], version)
     answer = await connection.request(request, timeout=kit.patience(), max_version=version)
-    if version < _KEYS_FROM:
-        return answer.error_code, answer.node_id
-    found = next((one for one in answer.coordinators if one.key == group), None)
-    if found is None:
-        raise MalformedResponse(f"the answer to FindCoordinator does not name group {group!r}")
+    found = coordinator_of(group, request, answer)
     return found.error_code, found.node_id
 
 

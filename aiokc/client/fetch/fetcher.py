@@ -69,8 +69,11 @@ _FOLLOW_AT_ONCE = 32
 # How long to wait until a fetch session is closed: a healthy broker answers in less.
 _CLOSE_SECONDS = 0.5
 
-# A broker that is well answers a Fetch within fetch_max_wait_ms, and this.
-_ANSWERED_LATELY = 5.0
+# A broker that has answered no Fetch for longer than this many times fetch_max_wait_ms, and so many seconds more, is
+# taken for one that hangs. It parks a Fetch for fetch_max_wait_ms at most. But the one that it holds now may have been
+# sent a while after its last answer, and a busy broker is late.
+_SILENT_WAITS = 2
+_SILENT_SECONDS = 5.0
 
 _GARBLED_IN_A_ROW = 3
 
@@ -181,7 +184,7 @@ class Fetcher:
             return False
         if node_id not in self._busy:
             return self._pool.prompt_connection(node_id) is not None
-        patience = _ANSWERED_LATELY + 2e-3 * self._config.fetch_max_wait_ms
+        patience = _SILENT_WAITS * self._config.fetch_max_wait_ms / 1e3 + _SILENT_SECONDS
         return now - self.counters.heard.get(node_id, -inf) < patience
 
     # Fetching

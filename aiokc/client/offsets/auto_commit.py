@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ...core.backoff import Backoff
 from ...core.named import named
+from ...core.offsets.verdicts import TOPIC_NOT_KNOWN
 from ...core.subscription.mode import Mode
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
@@ -22,7 +23,6 @@ from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from .group_offsets import AsOfItsSlot, Offsets
-from .offset_requests import TOPIC_NOT_KNOWN
 from .unknown_topics import UnknownTopics
 
 logger = logging.getLogger("aiokc.group")

@@ -5,33 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from ...core.group.events import MemberToken
 from ...core.named import named
 from ...core.offsets.portions import FindTopicId, commit_portion
 from ...core.offsets.stored import StoredOffsets
+from ...core.offsets.verdicts import NOT_THE_COORDINATOR, OF_SINGLE_TOPICS, OUTSIDE_THE_GROUP, TOPIC_NOT_KNOWN
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CommitFailed, KafkaError
 from ...types import OffsetAndMetadata, TopicPartition
-from .offset_requests import NOT_THE_COORDINATOR, TOPIC_NOT_KNOWN, OffsetRequests
+from .offset_requests import OffsetRequests
 from .unknown_topics import UnknownTopics
 
 #: Returns the member in whose name to commit these offsets now (None: none). Raises CommitFailed if their partitions
 #: are gone.
 CommitSender: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], MemberToken | None]
-
-# These errors say nothing of other topics: their offsets are stored all the same.
-_OF_SINGLE_TOPICS: Final = TOPIC_NOT_KNOWN | {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-# After these errors the group has gone on without the member that sent the commit.
-_OUTSIDE_THE_GROUP: Final = frozenset(
-    {
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-    }
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +60,7 @@ class Commit:
             if not portion:
                 break
             await self._store(portion, member, until - loop.time())
-            if not _OF_SINGLE_TOPICS.issuperset(self._refused.values()):
+            if not OF_SINGLE_TOPICS.issuperset(self._refused.values()):
                 break
             if self.remaining:
                 await asyncio.sleep(0)  # an answer and the next request in one step would hold the loop for both
@@ -108,11 +97,11 @@ class Commit:
         if self.unknown is not None:
             self.unknown.follow(self._denied_topics())
         # Behind the error of a forbidden topic, one after which the others are tried again would go unseen.
-        refused = {tp: code for tp, code in refused.items() if code not in _OF_SINGLE_TOPICS} or refused
+        refused = {tp: code for tp, code in refused.items() if code not in OF_SINGLE_TOPICS} or refused
         error = self.requests.worst(refused, needs="READ")
         if member is not None:
             self.on_refused(member, error.code)
-        if error.code not in _OUTSIDE_THE_GROUP:
+        if error.code not in OUTSIDE_THE_GROUP:
             return error
         if member is None:
             advice = "the group has members, and while it has, only they may commit"

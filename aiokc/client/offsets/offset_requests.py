@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from random import Random
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from ...config import ClientConfig
 from ...core.backoff import retry_backoff
@@ -22,6 +22,7 @@ from ...core.offsets.messages import (
     fetched_offsets,
 )
 from ...core.offsets.portions import FindTopicId, known_ids
+from ...core.offsets.verdicts import NOT_THE_COORDINATOR, TOPIC_NOT_KNOWN
 from ...core.stopwatch import RequestCounter
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, KafkaError, RequestTimedOut, broker_error
@@ -34,16 +35,6 @@ from ..cluster.coordinator_lookup import CoordinatorLookup
 prepare(OffsetFetchRequest, OffsetCommitRequest)
 
 T = TypeVar("T")
-
-#: After these errors the coordinator is looked up anew. The offsets of a commit may be stored all the same: so a broker
-#: says, too, that it has appended them, and has not heard in time from enough replicas.
-NOT_THE_COORDINATOR: Final = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
-)
-#: After these errors the metadata are asked for anew: the topic may have been deleted or recreated.
-TOPIC_NOT_KNOWN: Final = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
-)
 
 
 class OffsetRequests:

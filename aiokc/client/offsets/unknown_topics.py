@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from uuid import UUID
 
+from ...core.offsets.verdicts import TOPIC_NOT_KNOWN
 from ...core.subscription.position import is_of_another_topic
 from ...types import OffsetAndMetadata, TopicPartition
 from ..cluster.metadata import Metadata
-from .offset_requests import TOPIC_NOT_KNOWN
 
 
 class UnknownTopics:

@@ -10,14 +10,14 @@ from random import Random
 
 from ...config import ConsumerConfig
 from ...core.backoff import retry_backoff
+from ...core.cluster.by_leader import group_by_leader
 from ...core.offsets.messages import Committed
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import INITIALIZING
 from ...core.subscription.state import Subscription
 from ...errors import AuthenticationFailed, BrokerError, KafkaError, NoOffsetForPartition
-from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from ...types import EARLIEST, OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
-from ..cluster.list_offsets import group_by_leader
 from ..cluster.metadata import Metadata
 from .position_errors import SET_AT_ONCE, PositionErrors, PositionTokens, only
 
@@ -109,7 +109,7 @@ class CommittedPositions:
         """
         committed = Committed({})
         if self._fetch_committed is not None:
-            some = dict.fromkeys(islice(tokens, SET_AT_ONCE), LATEST)
+            some = dict(islice(tokens.items(), SET_AT_ONCE))
             self._connect_to(group_by_leader(self._metadata.cluster, some))
             try:
                 committed = await self._fetch_committed(tokens)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from ...core.named import named
-from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.state import Subscription
 from ...errors import BrokerError, KafkaError, NoOffsetForPartition
 from ...types import TopicPartition
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 
 logger = logging.getLogger("aiokc.offsets")
-
-_COMPLAINT_SECONDS: Final = 30.0
 
 #: Partitions without a position, each with its token.
 PositionTokens = dict[TopicPartition, int]
@@ -38,16 +35,14 @@ class PositionErrors:
         self._found = found
         self._kept: dict[_Kind, tuple[KafkaError, PositionTokens]] = {}  # the newest of each kind
         self._passing: dict[_Kind, tuple[KafkaError, PositionTokens]] = {}  # the same of those that may pass
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._complaints = Complaints(logger)
 
     def report(self, error: KafkaError, tokens: PositionTokens, *, retriable: bool) -> None:
         """These partitions have no position because of ``error``. ``retriable``: it may pass by itself."""
         if retriable:
             self._passing.pop(_kind(error), None)  # the newest is the last one
             self._passing[_kind(error)] = error, tokens
-            held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
-            if held_back is not None:
-                logger.warning("no position yet for %s: %s%s", named(tokens), error, and_more(held_back))
+            self._complaints.warn(type(error).__name__, "no position yet for %s: %s", named(tokens), error)
         else:
             self._kept[_kind(error)] = error, tokens
             self._found.notify()

@@ -7,26 +7,25 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
-from typing import Final, cast
+from typing import cast
 
 from anyio.abc import TaskGroup
 
 from ...config import ConsumerConfig
 from ...core.backoff import Backoff, retry_backoff
+from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.snapshot import Cluster
-from ...core.rate_limit import RateLimit
 from ...core.subscription.position import AWAIT_RESET
 from ...core.subscription.state import Subscription
 from ...errors import AuthenticationFailed
 from ...types import EARLIEST, LATEST, TopicPartition, partition_count
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
-from ..cluster.list_offsets import AT_ONCE, Answer, Asked, Found, OffsetLister, group_by_leader, may_pass
+from ..cluster.list_offsets import AT_ONCE, Answer, Asked, Found, OffsetLister, may_pass
 from ..cluster.metadata import Metadata
 from .position_errors import SET_AT_ONCE, PositionErrors, PositionTokens, by_kind, only
 
 logger = logging.getLogger("aiokc.offsets")
-
-_COMPLAINT_SECONDS: Final = 30.0
 
 
 class TimestampPositions:
@@ -58,7 +57,7 @@ class TimestampPositions:
         self._request_timeout = config.request_timeout_ms / 1e3
         self._new_backoff = partial(retry_backoff, config, random)
         self._backoffs: dict[int, Backoff] = {}
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._complaints = Complaints(logger)
         self._absent: frozenset[TopicPartition] = frozenset()
         self._leaderless: PositionTokens = {}  # the partitions that wait for metadata which name their leader
         self._under_way: dict[int, tuple[int, PositionTokens]] = {}  # which leader is asked for which partitions
@@ -94,7 +93,7 @@ class TimestampPositions:
                 led: set[TopicPartition] = set().union(*by_leader.values())
                 without_leader = [tp for tp in tokens if tp not in led]
                 self._metadata.request_missing()
-                self._complain_of_absent(without_leader, now)
+                self._complain_of_absent(without_leader)
                 subscription.retry_later(without_leader, now + leaderless.next())
                 self._leaderless.update((tp, tokens[tp]) for tp in without_leader)
             elif tokens:
@@ -155,7 +154,7 @@ class TimestampPositions:
                     led.append(tp)
             self._subscription.retry_now(led)
 
-    def _complain_of_absent(self, partitions: Iterable[TopicPartition], now: float) -> None:
+    def _complain_of_absent(self, partitions: Iterable[TopicPartition]) -> None:
         """Warn about a partition that was assigned by hand and that its topic does not have: that may be a slip.
 
         The first time it is not logged: the metadata may be older than the partition.
@@ -166,10 +165,8 @@ class TimestampPositions:
             frozenset(tp for tp in partitions if tp.topic in topics and self._metadata.cluster.partition(tp) is None),
         )
         for tp in sorted(seen & self._absent):
-            held_back = self._complaints.admit(str(tp), now)
-            if held_back is not None:
-                count = partition_count(topics[tp.topic].partitions)
-                logger.warning("%s does not exist: its topic has %d partitions; looking again until it does", tp, count)
+            text = "%s does not exist: its topic has %d partitions; looking again until it does"
+            self._complaints.warn(tp, text, tp, partition_count(topics[tp.topic].partitions))
 
     async def _look_up_timestamps(self, node_id: int, asked: Asked, tokens: PositionTokens) -> None:
         self._under_way[id(tokens)] = node_id, tokens

@@ -14,10 +14,10 @@ from anyio.abc import TaskGroup
 
 from ...config import ClientConfig
 from ...core.backoff import Backoff, retry_backoff
+from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.snapshot import Cluster
 from ...core.fetch.buffer import FetchBuffer
 from ...core.named import named
-from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.position import PartitionPosition, PositionState
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
@@ -31,13 +31,13 @@ from ...wire.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
-from ..cluster.list_offsets import AT_ONCE, group_by_leader
+from ..cluster.list_offsets import AT_ONCE
 from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
 
-_COMPLAINT_SECONDS: Final = 30.0
 _UNDEFINED: Final = -1
 _CONSUMER: Final = -1  # replica_id: not a broker that replicates
 
@@ -107,7 +107,7 @@ class PositionValidator:
         self._behind: dict[TopicPartition, tuple[int, float]] = {}  # token, and since when the metadata are older
         self._under_way: dict[int, tuple[int, dict[TopicPartition, _Asked]]] = {}  # which leader is asked about which
         self._looked_at: Cluster | None = None  # for other leaders of these
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._complaints = Complaints(logger)
 
     async def run(self) -> None:
         """Validate until cancelled, with a task for each request to a leader.
@@ -155,10 +155,9 @@ class PositionValidator:
                 asked[tp] = _Asked(token, offset, epoch, leader_epoch, is_read)
             else:
                 behind.append(tp)
-        by_leader = group_by_leader(cluster, {tp: one.epoch for tp, one in asked.items()})
-        for node_id, part in by_leader.items():
+        for node_id, part in group_by_leader(cluster, asked).items():
             subscription.retry_later(part, now + self._timeout)  # sooner, if the answer is an error
-            tasks.start_soon(self._ask, node_id, {tp: asked[tp] for tp in part})
+            tasks.start_soon(self._ask, node_id, part)
         if without_leader := behind + [tp for tp in asked if cluster.leader(tp) is None]:
             self._metadata.request_update()
             subscription.retry_later(without_leader, now + self._leaderless.next())
@@ -273,9 +272,7 @@ class PositionValidator:
             self._complain(error)
 
     def _complain(self, error: KafkaError) -> None:
-        held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
-        if held_back is not None:
-            logger.warning("%s; trying again%s", error, and_more(held_back))
+        self._complaints.warn(type(error).__name__, "%s; trying again", error)
 
 
 def _request(asked: dict[TopicPartition, _Asked]) -> OffsetForLeaderEpochRequest:

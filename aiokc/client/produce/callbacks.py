@@ -6,17 +6,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from ...core.rate_limit import RateLimit, and_more
-from ...errors import shown
 from ...net.user_errors import leaves_the_loop
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
 
 logger = logging.getLogger("aiokc.produce")
-
-_COMPLAINT_SECONDS: Final = 30.0
 
 Call: TypeAlias = Callable[[], object]
 
@@ -32,7 +29,7 @@ class Callbacks:
         self._added = 0  # how often ``add`` was called
         self._turned = Signal()  # a turn is over
         self._turn: asyncio.Handle | None = None
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._complaints = Complaints(logger)
         self.running = False
 
     def add(self, calls: Iterable[Call]) -> None:
@@ -101,15 +98,9 @@ class Callbacks:
                     call()
                 except BaseException as error:
                     if not leaves_the_loop(error):
-                        self._complain(error)
+                        self._complaints.error(type(error).__name__, error, "a callback of a sent record failed")
                 if time() >= until:
                     return
         finally:
             self.running = False
             self._turned.notify()
-
-    def _complain(self, error: BaseException) -> None:
-        held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
-        if held_back is not None:
-            text = "a callback of a sent record failed: %s%s"
-            logger.error(text, shown(error), and_more(held_back), exc_info=error)

@@ -12,8 +12,8 @@ from anyio.abc import TaskGroup
 
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.batch import ProducerBatch
-from ...core.rate_limit import RateLimit
 from ...records.encoding.batch_builder import ClosedBatch, OpenBatch
+from ..aio.complaints import Complaints
 from ..aio.time_slice import let_others_run
 
 logger = logging.getLogger("aiokc.produce")
@@ -35,7 +35,7 @@ class Compressing:
         """``compressed`` is called when batches have been compressed, or have failed by that."""
         self._accumulator = accumulator
         self._compressed = compressed
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._complaints = Complaints(logger, _COMPLAINT_SECONDS)
 
     def start(self, tasks: TaskGroup) -> None:
         """Begin with what the accumulator has collected."""
@@ -74,12 +74,11 @@ class Compressing:
         return working.result()
 
     async def _in_the_loop(self, opened: list[OpenBatch], why: object) -> list[ClosedBatch | Exception]:
-        if self._complaints.admit("", asyncio.get_running_loop().time()) is not None:
-            logger.warning(
-                "batches are compressed within the event loop, which holds it up: its default executor takes nothing "
-                "(%s); give it another by loop.set_default_executor()",
-                why,
-            )
+        text = (
+            "batches are compressed within the event loop, which holds it up: its default executor takes nothing "
+            "(%s); give it another by loop.set_default_executor()"
+        )
+        self._complaints.warn("", text, why)
         closed: list[ClosedBatch | Exception] = []
         for one in opened:
             closed += _closed([one])

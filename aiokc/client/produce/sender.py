@@ -21,7 +21,6 @@ from ...core.produce.partition_queue import PartitionQueue
 from ...core.produce.partition_queues import Ready
 from ...core.produce.requests import IDS_FROM, Asked, lone_batch, produce_request
 from ...core.produce.settling import split_further, written
-from ...core.rate_limit import RateLimit, and_more
 from ...core.stopwatch import RequestCounter
 from ...core.versions import api_name
 from ...error_codes import error_name
@@ -33,6 +32,7 @@ from ...records import Codec
 from ...wire.lone_batch import LoneBatch
 from ...wire.messages.discovery import MetadataRequest
 from ...wire.messages.produce import ProduceRequest
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
 from ..cluster.metadata import Metadata
@@ -41,7 +41,6 @@ from .compressing import Compressing
 
 logger = logging.getLogger("aiokc.produce")
 
-_COMPLAINT_SECONDS: Final = 30.0
 _ZSTD_FROM: Final = 7  # KIP-110
 
 
@@ -96,7 +95,7 @@ class Sender:
         self._channels: dict[int, NodeChannel] = {}
         self._ways: dict[PartitionQueue, Way] = {}
         self._ways_of = metadata.cluster
-        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._complaints = Complaints(logger)
         self._search_pauses = retry_backoff(config, random)
         self._next_search = 0.0
         self._leader_is_missing = False  # of some partition, as far as this round of looking has come
@@ -492,6 +491,4 @@ class Sender:
 
     def _complain(self, about: str, error: KafkaError) -> None:
         """Log an error that will be retried, at most every 30 s for each broker."""
-        held_back = self._complaints.admit(about, asyncio.get_running_loop().time())
-        if held_back is not None:
-            logger.warning("sending to %s: %s; trying again%s", about, error, and_more(held_back))
+        self._complaints.warn(about, "sending to %s: %s; trying again", about, error)

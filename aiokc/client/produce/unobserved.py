@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from functools import partial
 from typing import Final
 
 from ...core.produce.batch import ProducerBatch
 from ...core.produce.failure import Cause, Failure
-from ...core.rate_limit import RateLimit, and_more
+from ..aio.complaints import Complaints
 
 logger = logging.getLogger("aiokc.produce")
 
-_WARNING_SECONDS: Final = 30.0
 #: So many failed batches are kept to raise one of them; the others are counted.
 _MOST_KEPT: Final = 1000
 
@@ -29,7 +27,7 @@ class Unobserved:
         self._batches: dict[ProducerBatch, None] = {}
         self._count = 0  # records of batches that were raised, or are not kept
         self._transactions = 0  # that have ended
-        self._warnings = RateLimit(_WARNING_SECONDS)
+        self._complaints = Complaints(logger)
 
     @property
     def count(self) -> int:
@@ -50,16 +48,9 @@ class Unobserved:
         failure, unseen = batch.outcome, batch.unobserved
         if not unseen or not isinstance(failure, Failure):
             return
-        now = asyncio.get_running_loop().time()
-        held_back = self._warnings.admit((failure.cause, failure.code, batch.tp.topic), now)
-        if held_back is not None:
-            logger.warning(
-                "%d records were not stored, and nothing awaits %d of them: %s%s",
-                batch.count,
-                unseen,
-                failure.error_of(batch.tp, 0),
-                and_more(held_back),
-            )
+        text = "%d records were not stored, and nothing awaits %d of them: %s"
+        kind = failure.cause, failure.code, batch.tp.topic
+        self._complaints.warn(kind, text, batch.count, unseen, failure.error_of(batch.tp, 0))
         if len(self._batches) >= _MOST_KEPT:
             self._count += unseen
             batch.observe_all()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 from types import FunctionType
-from typing import Any, Final
+from typing import Any
 
+from ...config.checks import MOST_32, MOST_64
 from ...errors import ConfigError, shown
 from ...types import NO_TIMESTAMP, HeadersToSend, ProducerRecord
 from ..arguments import checked_count, checked_headers, is_topic_name
-
-_MOST_32: Final = (1 << 31) - 1
-_MOST_64: Final = (1 << 63) - 1
 
 
 def checked_record(
@@ -20,9 +18,9 @@ def checked_record(
     """Return a record whose parts can be sent, as far as that shows before the serializers. Raises ConfigError."""
     check_topic(topic)
     if partition is not None:
-        partition = checked_count("partition", partition, least=0, most=_MOST_32)
+        partition = checked_count("partition", partition, least=0, most=MOST_32)
     if timestamp_ms is not None:
-        timestamp_ms = checked_count("timestamp_ms", timestamp_ms, least=NO_TIMESTAMP, most=_MOST_64)
+        timestamp_ms = checked_count("timestamp_ms", timestamp_ms, least=NO_TIMESTAMP, most=MOST_64)
         if timestamp_ms == NO_TIMESTAMP:  # of a record that was read, and is sent on: no broker must take it for a time
             timestamp_ms = None
     headers = checked_headers(headers) if headers else ()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from ...config import ProducerConfig
-from ...core.produce.batch_memory import BATCH_COST
 from ...core.produce.partition_queue import PartitionQueue
-from ...records.encoding.batch_builder import BATCH_OVERHEAD, KEYS_STOP, OpenBatch, record_bound
+from ...records.encoding.batch_builder import KEYS_STOP, OpenBatch, record_bound
 from ...types import ProducerRecord
 from ..produce.batch_delivery import BatchDelivery
 from ..produce.routes import TopicRoute
@@ -38,7 +37,7 @@ class SimpleAppends:
     """
 
     def __init__(self, config: ProducerConfig, appending: Appending) -> None:
-        self._largest, self._memory = config.max_request_size, config.buffer_memory
+        self._largest = config.max_request_size
         self._appending = appending
         self._keys = appending.routes.keys_mode if appending.interceptors is None else None
 
@@ -132,7 +131,7 @@ class SimpleAppends:
                 -1 if sticky is None or sticky >= len(route.queues) else sticky,
                 self._keys,
                 self._largest,
-                self._memory - accumulator.used - BATCH_COST - BATCH_OVERHEAD,
+                accumulator.room(),
                 touched,
             )
         except BaseException:

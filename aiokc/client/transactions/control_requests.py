@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from ...config import ProducerConfig
+from ...core.cluster.coordinators import KeyType
 from ...core.transactions.events import Answered, ControlRequest, NotAnswered, TxnOffsetCommit
 from ...core.transactions.messages import OFFSETS_NAME_MEMBERS_FROM, answer, wording
 from ...core.versions import api_name
@@ -16,7 +17,7 @@ from ...net.pool import Pool, Purpose
 from ...wire import Request
 from ...wire.messages.discovery import ApiVersionsRequest
 from ...wire.messages.txn import TxnOffsetCommitRequest
-from ..cluster.coordinator_lookup import CoordinatorLookup, KeyType
+from ..cluster.coordinator_lookup import CoordinatorLookup
 
 #: The feature (KIP-584) whose finalized level says which kind of transactions a cluster has (KIP-890).
 _FEATURE = "transaction.version"

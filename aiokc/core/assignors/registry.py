@@ -14,14 +14,13 @@ from itertools import cycle
 from typing import Final
 
 from ...assignor import EAGER_ONLY, Assignment, Assignor, Claim, Group, RebalanceProtocol
+from ...config.checks import LONGEST_TEXT
 from ...errors import ConfigError, shown
 from ...types import TopicPartition
 from .range import assign_range
 from .sticky import assign_cooperative_sticky, assign_sticky
 from .sticky_claims import cooperative_user_data, sticky_user_data
 from .values import GroupAssignment, Members, PartitionCounts, in_order, subscribed
-
-_LONGEST_NAME: Final = (1 << 15) - 1  # bytes, of a string in Kafka's protocol
 
 
 def assign_roundrobin(counts: PartitionCounts, members: Members) -> GroupAssignment:
@@ -107,7 +106,7 @@ def _name(assignor: Assignor) -> str:
     """Return the name under which the group finds the assignor. Raises ConfigError if no request can carry it."""
     name: object = assignor.name
     try:
-        if isinstance(name, str) and 0 < len(name.encode()) <= _LONGEST_NAME:
+        if isinstance(name, str) and 0 < len(name.encode()) <= LONGEST_TEXT:
             return name
     except UnicodeEncodeError:
         pass

@@ -29,6 +29,7 @@ from .session import ProducerSession
 #: So many batches go into one request at most: to take them, to encode them, and to take in their answer takes about a
 #: millisecond each time.
 MOST_BATCHES: Final = 128
+_BATCH_BEGINS: Final = BATCH_COST + BATCH_OVERHEAD  # what a batch takes beside its records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +104,16 @@ class RecordAccumulator:
 
     def has_room(self, size: int) -> bool:
         """Whether a record of ``size`` bytes at most may be appended within buffer_memory."""
-        return self.memory.used + size + BATCH_COST + BATCH_OVERHEAD <= self.options.buffer_memory
+        return size <= self.room()
+
+    def room(self) -> int:
+        """Return how many bytes a record may have within buffer_memory, where it begins a batch."""
+        return self.options.buffer_memory - self.memory.used - _BATCH_BEGINS
 
     @staticmethod
     def cost(size: int) -> int:
         """Return how much memory a record of ``size`` bytes takes at most: if it begins a batch."""
-        return size + BATCH_COST + BATCH_OVERHEAD
+        return size + _BATCH_BEGINS
 
     def append(
         self,

@@ -134,6 +134,7 @@ LOOKUP: Final[Mapping[int, Verdict]] = {
     ErrorCode.INVALID_GROUP_ID: Verdict.ABORTABLE,
 }
 
+# Two codes more than for a commit outside of a transaction: core/offsets/verdicts.py says why.
 _OUTSIDE_THE_GROUP: Final = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,

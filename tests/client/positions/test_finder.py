@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator
 from copy import copy
 from itertools import pairwise
@@ -14,6 +15,7 @@ import pytest
 from aiokc import EARLIEST, LATEST, Client, Consumer, GroupMetadata, OffsetAndMetadata, Producer, TopicPartition
 from aiokc.client.cluster import list_offsets
 from aiokc.client.consumer.waiting_for_positions import wait_positions
+from aiokc.core.cluster.by_leader import group_by_leader
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
@@ -239,7 +241,7 @@ def test_a_call_for_offsets_sees_metadata_that_come_before_its_tasks_begin(monke
     async def story(cluster: Cluster) -> None:
         silent = cluster.leader("t")
         async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(10):
-            metadata, find = client._cluster.metadata, list_offsets.group_by_leader
+            metadata, find = client._cluster.metadata, group_by_leader
             with client._followed.following({"t"}):  # so that the call itself asks for no metadata
                 await client.list_offsets({ZERO: LATEST})
                 cluster.intercept(ListOffsetsRequest, drop(), where=lambda exchange: exchange.broker == silent)
@@ -513,14 +515,17 @@ def test_a_partition_that_its_topic_does_not_have_is_waited_for_with_a_warning(
 
     async def story(cluster: Cluster) -> None:
         async with reading(cluster, ZERO, ONE) as consumer:
-            assert await consumer.getmany(timeout_ms=5_000) == {}
+            assert await consumer.getmany(timeout_ms=40_000) == {}
             cluster.add_partitions("t", 2)
             cluster.append("t", b"1", partition=1)
             assert (await consumer.getone()).value == b"1"
 
     virtually(story, brokers=1, topics={"t": 1})
     warnings = [record.getMessage() for record in caplog.records if record.name == "aiokc.offsets"]
-    assert warnings == ["t-1 does not exist: its topic has 1 partitions; looking again until it does"]
+    text = "t-1 does not exist: its topic has 1 partitions; looking again until it does"
+    assert len(warnings) == 2
+    assert warnings[0] == text
+    assert re.fullmatch(rf"{text} \(\d+ more since the last such message\)", warnings[1])
 
 
 async def test_offsets_of_a_topic_that_cannot_be_are_no_question_of_time() -> None:

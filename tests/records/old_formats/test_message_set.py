@@ -22,7 +22,7 @@ from aiokc.records import (
 )
 from aiokc.records import message_set as message_set_module
 from aiokc.records.batch import HEADER
-from aiokc.records.message_set import with_right_checksum
+from aiokc.records.lz4_header import with_right_checksum
 from aiokc.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord
 from tests.suite.examples import examples
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from aiokc.records import Codec, NewRecord, encode_batch, encode_control_batch, split_batches
 from aiokc.records.compression import decompress
-from aiokc.records.message_set import with_right_checksum
+from aiokc.records.lz4_header import with_right_checksum
 from aiokc.records.transactions import ControlType
 
 from ..batches import compacted_records, read_all, repacked

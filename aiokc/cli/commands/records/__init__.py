@@ -1,1 +1,1 @@
-"""Commands that read records."""
+"""Commands that read and write records."""
