@@ -37,6 +37,7 @@ async def test_what_an_answer_leaves_out_is_sent_again(stage: Stage) -> None:
     assert await stage.read() == [b"1"]
     assert await stage.committed() == {IN0: 5}
 
+
 @scenario()
 async def test_a_coordinator_at_another_address_is_looked_for_in_the_metadata(stage: Stage) -> None:
     """A broker came back elsewhere. Nothing is sent to it but control requests, so nobody else would ask for them."""
@@ -54,10 +55,10 @@ async def test_a_coordinator_at_another_address_is_looked_for_in_the_metadata(st
     for partition in range(2):
         cluster.move_leader("out", partition, to=3)
     old = cluster.intercept(ApiKey.METADATA, former, times=1)
-    async with stage.producer(metadata_max_age_ms=3_600_000, max_block_ms=10_000) as producer:
-        async with producer.transaction() as transaction:
-            await producer.send("out", b"1", partition=0)
-            await transaction.send_offsets({IN0: 5}, GROUP)
+    options = {"metadata_max_age_ms": 3_600_000, "max_block_ms": 10_000}
+    async with stage.producer(**options) as producer, producer.transaction() as transaction:
+        await producer.send("out", b"1", partition=0)
+        await transaction.send_offsets({IN0: 5}, GROUP)
     assert old.hits == 1
     assert (await stage.read(), await stage.committed()) == ([b"1"], {IN0: 5})
 
