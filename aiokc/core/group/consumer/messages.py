@@ -140,7 +140,7 @@ class ConsumerGroup:
                 return JoinDeclined(sent, self._error(code, message))
             case ErrorCode.UNSUPPORTED_VERSION:
                 return IdentityLost(sent, "the cluster has switched the consumer protocol off", keep_member_id=True)
-            case ErrorCode.GROUP_ID_NOT_FOUND if sent.member.group_instance_id is None:
+            case ErrorCode.GROUP_ID_NOT_FOUND:
                 return IdentityLost(sent, "its group was gone", keep_member_id=True)
             case ErrorCode.UNRELEASED_INSTANCE_ID if sent.joins:
                 return InstanceUnreleased(sent, self._error(code, message))
