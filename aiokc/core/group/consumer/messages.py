@@ -34,6 +34,8 @@ _VERSION: Final = 1
 # runs from the answer that took them away and which no heartbeat prolongs. The application may hold their records for
 # max_poll_interval_ms; the last commit, the listener and the heartbeat that says so come after that.
 _MARGIN_MS: Final = 10_000
+#: What the last commit and the listener may take of that margin, in seconds. The rest is for the heartbeat.
+REVOCATION_MARGIN: Final = 8.0
 _MOST_SHOWN: Final = 5
 _MOST_MS: Final = 0x7FFFFFFF
 
