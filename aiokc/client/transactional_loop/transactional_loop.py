@@ -199,7 +199,7 @@ class TransactionalLoop(Generic[K, V]):
         return driver
 
     def _passes(self, error: Exception) -> bool:
-        """Whether the same batch may succeed later, here or elsewhere: where a TaskGroup raises, by each error of it."""
+        """Whether the same batch may succeed later, here or elsewhere. Of a TaskGroup, each error has to."""
         is_own = error is self._raised
         return all(self._one_passes(one, is_own) for one in _leaves(error))
 
