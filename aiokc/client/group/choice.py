@@ -59,6 +59,10 @@ class AutoProtocol:
     def follows_epochs(self) -> bool:
         return self._current.follows_epochs
 
+    @property
+    def revocation_margin(self) -> float:
+        return self._current.revocation_margin
+
     def start(self, joining: Callable[[], None]) -> None:
         self._consumer.start(joining)
         self._classic.start(joining)

@@ -117,6 +117,7 @@ class GroupMembership:
             max_poll_interval=config.max_poll_interval_ms / 1e3,
             commits=self._last_commits,
             tell_assignor=self._protocol.assigned,
+            revocation_margin=lambda: self._protocol.revocation_margin,
         )
         self._driver = MembershipDriver(
             config,

@@ -62,6 +62,11 @@ class GroupProtocol(Protocol):
         ...
 
     @property
+    def revocation_margin(self) -> float:
+        """For how many seconds more than ``max_poll_interval`` the group waits until a revocation is carried out."""
+        ...
+
+    @property
     def in_use(self) -> ProtocolInUse:
         """Which group protocol the member speaks, and why that one."""
         ...

@@ -43,9 +43,10 @@ class Reconciler:
 
     ``user_moved`` is to be notified when the application has come back from the records that it holds, or has
     committed them. ``changed`` is notified of every change of the assignment. A callback ends within
-    ``max_poll_interval`` seconds of the beginning of the change, because the group waits no longer for a member. While
-    the application is not waiting for records, it also ends within that time of the last poll, because the member
-    leaves its group then: unless it is leaving already.
+    ``max_poll_interval`` seconds of the beginning of the change, because the group waits no longer for a member; for a
+    revocation it may wait ``revocation_margin`` longer. While the application is not waiting for records, it also ends
+    within ``max_poll_interval`` of the last poll, because the member leaves its group then: unless it is leaving
+    already.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Reconciler:
         max_poll_interval: float,
         commits: LastCommits | None = None,
         tell_assignor: Callable[[Assign], None] | None = None,
+        revocation_margin: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """``owner``: the log's name for what decides about the assignment. ``commits``: None without a group."""
         self.user_moved = Signal()
@@ -70,6 +72,7 @@ class Reconciler:
         self._tell_assignor = tell_assignor
         self._polls = polls
         self._max_poll_interval = max_poll_interval
+        self._revocation_margin = revocation_margin
         self._queue: deque[_Queued] = deque()
         self._added = Signal()
         self._is_at_work = False
@@ -225,10 +228,14 @@ class Reconciler:
 
     def _deadline(self, queued: _Queued) -> float:
         """When the group waits no longer. After unsubscribe(), and in stop(), nobody waits for another poll."""
-        leaves = queued.of_former or (isinstance(queued.change, Revoke) and not queued.change.wait)
+        revoke = queued.change if isinstance(queued.change, Revoke) else None
+        leaves = queued.of_former or (revoke is not None and not revoke.wait)
+        # 1. A revocation begins just after a poll. 2. The application comes back just within max_poll_interval, and has
+        # not left its group. 3. Only the margin is left then for the last commit and the listener.
+        margin = 0.0 if revoke is None else self._revocation_margin()
+        deadline = queued.since + self._max_poll_interval + margin
         is_polled = self._polls.waiting or leaves
-        begin = queued.since if is_polled else min(queued.since, self._polls.last)
-        return begin + self._max_poll_interval
+        return deadline if is_polled else min(deadline, self._polls.last + self._max_poll_interval)
 
     def _is_newest(self, queued: _Queued) -> bool:
         return self._unfinished is queued

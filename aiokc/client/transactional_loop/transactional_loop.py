@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from copy import copy
 from typing import Any, Final, Generic, TypeAlias
 
@@ -199,8 +199,12 @@ class TransactionalLoop(Generic[K, V]):
         return driver
 
     def _passes(self, error: Exception) -> bool:
-        """Whether the same batch may succeed later, here or elsewhere."""
-        if error is self._raised:
+        """Whether the same batch may succeed later, here or elsewhere. Of a TaskGroup, each error has to."""
+        is_own = error is self._raised
+        return all(self._one_passes(one, is_own) for one in _leaves(error))
+
+    def _one_passes(self, error: Exception, is_own: bool) -> bool:
+        if is_own:
             return isinstance(error, MetadataMissing) and self._waits_for(error)
         if isinstance(error, MetadataMissing):
             return not self._is_nowhere(error)
@@ -279,6 +283,15 @@ class TransactionalLoop(Generic[K, V]):
                 if offset is not None and tp not in gone:
                     self._consumer.seek(tp, offset)
         self._undone = frozenset()
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """Return the errors of an ExceptionGroup, also of those in it; of all else, itself."""
+    if isinstance(error, ExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
 
 
 async def _settle(producer: Producer[Any, Any], driver: TransactionDriver) -> None:

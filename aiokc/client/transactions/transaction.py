@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias
 
 import anyio
 
-from ...errors import KafkaError, ProducerClosed, UsageError
+from ...errors import KafkaError, ProducerClosed, RequestTimedOut, UsageError
 from ...types import ConsumerRecords, GroupMetadata, OffsetAndMetadata, RecordColumns, TopicPartition
 from ..arguments import check_member, checked_offsets, checked_seconds
 from .driver import TransactionDriver
@@ -61,7 +61,10 @@ class Transaction:
             await driver.commit(self._deadline())
         except Exception as refusal:
             if driver.is_abortable and (failure := await self._abort()) is not None:
-                raise failure from refusal  # why the commit was refused, ProducerFenced for instance
+                if not isinstance(failure, RequestTimedOut):
+                    raise failure from refusal  # why the commit was refused, ProducerFenced for instance
+                # It would mean that nobody knows the outcome of the commit, which has failed for sure.
+                refusal.add_note(f"aiokc: the transaction is not aborted yet: {failure}")
             raise
 
     async def _abort(self) -> KafkaError | None:

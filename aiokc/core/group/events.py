@@ -338,9 +338,12 @@ class MemberIdRequired:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
+    """The coordinator answered the SyncGroup. ``complaint``: what is wrong with this assignment, which is in force."""
+
     step: int
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
+    complaint: KafkaError | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,11 +401,13 @@ class CoordinatorLost:
 class NotNow:
     """The request failed in a way that may pass (the coordinator loads the group, none was found): retry later.
 
-    ``error``: the reason; None where there is nothing to report.
+    ``error``: the reason; None where there is nothing to report. ``resigns``: the member cannot lead the group as it
+    is, so it leaves before it tries again, and the coordinator makes another member the leader.
     """
 
     sent: Sent
     error: KafkaError | None = field(default=None, compare=False)
+    resigns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

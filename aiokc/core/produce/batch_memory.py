@@ -53,8 +53,11 @@ class BatchMemory:
         self._give_back(batch)
 
     def told(self, batch: ProducerBatch) -> None:
-        """A batch's callbacks are called now."""
-        if batch.has_left:
+        """A batch's callbacks are called now.
+
+        They may have been added when it had left, and had given back its memory: it failed as its record was appended.
+        """
+        if batch.has_left and batch.memory >= 0:
             self.untold -= BATCH_COST + batch.memory
         batch.callbacks = []
         self._give_back(batch)

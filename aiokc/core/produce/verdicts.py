@@ -46,7 +46,8 @@ RULES: Final[dict[int, Rule]] = {
     ErrorCode.LEADER_NOT_AVAILABLE: _REFRESH,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: _REFRESH,
     ErrorCode.REPLICA_NOT_AVAILABLE: _REFRESH,
-    ErrorCode.KAFKA_STORAGE_ERROR: _REFRESH,
+    # The disk of the leader has failed, perhaps once the batch was in its log: an index, say, was not written.
+    ErrorCode.KAFKA_STORAGE_ERROR: Rule(Verdict.REFRESH, unclear=True),
     ErrorCode.FENCED_LEADER_EPOCH: _REFRESH,
     ErrorCode.UNKNOWN_LEADER_EPOCH: _REFRESH,
     ErrorCode.UNKNOWN_TOPIC_ID: _REFRESH,

@@ -117,6 +117,7 @@ class ScriptedProtocol:
         self.keepalive = self
         self.is_cooperative = True
         self.follows_epochs = False
+        self.revocation_margin = 0.0
         self.performed: list[Request] = []
         self.assigned_to: list[MemberToken] = []
         self.refused: list[int] = []

@@ -6,8 +6,12 @@ import asyncio
 
 import pytest
 
-from aiokc import Consumer
-from aiokc.testing import Cluster
+from aiokc import Consumer, TopicPartition
+from aiokc.testing import Cluster, ErrorCode
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import delay
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
+from aiokc.wire.messages.group import JoinGroupRequest
 
 from ..listening import Noting, Polling, listening
 from ..virtually import virtually
@@ -37,5 +41,41 @@ def test_a_former_leader_does_not_follow_the_topics_of_others() -> None:
                 await asyncio.sleep(1)
                 assert followed(second) == {"t", "u"}, "it leads now"
                 assert followed(first) == {"t"}
+
+    virtually(story, topics={"t": 1, "u": 1}, brokers=1)
+
+
+@pytest.mark.parametrize(("lacks_for", "joins"), [(0.6, 1), (3.0, 2)], ids=["by mistake", "for long"])
+def test_a_leader_that_assigns_takes_no_topic_away_that_a_broker_does_not_know_yet(
+    lacks_for: float, joins: int
+) -> None:
+    """1. A broker that has just started answers without the topic. 2. The group rebalances at that moment."""
+
+    async def story(cluster: Cluster) -> None:
+        hears, whole = Noting(), {TopicPartition("t", 0), TopicPartition("u", 0)}
+        consumer = listening(cluster, "t", "u", listener=hears, retry_backoff_max_ms=1_000)
+
+        async def forgets(exchange: Exchange) -> None:
+            answer = await exchange.handle()
+            assert isinstance(answer, MetadataResponse)
+            for topic in answer.topics:
+                if topic.name == "u":
+                    topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+            await exchange.answer(answer)
+
+        async with consumer, Polling(consumer):
+            await hears.until(lambda: len(hears.holds) == 2)
+            metadata = consumer._runtime.cluster_client.metadata
+            fault = cluster.intercept(MetadataRequest, forgets)
+            metadata.request_update()
+            while "u" in metadata.cluster.topics:
+                await metadata.changed.wait()
+            joined = cluster.intercept(JoinGroupRequest, delay(0.0))
+            consumer.enforce_rebalance()
+            await asyncio.sleep(lacks_for)
+            fault.cancel()
+            await asyncio.sleep(20)
+            assert consumer.assignment() == whole
+            assert joined.hits == joins
 
     virtually(story, topics={"t": 1, "u": 1}, brokers=1)

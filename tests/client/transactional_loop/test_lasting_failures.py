@@ -10,10 +10,10 @@ import pytest
 
 from aiokc import Producer
 from aiokc.client.transactional_loop.transactional_loop import Process, TransactionalLoop
-from aiokc.errors import ConsumerClosed, MessageTooLarge, ProducerFenced, TransactionAborted
+from aiokc.errors import ConsumerClosed, MessageTooLarge, ProducerFenced, RecordRefused, TransactionAborted
 from aiokc.testing import ApiKey, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import Interception, drop
+from aiokc.testing.faults import Interception, drop, reject_records
 
 from ..transactions.on_stage import IN0, Stage, scenario
 from .test_transactional_loop import Batch, copying, give, looping
@@ -55,6 +55,24 @@ async def test_an_abort_without_an_answer_is_done_again_before_the_next_batch(st
         with pytest.raises(ZeroDivisionError) as raised:
             await loop.run(fails)
         assert "the transaction was not aborted" in "".join(raised.value.__notes__)
+        await loop.run(copying(producer, loop, 1))
+    assert await stage.read() == [b"1"]
+
+
+@scenario()
+async def test_a_record_that_is_refused_for_good_ends_the_loop_though_its_abort_takes_too_long(stage: Stage) -> None:
+    give(stage, 1)
+    async with looping(stage, max_block_ms=5_000) as (loop, producer):
+        stage.cluster.intercept(ApiKey.PRODUCE, reject_records({0: "no such schema"}), times=1)
+        dropped = stage.cluster.intercept(ApiKey.END_TXN, drop())
+
+        async def process(batch: Batch) -> None:
+            await producer.send("out", b"wrong", partition=0)
+
+        with pytest.raises(RecordRefused, match="no such schema"):
+            await loop.run(process)
+        assert loop.aborted == 1
+        dropped.cancel()
         await loop.run(copying(producer, loop, 1))
     assert await stage.read() == [b"1"]
 
@@ -203,6 +221,45 @@ async def test_a_transaction_that_is_no_more_is_tried_again_where_a_record_tells
             await loop.run(process)
             assert (loop.committed, loop.aborted) == (number, number), code
     assert await stage.read() == [b"1", b"2", b"3"]
+
+
+@scenario(2)
+async def test_an_exception_group_is_tried_again_where_each_of_its_errors_would_be(stage: Stage) -> None:
+    """``process`` sends within an asyncio.TaskGroup, or within several of them."""
+    give(stage, 1)
+    async with looping(stage) as (loop, producer):
+        own: list[Exception] = []
+
+        async def send(value: bytes) -> None:
+            try:
+                await producer.send_and_wait("out", value, partition=0)
+            except RecordRefused:
+                if own:
+                    raise own.pop() from None
+                raise
+
+        async def nested(value: bytes) -> None:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(send(value))
+
+        async def process(batch: Batch) -> None:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(send(b"1"))
+                tasks.create_task(nested(b"2"))
+            loop.stop()
+
+        for error in (ZeroDivisionError(), None):
+            own += [error] if error is not None else []
+            refused = stage.cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_TXN_STATE, times=1)
+            if error is None:
+                await loop.run(process)
+            else:
+                with pytest.raises(ExceptionGroup) as raised:
+                    await loop.run(process)
+                assert raised.group_contains(ZeroDivisionError)
+            assert refused.hits == 1
+        assert (loop.committed, loop.aborted) == (1, 2)
+    assert set(await stage.read()) == {b"1", b"2"}
 
 
 @scenario()

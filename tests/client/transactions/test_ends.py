@@ -506,3 +506,21 @@ async def test_a_block_whose_commit_takes_too_long_says_that_nobody_knows(stage:
         stage.cluster.heal()
         await producer.commit_transaction(timeout_ms=60_000)
     assert await stage.read() == [b"1"]
+
+
+@scenario()
+async def test_a_block_whose_commit_is_refused_says_so_though_its_abort_takes_too_long(stage: Stage) -> None:
+    async with stage.producer(max_block_ms=5_000) as producer:
+        stage.cluster.intercept(ApiKey.PRODUCE, reject_records({0: "no such schema"}), times=1)
+        stage.cluster.intercept(ApiKey.END_TXN, drop())
+        with pytest.raises(RecordRefused, match="no such schema") as raised:
+            async with producer.transaction():
+                await producer.send("out", b"1", partition=0)
+        assert not raised.value.may_be_committed
+        [note] = raised.value.__notes__
+        assert "the transaction is not aborted yet" in note
+        stage.cluster.heal()
+        await producer.abort_transaction(timeout_ms=60_000)
+        async with producer.transaction():
+            await producer.send("out", b"2", partition=0)
+    assert await stage.read() == [b"2"]

@@ -169,6 +169,17 @@ def test_a_batch_takes_its_memory_until_its_callbacks_are_called(told_first: boo
     assert not batch.callbacks
 
 
+def test_callbacks_that_a_batch_gets_once_it_has_left_take_no_memory() -> None:
+    """Its compression fails in the append of a record, whose callback is added behind that."""
+    world = Produced()
+    batch = world.append(bytes(1000))
+    world.send()
+    world.answer(batch)
+    batch.callbacks.append((0, None))
+    world.accumulator.batch_memory.told(batch)
+    assert world.accumulator.used == world.accumulator.batch_memory.untold == 0
+
+
 def test_a_compressed_batch_gives_back_what_it_does_not_need() -> None:
     world = Produced(batch_size=100_000, codec=Codec.GZIP, window=1)
     batch = world.append(bytes(50_000))

@@ -393,11 +393,15 @@ def test_a_refusal_after_an_attempt_that_ended_unclear_is_maybe() -> None:
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 7, "maybe"),
         (ErrorCode.KAFKA_STORAGE_ERROR, 7, "maybe"),
         (ErrorCode.NOT_ENOUGH_REPLICAS, 7, "maybe"),
+        (ErrorCode.KAFKA_STORAGE_ERROR, -1, "maybe"),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, "no"),
     ],
 )
 def test_a_refusal_with_an_offset_came_after_the_append(code: ErrorCode, offset: int, persisted: str) -> None:
-    """A leader that loses the partition while a batch waits for the followers answers so (Kafka's DelayedProduce)."""
+    """A leader that loses the partition while a batch waits for the followers answers so (Kafka's DelayedProduce).
+
+    The disk may fail in the midst of the append: the segment has the batch then, and the answer has no offset.
+    """
     world = Produced(delivery_timeout=10.0)
     batch = world.append()
     world.send()

@@ -55,13 +55,16 @@ class GroupLeader:
 
         None also where nothing is watched.
         """
-        existing = self._metadata.cluster.topics.keys()
-        missing = (self._counted & self.watched) - existing
-        if self._missing.kept(missing, self._metadata.refreshed_at):
+        if self._lacks_by_mistake():
             self._metadata.request_update()
             return None
-        self._counted = self.watched & existing
+        self._counted = self.watched & self._metadata.cluster.topics.keys()
         return self.basis(self.watched) if self.watched else None
+
+    def _lacks_by_mistake(self) -> bool:
+        """Whether the metadata lack topics that existed when partitions were counted, and have not done so for long."""
+        missing = (self._counted & self.watched) - self._metadata.cluster.topics.keys()
+        return bool(self._missing.kept(missing, self._metadata.refreshed_at))
 
     async def compute(self, task: ComputeAssignment) -> Event:
         """Run the assignor on the newest metadata of all topics of the group; in a thread if it may take long."""
@@ -100,8 +103,10 @@ class GroupLeader:
         before = self._metadata.cluster.version
 
         def answered(cluster: Cluster) -> bool | None:
-            """All topics exist, or a new metadata answer says which do not."""
+            """All topics exist, or a new metadata answer says which do not, and those have not just existed."""
             missing = [topic for topic in topics if topic not in cluster.topics]
+            if self._lacks_by_mistake():
+                return None
             asked = cluster.version > before and (cluster.complete or all(topic in cluster.errors for topic in missing))
             return not missing or asked or None
 

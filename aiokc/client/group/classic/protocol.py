@@ -36,6 +36,7 @@ class ClassicProtocol:
     """JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the GroupProtocol that all brokers speak."""
 
     follows_epochs = False
+    revocation_margin = 0.0
 
     def __init__(self, parts: GroupParts, step: int = 0) -> None:
         config = parts.config

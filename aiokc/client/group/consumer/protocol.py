@@ -13,7 +13,7 @@ from ....core.backoff import retry_backoff
 from ....core.group.consumer.events import MemberAlive, MemberHeartbeat, TopicsNamed, topic_ids_of
 from ....core.group.consumer.keepalive import ConsumerKeepalive
 from ....core.group.consumer.membership import ConsumerMembership
-from ....core.group.consumer.messages import ConsumerGroup
+from ....core.group.consumer.messages import REVOCATION_MARGIN, ConsumerGroup
 from ....core.group.events import Assign, Enforced, Event, MemberToken, NotNow, Request, SendLeave
 from ....error_codes import error_name
 from ....errors import AuthorizationFailed
@@ -28,6 +28,7 @@ class ConsumerProtocol:
 
     is_cooperative = True
     follows_epochs = True
+    revocation_margin = REVOCATION_MARGIN
     rest = 0.0  # the coordinator says how often it wants heartbeats only in its answers
 
     def __init__(self, parts: GroupParts) -> None:

@@ -6,12 +6,13 @@ known here is read as the newest known one.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TypeVar
 
 from ....assignor import Assignment, MemberSubscription
 from ....errors import MalformedResponse
 from ....types import TopicPartition
-from ....wire import Message, decode_prefix, encode, prepare
+from ....wire import Message, decode, decode_prefix, encode, prepare
 from ....wire.messages.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
@@ -42,7 +43,7 @@ def write_subscription(member: MemberSubscription) -> bytes:
 
 def read_subscription(metadata: bytes, group_instance_id: str | None) -> MemberSubscription:
     """Return what a member told the group when it joined. Raises MalformedResponse."""
-    message = _without_version(ConsumerProtocolSubscription, metadata)
+    message = _as_far_as_it_goes(metadata)
     return MemberSubscription(
         frozenset(message.topics),
         tuple(TopicPartition(owned.topic, number) for owned in message.owned_partitions for number in owned.partitions),
@@ -79,9 +80,27 @@ def _with_version(message: Message) -> bytes:
     return version.to_bytes(2, "big") + encode(message, version)
 
 
+def _as_far_as_it_goes(metadata: bytes) -> ConsumerProtocolSubscription:
+    """Read a subscription. One that lacks the last fields of its version is read as the version that ends there.
+
+    Some clients write version 1, and nothing behind the user data.
+    """
+    try:
+        return _without_version(ConsumerProtocolSubscription, metadata)
+    except MalformedResponse:
+        for version in reversed(range(min(_version(metadata), ConsumerProtocolSubscription.max_version))):
+            with suppress(MalformedResponse):
+                return decode(ConsumerProtocolSubscription, memoryview(metadata)[2:], version)
+        raise
+
+
 def _without_version(cls: type[M], data: bytes) -> M:
-    version = int.from_bytes(data[:2], "big", signed=True)
+    version = _version(data)
     if len(data) < 2 or version < cls.min_version:
         raise MalformedResponse(f"{cls.__name__}: no version in {bytes(data[:2])!r}")
     message, _ = decode_prefix(cls, memoryview(data)[2:], min(version, cls.max_version))
     return message
+
+
+def _version(data: bytes) -> int:
+    return int.from_bytes(data[:2], "big", signed=True)

@@ -374,14 +374,15 @@ class Membership(MemberState):
         self._join_pace.rebalance_is_over()
         self._backoff.reset()
         self._user_data = event.user_data
+        complaints: list[Effect] = [] if event.complaint is None else [Complain(event.complaint)]
         taken_away = self._held.assigned(event.partitions, self.member.generation_id)
         if taken_away:
             self._join_reason = f"gave up {len(taken_away)} partitions, which the next assignment can hand on"
-            return self._release(taken_away, then=event.partitions)
+            return [*self._release(taken_away, then=event.partitions), *complaints]
         self._enter(State.STABLE)
         if self._held.is_cooperative:
             self._heartbeats.expect_another_round(now)
-        return [self._assign(event.partitions)]
+        return [self._assign(event.partitions), *complaints]
 
     def _assign(self, partitions: Partitions) -> Assign:
         added = self._held.take(partitions)
@@ -398,8 +399,21 @@ class Membership(MemberState):
         sent, error = event.sent, event.error
         if isinstance(sent, SentCommit):  # the sender of the commit reports and retries it
             return []
+        complaint: list[Effect] = [] if error is None else [Complain(error, sent)]
+        if isinstance(event, NotNow) and event.resigns:
+            return [*complaint, *self._resign(now)]
         if isinstance(sent, SendHeartbeat):
             self._heartbeats.failed(sent, now)
         else:
             self._join_later(now)
-        return [] if error is None else [Complain(error, sent)]
+        return complaint
+
+    def _resign(self, now: float) -> list[Effect]:
+        """Leave, so that the group gets another leader, and join again later. A static member stays its leader.
+
+        Else the group would wait in the SyncGroup for this leader, until the coordinator removes it.
+        """
+        if not self._identity.says_goodbye:
+            return self._join_later(now)
+        farewell = self._goodbye("it cannot lead the group")
+        return [*farewell, *(self._lose(now) if self._held.owned else self._join_later(now))]

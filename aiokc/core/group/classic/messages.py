@@ -148,14 +148,15 @@ class ClassicGroup:
         name = response.protocol_name or ""
         if name not in [assignor.name for assignor in self.assignors]:
             return Fatal(sent, self._error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the group chose {name!r}"))
-        try:
-            members: list[JoinedMember] = []
-            for member in response.members:
+        members: list[JoinedMember] = []
+        for member in response.members:
+            try:
                 subscription = read_subscription(member.metadata, member.group_instance_id)
-                members.append(JoinedMember(member.member_id, subscription))
-                yield members[-1]
-        except MalformedResponse as error:
-            return Fatal(sent, AssignmentFailed(f"group {self.group_id!r}: unreadable subscription: {error}"))
+            except MalformedResponse as error:
+                said = f"unreadable subscription of member {member.member_id!r}: {error}"
+                return NotNow(sent, AssignmentFailed(f"group {self.group_id!r}: {said}"), resigns=True)
+            members.append(JoinedMember(member.member_id, subscription))
+            yield members[-1]
         return Joined(
             sent.step,
             response.generation_id,
@@ -171,13 +172,13 @@ class ClassicGroup:
         if response.error_code != ErrorCode.NONE:
             return self.refusal(sent, response.error_code, node_id)
         if not response.assignment:
-            return Fatal(
-                sent,
-                AssignmentFailed(
-                    f"the leader of group {self.group_id!r} has no assignment, not even an empty one, for "
-                    f"{sent.member}: its assignor is defective"
-                ),
+            # The coordinator stores b"" for a member that the leader leaves out, as those of other clients may do with
+            # members that get no partitions. Another generation, or another leader, may assign this one some.
+            error = AssignmentFailed(
+                f"the leader of group {self.group_id!r} has no assignment, not even an empty one, for {sent.member}: "
+                "it reads nothing until the next rebalance"
             )
+            return Synced(sent.step, (), complaint=error)
         try:
             assignment = read_assignment(response.assignment)
         except MalformedResponse as error:

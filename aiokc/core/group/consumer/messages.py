@@ -34,6 +34,8 @@ _VERSION: Final = 1
 # runs from the answer that took them away and which no heartbeat prolongs. The application may hold their records for
 # max_poll_interval_ms; the last commit, the listener and the heartbeat that says so come after that.
 _MARGIN_MS: Final = 10_000
+#: What the last commit and the listener may take of that margin, in seconds. The rest is for the heartbeat.
+REVOCATION_MARGIN: Final = 8.0
 _MOST_SHOWN: Final = 5
 _MOST_MS: Final = 0x7FFFFFFF
 
@@ -140,7 +142,7 @@ class ConsumerGroup:
                 return JoinDeclined(sent, self._error(code, message))
             case ErrorCode.UNSUPPORTED_VERSION:
                 return IdentityLost(sent, "the cluster has switched the consumer protocol off", keep_member_id=True)
-            case ErrorCode.GROUP_ID_NOT_FOUND if sent.member.group_instance_id is None:
+            case ErrorCode.GROUP_ID_NOT_FOUND:
                 return IdentityLost(sent, "its group was gone", keep_member_id=True)
             case ErrorCode.UNRELEASED_INSTANCE_ID if sent.joins:
                 return InstanceUnreleased(sent, self._error(code, message))

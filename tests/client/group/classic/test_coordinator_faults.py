@@ -15,7 +15,7 @@ from aiokc.core.assignors.registry import assignors
 from aiokc.core.group.classic.messages import ClassicGroup
 from aiokc.core.group.events import ComputeAssignment, Computed, JoinedMember, MemberToken, SendJoin
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import AssignmentFailed, AuthorizationFailed, BrokerError, CommitFailed, UnsupportedVersion
+from aiokc.errors import AuthorizationFailed, BrokerError, CommitFailed, UnsupportedVersion
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire import Request
@@ -302,17 +302,7 @@ async def test_an_error_of_the_lookup_that_cannot_be_cured_is_the_users() -> Non
         assert isinstance(await member.failed(), AuthorizationFailed)
 
 
-async def test_no_assignment_at_all_is_the_leaders_defect() -> None:
-    async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t") as member:
-        script.instead(SyncGroupRequest, SyncGroupResponse(error_code=0, assignment=b""))
-        member.poll()
-        error = await member.failed()
-        assert isinstance(error, AssignmentFailed)
-        assert "no assignment" in str(error)
-        await script.until(lambda: bool(script.of(LeaveGroupRequest)))  # so that another member may lead
-
-
-async def test_garbage_in_a_subscription_or_an_assignment_is_named() -> None:
+async def test_garbage_in_an_assignment_is_named() -> None:
     async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t") as member:
         script.instead(SyncGroupRequest, SyncGroupResponse(error_code=0, assignment=b"\0\0\0\0\0\7"))
         member.poll()

@@ -17,7 +17,14 @@ from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire import Request
 from aiokc.wire.messages.discovery import FindCoordinatorRequest
-from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest, SyncGroupResponse
+from aiokc.wire.messages.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 from ...virtually import Asked, virtually
 
@@ -204,6 +211,63 @@ def test_an_assignment_of_topics_that_were_not_asked_for_is_told_of(caplog: pyte
             fault.cancel()
             await consumer.getmany(timeout_ms=5_000)
             assert len(consumer.assignment()) == 2
+            assert consumer.health().last_error is None
+
+    virtually(story)
+
+
+def test_a_member_that_the_leader_leaves_out_has_no_partitions_until_the_next_rebalance() -> None:
+    """Leaders of other clients leave members without partitions out, and the coordinator stores b"" for those."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+
+        async def leave_out(exchange: Exchange) -> None:
+            await exchange.answer(SyncGroupResponse(error_code=0, assignment=b""))
+
+        cluster.intercept(SyncGroupRequest, leave_out, times=1)
+        async with reader(cluster) as consumer:
+            assert await consumer.wait_assigned() == frozenset()
+            assert not await consumer.getmany(timeout_ms=60_000)
+            error = consumer.health().last_error
+            assert isinstance(error, AssignmentFailed)
+            assert "no assignment, not even an empty one" in str(error)
+            consumer.enforce_rebalance()
+            assert (await consumer.getone()).value == b"0"
+            assert consumer.health().last_error is None
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_leader_that_cannot_read_a_subscription_makes_way_and_comes_back(assignor: str) -> None:
+    """The defect is another member's, which may have gone a moment later; a third one may know how to read it."""
+
+    async def story(cluster: Cluster) -> None:
+        options: dict[str, Any] = {"partition_assignment_strategy": [assignor], "enable_auto_commit": False}
+
+        async def garble(exchange: Exchange) -> None:
+            response = await exchange.handle()
+            assert isinstance(response, JoinGroupResponse)
+            for member in response.members:
+                member.metadata = b"garbage"
+            await exchange.answer(response)
+
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        async with reader(cluster, **options) as consumer:
+            assert len(await consumer.wait_assigned()) == 2
+            fault = cluster.intercept(JoinGroupRequest, garble)
+            asked = Asked(cluster, loop)
+            consumer.enforce_rebalance()
+            await consumer.getmany(timeout_ms=45_000)
+            error = consumer.health().last_error
+            assert isinstance(error, AssignmentFailed)
+            assert "unreadable subscription of member" in str(error)
+            assert 10 < len(asked.of(LeaveGroupRequest)) < 100, "another one may lead; it does not hurry"
+            fault.cancel()
+            cluster.append("t", b"0")
+            assert (await consumer.getone()).value == b"0"
             assert consumer.health().last_error is None
 
     virtually(story)

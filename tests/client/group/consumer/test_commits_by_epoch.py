@@ -199,3 +199,27 @@ def test_a_commit_with_a_deleted_topic_stores_the_others_and_says_so(release: st
             assert "lost" not in [what for what, _ in told.events]
 
     virtually(story, topics={"t": 2, "u": 2}, as_version=release)
+
+
+def test_the_last_commit_has_time_though_the_application_comes_back_at_the_last_moment() -> None:
+    """The coordinator waits for 10 s more than max_poll_interval_ms."""
+
+    async def story(cluster: Cluster) -> None:
+        loop, told = asyncio.get_running_loop(), Told()
+        for partition in (0, 1):
+            cluster.append("t", b"%d" % partition, partition=partition)
+        async with consumer_of(cluster, told, max_poll_interval_ms=10_000, enable_auto_commit=True) as one:
+            await read(one, 2)
+            held_since = loop.time()
+            async with consumer_of(cluster) as two:
+                other = asyncio.ensure_future(polls(two, 40.0))
+                await asyncio.sleep(held_since + 9.99 - loop.time())
+                back_at = loop.time()
+                cluster.intercept(OffsetCommitRequest, delay(3.5), times=1)
+                await polls(one, 30.0)
+                await other
+                assert told.when("revoked") >= back_at + 3.5
+                assert [what for what, _ in told.events] == ["assigned", "revoked", "gave up", "assigned"]
+                assert cluster.committed("g") == {T0: 1, T1: 1}
+
+    virtually(story)

@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from aiokc import Client
+from aiokc.error_codes import ErrorCode
 from aiokc.errors import MemberFenced
 from aiokc.testing import Cluster
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
 
 from ...virtually import virtually
 from .group_stories import BOTH, Told, asked_of, consumer_of, heartbeats, polls, read, shared
@@ -92,5 +94,23 @@ def test_a_static_member_that_unsubscribes_parks_its_partitions() -> None:
             await shared(other, static)
             assert static.assignment() == held
             assert told.events == before
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("instance", [None, "i"], ids=["dynamic", "static"])
+def test_a_member_whose_group_is_gone_joins_again_without_an_error(instance: str | None) -> None:
+    """A coordinator that has lost its log knows neither the group nor its members."""
+
+    async def story(cluster: Cluster) -> None:
+        told = Told()
+        async with consumer_of(cluster, told, group_instance_id=instance) as consumer:
+            await shared(consumer)
+            gone = cluster.intercept(ConsumerGroupHeartbeatRequest, ErrorCode.GROUP_ID_NOT_FOUND, times=1)
+            await polls(consumer, 30.0)
+            assert gone.hits == 1
+            assert [what for what, _ in told.events] == ["assigned", "lost", "assigned"]
+            cluster.append("t", b"one")
+            assert await read(consumer, 1) == [b"one"]
 
     virtually(story)

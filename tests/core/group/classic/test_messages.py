@@ -103,6 +103,10 @@ def test_what_thousands_of_members_said_can_be_read_one_by_one() -> None:
     [
         "0000 00000001 000161 00000002ffee",  # version 0, with user data
         "0009 00000001 000161 00000002ffee 00000000 ffffffff ffff c0ffee",  # a future version
+        "0001 00000001 000161 00000002ffee",  # these lack the last fields of their version, as some clients write it
+        "0003 00000001 000161 00000002ffee",
+        "0003 00000001 000161 00000002ffee 00000001 000161 00000001 00000004",
+        "0003 00000001 000161 00000002ffee 00000001 000161 00000001 00000004 00000007",
     ],
 )
 def test_older_and_newer_subscriptions_are_understood(metadata: str) -> None:
@@ -110,13 +114,17 @@ def test_older_and_newer_subscriptions_are_understood(metadata: str) -> None:
     assert isinstance(event, Joined)
     subscription = event.members[0].subscription
     assert (subscription.topics, subscription.user_data) == (frozenset("a"), b"\xff\xee")
+    assert subscription.owned == ((TopicPartition("a", 4),) if "00000004" in metadata else ())
+    assert subscription.generation_id == (7 if "00000007" in metadata else -1)
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\xff\xff\0\0\0\0", SUBSCRIPTION[:-3], b"\0\3\x7f\xff\xff\xff"])
 def test_garbage_in_a_subscription_is_the_groups_fault(metadata: bytes) -> None:
     event = joined(JOIN, answer(metadata), 1)
-    assert isinstance(event, Fatal)
+    assert isinstance(event, NotNow)
+    assert event.resigns
     assert isinstance(event.error, AssignmentFailed)
+    assert "subscription of member 'm-1'" in str(event.error)
 
 
 def test_an_assignment_goes_round() -> None:

@@ -180,7 +180,7 @@ MEANINGS: dict[ErrorCode, tuple[type[Event], type[Event], type[Event]]] = {
     E.UNSUPPORTED_VERSION: (JoinDeclined, IdentityLost, IdentityLost),
     E.INVALID_REGULAR_EXPRESSION: (Fatal, Fatal, Fatal),
     E.INVALID_REQUEST: (Fatal, Fatal, Fatal),
-    E.GROUP_ID_NOT_FOUND: (JoinDeclined, IdentityLost, Fatal),
+    E.GROUP_ID_NOT_FOUND: (JoinDeclined, IdentityLost, IdentityLost),
     E.NOT_COORDINATOR: (CoordinatorLost, CoordinatorLost, CoordinatorLost),
     E.COORDINATOR_NOT_AVAILABLE: (CoordinatorLost, CoordinatorLost, CoordinatorLost),
     E.COORDINATOR_LOAD_IN_PROGRESS: (NotNow, NotNow, NotNow),
