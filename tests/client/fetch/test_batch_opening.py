@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from tests.net.scripted import ticks
 
-from ..full_pool import full_pool
+from ..aio.full_pool import full_pool
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -58,7 +58,7 @@ CALLS = pytest.mark.parametrize("call", [records, rows, iterated])
 
 @CALLS
 async def test_other_partitions_are_served_while_a_batch_waits_for_a_thread(
-    call: Callable[[ConsumerType], Awaitable[int]],
+    call: Callable[[ConsumerType], Coroutine[Any, Any, int]],
 ) -> None:
     """The job that keeps the thread busy may wait for just these records."""
     async with Cluster(topics={"t": 2}) as cluster, asyncio.timeout(20):
@@ -75,7 +75,9 @@ async def test_other_partitions_are_served_while_a_batch_waits_for_a_thread(
 
 
 @CALLS
-async def test_stop_ends_a_call_that_waits_for_a_thread(call: Callable[[ConsumerType], Awaitable[int]]) -> None:
+async def test_stop_ends_a_call_that_waits_for_a_thread(
+    call: Callable[[ConsumerType], Coroutine[Any, Any, int]],
+) -> None:
     async with Cluster(topics={"t": 1}) as cluster, asyncio.timeout(20):
         cluster.append("t", LARGE)
         consumer = reading(cluster, ZERO)

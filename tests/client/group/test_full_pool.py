@@ -12,7 +12,7 @@ from aiokc.client.group.classic.requests import _by_turns
 from aiokc.core.group.events import Alive, Event, MemberToken, SendHeartbeat
 from aiokc.testing import Cluster
 
-from ..full_pool import full_pool
+from ..aio.full_pool import full_pool
 
 pytestmark = pytest.mark.timeout(60)
 

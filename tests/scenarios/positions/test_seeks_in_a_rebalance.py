@@ -103,7 +103,7 @@ def test_a_seek_to_committed_offsets_undoes_no_seek_of_a_later_assignment(named:
             one.seek(T0, 7)
             hold.release()
             if named:
-                with pytest.raises(UsageError, match="t-0: .*assigned again"):
+                with pytest.raises(UsageError, match=r"t-0: .*assigned again"):
                     await seeking
             else:
                 assert await seeking == {}
