@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -53,12 +53,13 @@ async def records(consumer: ConsumerType) -> int:
     return sum(map(len, (await consumer.getmany()).values()))
 
 
+Call: TypeAlias = Callable[[ConsumerType], Coroutine[Any, Any, int]]
 CALLS = pytest.mark.parametrize("call", [records, rows, iterated])
 
 
 @CALLS
 async def test_other_partitions_are_served_while_a_batch_waits_for_a_thread(
-    call: Callable[[ConsumerType], Coroutine[Any, Any, int]],
+    call: Call,
 ) -> None:
     """The job that keeps the thread busy may wait for just these records."""
     async with Cluster(topics={"t": 2}) as cluster, asyncio.timeout(20):
@@ -76,7 +77,7 @@ async def test_other_partitions_are_served_while_a_batch_waits_for_a_thread(
 
 @CALLS
 async def test_stop_ends_a_call_that_waits_for_a_thread(
-    call: Callable[[ConsumerType], Coroutine[Any, Any, int]],
+    call: Call,
 ) -> None:
     async with Cluster(topics={"t": 1}) as cluster, asyncio.timeout(20):
         cluster.append("t", LARGE)
