@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from ...core.named import named
 from ...errors import RequestTimedOut, UsageError
-from ...types import OffsetAndMetadata, TopicPartition
+from ...types import OffsetAndMetadata, TopicPartition, named
 from ..aio.time_slice import MANY_PARTITIONS
 from .runtime import ConsumerRuntime
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ...core.group.events import MemberToken
-from ...core.named import named
 from ...core.offsets.portions import FindTopicId, commit_portion
 from ...core.offsets.stored import StoredOffsets
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CommitFailed, KafkaError
-from ...types import OffsetAndMetadata, TopicPartition
+from ...types import OffsetAndMetadata, TopicPartition, named
 from .offset_requests import NOT_THE_COORDINATOR, TOPIC_NOT_KNOWN, OffsetRequests
 from .unknown_topics import UnknownTopics
 

@@ -7,11 +7,10 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from ...core.named import named
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.state import Subscription
 from ...errors import BrokerError, KafkaError, NoOffsetForPartition
-from ...types import TopicPartition
+from ...types import TopicPartition, named
 from ..aio.signal import Signal
 
 logger = logging.getLogger("aiokc.offsets")
