@@ -52,7 +52,7 @@ from copy import copy, deepcopy
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from .error_codes import ErrorCode, error_code, error_name
-from .types import RawRecord, TopicPartition
+from .types import RawRecord, TopicPartition, named
 
 E = TypeVar("E", bound=BaseException)
 
@@ -305,9 +305,8 @@ class NoOffsetForPartition(KafkaError):
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         self.partitions = frozenset(partitions)
-        names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(self.partitions))
         super().__init__(
-            f"no committed offset for {names} and auto_offset_reset='none': seek() to a position, "
+            f"no committed offset for {named(self.partitions)}, and auto_offset_reset='none': seek() to a position, "
             "commit one, or choose auto_offset_reset='earliest' or 'latest'"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias
 from uuid import UUID
 
@@ -51,6 +52,12 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def named(partitions: Collection[TopicPartition], most: int = 20) -> str:
+    """Return "a-0, a-1 and 4,998 more": the first ``most`` in order. A consumer may have thousands."""
+    shown = ", ".join(map(str, nsmallest(most, partitions))) or "no partition"
+    return f"{shown} and {len(partitions) - most:,} more" if len(partitions) > most else shown
 
 
 @dataclass(frozen=True, slots=True)

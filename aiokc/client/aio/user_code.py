@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TypeVar
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 T = TypeVar("T")
 
@@ -42,9 +43,24 @@ class UserCodeTimeout:
     async def wait(self, result: Awaitable[T]) -> T:
         self._since = self._loop.time()
         try:
-            return await result
+            value = await result
+        except Exception:
+            await self._end_here_if_over()
+            raise
         finally:
             self._since = None
+        await self._end_here_if_over()
+        return value
+
+    async def _end_here_if_over(self) -> None:
+        """End the scope at the wait that was too long, not at the next one, which would get the blame:
+
+        1. The result comes. The task is to run in the next round of the loop.
+        2. In the same round the timer cancels the scope. anyio cancels no task that has its result: it tries again
+           later, and by then the task waits for the next value.
+        """
+        if self._scope.cancel_called:
+            await checkpoint_if_cancelled()
 
     def _look(self) -> None:
         now = self._loop.time()

@@ -17,7 +17,6 @@ from ...core.backoff import retry_backoff
 from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.leader_hints import DENIALS
 from ...core.cluster.snapshot import Cluster, known_error, unknown_partition
-from ...core.named import named
 from ...error_codes import ErrorCode
 from ...errors import (
     AuthenticationFailed,
@@ -32,7 +31,7 @@ from ...errors import (
 )
 from ...native import untrack
 from ...net.pool import Pool
-from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition
+from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition, named
 from ...wire import prepare
 from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from .metadata import Metadata

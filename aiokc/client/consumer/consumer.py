@@ -387,7 +387,7 @@ class Consumer(Introspection, Generic[K, V]):
         """Go on at the offsets that the group has committed (none given: of all assigned), and return those.
 
         Where the group has committed none (None), the position stays. Where no partition is given, those that a
-        rebalance takes in the meantime are left out.
+        rebalance takes in the meantime are left out; a given one raises UsageError then, also if it has come back.
         """
         return await seek_to_committed(self._runtime, checked_partitions(partitions), self._seconds(timeout_ms))
 

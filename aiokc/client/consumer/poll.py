@@ -152,9 +152,8 @@ class Poll(Generic[K, V]):
         """Decode, and deserialize, what any of the partitions has, and take that. Awaits nothing once it has taken."""
         runtime, collector, time_slice = self._runtime, self._runtime.collector, self._user.time_slice
         served: list[Serving] | None = []
-        waits_at = collector.decode_at_once(decode, most, only, time_slice.ends, served)
-        if waits_at is not None:
-            await collector.give_way(waits_at, time_slice)
+        if not collector.decode_at_once(decode, most, only, time_slice.ends, served):
+            await time_slice.give_way()
             await collector.decode(decode, time_slice, only, enough=most)
             runtime.errors.after_waiting(only)
             served = None

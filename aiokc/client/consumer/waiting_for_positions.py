@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from ...core.named import named
-from ...errors import RequestTimedOut
-from ...types import OffsetAndMetadata, TopicPartition
+from ...errors import RequestTimedOut, UsageError
+from ...types import OffsetAndMetadata, TopicPartition, named
 from ..aio.time_slice import MANY_PARTITIONS
 from .runtime import ConsumerRuntime
 
@@ -57,16 +56,17 @@ async def seek_to_committed(
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
     """Go on at the committed offsets of the partitions that are ``chosen`` (none: of all assigned); return those.
 
-    Where all are meant, those that are given up in the meantime are left out. Raises UsageError where one that is
-    chosen is not assigned, or not any more, before any of them has moved.
+    Where all are meant, those that are given up in the meantime are left out, also if they come back. Raises UsageError
+    where one that is chosen is not assigned, or was given up in the meantime, before any of them has moved.
     """
     subscription = runtime.subscription
     with runtime.cluster_client.call():
         tokens = {tp: subscription[tp].assignment_token for tp in chosen or subscription.assigned}
         committed = await runtime.committed(tokens, timeout=timeout)
-    for tp in chosen:
-        subscription[tp]
-    gone = frozenset() if chosen else subscription.given_up(tokens)
+    gone = subscription.given_up(tokens)
+    if chosen and gone:
+        # Also where one has come back: its listener may have sought in it since, and this answer is older.
+        raise UsageError(f"{named(gone)}: not assigned any more, or given up and assigned again; nothing has moved")
     found = {tp: offset for tp, offset in committed.items() if tp not in gone}
     for tp, offset in found.items():
         if offset is not None:

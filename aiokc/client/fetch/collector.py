@@ -14,28 +14,22 @@ from weakref import WeakSet
 from ...config import ClientConfig
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer, Serving
-from ...core.fetch.partition.batch_queue import Opened
-from ...core.fetch.partition.frame_memory import Run, Unread
+from ...core.fetch.partition.frame_memory import Run
 from ...core.fetch.partition.partition_buffer import PartitionBuffer
 from ...core.fetch.partition.record_sequence import RecordSequence
 from ...core.fetch.planner import Demand
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
-from ...errors import KafkaError, RecordError, UsageError, fresh
+from ...errors import KafkaError, RecordError, fresh
 from ...records import NATIVE
 from ...types import BatchEnd, ConsumerRecords, TopicPartition
 from ..aio.signal import Signal
 from ..aio.time_slice import TimeSlice
+from .batch_opening import BatchOpening
 
 # How many records decoding takes between two looks at the clock. Such a step takes 0.1 ms in C and 0.4 ms in Python;
 # larger steps would save nothing more.
 _SLICE_RECORDS = 2048 if NATIVE else 256
-
-# A batch of more bytes than that takes long to check, or to decompress. Both release the GIL, so a thread does it. A
-# thread also opens a batch that has turned out to be larger than it looks (PartitionBuffer).
-_LARGE_BYTES = 256 << 10
-_LARGE_COMPRESSED_BYTES = 128 << 10
-
 
 # Makes a BatchEnd without the Python function that NamedTuple has for it, which takes longer than all the rest.
 _end: Final[Callable[[tuple[int, int | None, int, UUID | None]], BatchEnd]] = partial(tuple.__new__, BatchEnd)
@@ -71,6 +65,7 @@ class FetchCollector:
         buffer: FetchBuffer,
         counters: FetchCounters,
         wake: Signal,
+        arrived: Signal,
     ) -> None:
         self.resume_at: int | None = None
         self._retry_backoff = config.retry_backoff_ms / 1e3
@@ -87,7 +82,7 @@ class FetchCollector:
         self._read_again: dict[TopicPartition, tuple[int, int]] = {}  # tokens and offsets where columns have failed
         self.raised: WeakSet[KafkaError] = WeakSet()  # errors of requests that a call has raised
         self._unreadable: dict[TopicPartition, tuple[int, int]] = {}  # tokens and positions where reading has failed
-        self._opening: dict[int, asyncio.Future[Opened | None]] = {}
+        self.opening = BatchOpening(arrived)
 
     def hand_out_typed(self) -> None:
         """From here on ``take`` only hands out what client/fetch/deserializing.py has deserialized."""
@@ -101,16 +96,7 @@ class FetchCollector:
         It goes on to no further partition once there are ``enough`` records (default: ``count``). If it is cancelled,
         everything decoded so far stays in the buffers for the next call.
         """
-        while (buffer := self.decode_at_once(count, enough or count, only, time_slice.ends)) is not None:
-            await self.give_way(buffer, time_slice)
-
-    async def give_way(self, buffer: PartitionBuffer, time_slice: TimeSlice) -> None:
-        """Wait at a buffer that ``decode_at_once`` returned: until a large batch is open, else let other tasks run."""
-        unread = buffer.unopened()
-        if unread is not None and self.opens_slowly(buffer):
-            await self._open_in_thread(buffer, unread)
-            time_slice.begins()
-        else:
+        while not self.decode_at_once(count, enough or count, only, time_slice.ends):
             await time_slice.give_way()
 
     def decode_at_once(
@@ -120,93 +106,58 @@ class FetchCollector:
         only: Iterable[TopicPartition] | None,
         until: float,
         served: list[Serving] | None = None,
-    ) -> PartitionBuffer | None:
+    ) -> bool:
         """Decode as ``decode`` does, but without an await, and at most until the loop's time ``until``.
 
-        Return the buffer at which the caller has to wait (``give_way``), or None if all is done. The buffers that it
-        passed are appended to ``served``, for ``take`` if no other task runs in between.
+        Return whether all is done: else the caller has to let other tasks run. The buffers that it passed are appended
+        to ``served``, for ``take`` if no other task runs in between.
         """
         if self.buffer.is_empty:  # as for whoever is quicker than the records come
-            return None
+            return True
         time = asyncio.get_running_loop().time
         for serving in self.buffer.servable(self.subscription, only):
             buffer = serving[0]
             if served is not None:
                 served.append(serving)
             if not self._decode(buffer, count, enough, until, time):
-                return buffer
+                return False
             ready = len(buffer.ready)
             count -= ready
             enough -= ready
             if enough <= 0:
                 break
-        return None
+        return True
 
     def _decode(
         self, buffer: PartitionBuffer, count: int, enough: int, until: float, time: Callable[[], float]
     ) -> bool:
-        """Decode up to ``count`` records of one partition; return False where the caller has to wait at its buffer."""
+        """Decode up to ``count`` records of one partition; return False if time is over.
+
+        A batch that a thread has to open ends them: until that is done, it counts as one that has not come.
+        """
         ready = len(buffer.ready)
         while ready < count and (first := buffer.first) is not None:
             if type(first) is not Run:  # which needs no memory, and no opening
                 if ready >= enough and self.buffer.is_crowded and buffer.needs_memory:
                     break  # The budget is exceeded: records to decode ahead are not worth another open batch.
-                if self.opens_slowly(buffer):
-                    return False
+                if self.opening.takes_long(buffer):
+                    self.opening.begin(buffer)
+                    break
             buffer.decode(min(_SLICE_RECORDS, count - ready))
             ready = len(buffer.ready)
             if time() > until:
                 return False
         return True
 
-    def opens_slowly(self, buffer: PartitionBuffer) -> bool:
-        """Whether the next batch is to be opened in a thread: opening it takes long, or may do so."""
-        unread = buffer.unopened()
-        if unread is None:
-            return False
-        header = unread.header
-        return unread.is_large or header.batch_length > (_LARGE_COMPRESSED_BYTES if header.codec else _LARGE_BYTES)
-
-    async def _open_in_thread(self, buffer: PartitionBuffer, unread: Unread) -> None:
-        """Open a batch in a thread. If a cancelled call has left a thread at work on it, wait for that one instead."""
-        key = id(unread)
-        opening = self._opening.get(key)
-        if opening is None:
-            try:
-                opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
-            except RuntimeError as error:
-                raise UsageError(
-                    f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}: the loop's default "
-                    f"executor takes nothing ({error}); if it was shut down, give it another by "
-                    "loop.set_default_executor(), and if the process can have no more threads, raise that limit; then "
-                    "call again"
-                ) from error
-            self._opening[key] = opening
-
-            def done(future: asyncio.Future[Opened | None], unread: Unread = unread) -> None:
-                # Not in the call that waits: if that is cancelled, and the thread is done before the next call comes,
-                # that one would have the batch opened from the start. Calls with short timeouts would never get it.
-                del self._opening[id(unread)]
-                if future.cancelled():  # the application has shut its executor down, and may have set another one
-                    return
-                error = future.exception()
-                if error is None:
-                    buffer.opened(unread, future.result())
-                elif isinstance(error, RecordError) and buffer.first is unread:
-                    buffer.failed_with(error)
-
-            opening.add_done_callback(done)
-        await asyncio.wait([opening])
-        failure = None if opening.cancelled() else opening.exception()
-        if failure is not None and not isinstance(failure, RecordError):
-            raise failure
-
     def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
-        """Whether records wait to be decoded or deserialized: they may have come while other tasks ran."""
+        """Whether records wait to be decoded or deserialized: they may have come while other tasks ran.
+
+        Those of a batch that waits for a thread do not count: ``arrived`` tells of them.
+        """
         if self.buffer.is_empty:
             return False
-        servable = self.buffer.servable(self.subscription, only)
-        return any(buffer.undecoded or buffer.ready for buffer, _ in servable)
+        holds_up, servable = self.opening.holds_up, self.buffer.servable(self.subscription, only)
+        return any(buffer.ready or (buffer.undecoded and not holds_up(buffer)) for buffer, _ in servable)
 
     def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
         """The application waits for records of ``only`` (None: any), and gets none, until it takes records."""
@@ -281,7 +232,7 @@ class FetchCollector:
         served = [serving]
         if len(buffer.ready) < count:
             served.clear()
-            if self.decode_at_once(count, count, None, until, served) is not None:
+            if not self.decode_at_once(count, count, None, until, served):
                 return None
             if sum(len(buffer.ready) for buffer, _ in served) < count:
                 return None

@@ -42,8 +42,8 @@ class ColumnCollector:
 
         Lets other tasks run after each time slice. If it is cancelled, the caller must call ``put_back``.
         """
-        while (buffer := self.append_at_once(builder, rows, size, time_slice.ends, only)) is not None:
-            await self._collector.give_way(buffer, time_slice)
+        while not self.append_at_once(builder, rows, size, time_slice.ends, only):
+            await time_slice.give_way()
 
     def append_at_once(
         self,
@@ -52,21 +52,22 @@ class ColumnCollector:
         size: int,
         ends: float,
         only: Iterable[TopicPartition] | None = None,
-    ) -> PartitionBuffer | None:
+    ) -> bool:
         """Append as ``append`` does, but without an await, and at most until the loop's time ``ends``.
 
-        Return the buffer at which the caller has to wait (``FetchCollector.give_way``), or None if all is done.
+        Return whether all is done: else the caller has to let other tasks run.
         """
-        time = asyncio.get_running_loop().time
+        time, opening = asyncio.get_running_loop().time, self._collector.opening
         for buffer, position in self._collector.buffer.servable(self._collector.subscription, only):
             if buffer.ready:
                 buffer.rewind()
             until = _NO_END if position.until is None else position.until
             while buffer.undecoded and buffer.next < until:
                 if builder.rows >= rows or builder.size >= size or builder.is_full:
-                    return None
-                if self._collector.opens_slowly(buffer):
-                    return buffer
+                    return True
+                if opening.takes_long(buffer):
+                    opening.begin(buffer)
+                    break
                 error = buffer.error
                 count = buffer.append(
                     builder, min(_SLICE_ROWS, rows - builder.rows), min(size, builder.size + _SLICE_BYTES), until
@@ -76,8 +77,8 @@ class ColumnCollector:
                 if buffer.error is not error:
                     self._failed.add(buffer)
                 if time() > ends:
-                    return buffer
-        return None
+                    return False
+        return True
 
     def put_back(self) -> None:
         """Make what was appended since the last ``take`` be read again. The builder must not be used any more."""

@@ -93,7 +93,7 @@ async def read_column_ranges(
             while reading.unfinished:
                 await reading.give_way()
                 reading.check()
-                waits_at = columns.append_at_once(builder, _ALL_ROWS, batch_bytes, reading.time_slice.ends)
+                has_all = columns.append_at_once(builder, _ALL_ROWS, batch_bytes, reading.time_slice.ends)
                 # No await before `take`: rows can't be taken out of the builder again. If other tasks ran in between
                 # and a partition's leader moved, `take` would not hand that partition out, though its rows are in the
                 # batch. A caller that goes on where the batch says that it ends would get these rows twice.
@@ -103,10 +103,10 @@ async def read_column_ranges(
                     yield RecordColumns(builder.finish(), ends)
                     ends = {}
                     reading.progresses()
-                if waits_at is not None:
-                    await reading.fetcher.collector.give_way(waits_at, reading.time_slice)
-                else:
+                if has_all:
                     await reading.next()
+                else:
+                    await reading.time_slice.give_way()
         except KafkaError:
             if builder.rows:
                 yield RecordColumns(builder.finish(), ends)
@@ -265,7 +265,7 @@ class _RangeReading:
             return unknown
         where = "; ".join(
             f"{tp} at offset {position.position} of the range's end {position.until}"
-            f" ({self._log_end(position)}; {self._led_by(tp)})"
+            f" ({self._log_end(position)}; {self._led_by(tp)}{self._held_up(tp)})"
             for tp, position in nsmallest(_SHOWN, self._subscription.assigned.items())
         )
         others = len(self._subscription.assigned) - _SHOWN
@@ -282,6 +282,12 @@ class _RangeReading:
         if self._cluster.config.isolation_level == "read_committed" and stable is not None and stable < end:
             says += f", but a transaction that began at {stable} is still open"
         return says
+
+    def _held_up(self, tp: TopicPartition) -> str:
+        collector = self.fetcher.collector
+        buffer = collector.buffer.of(tp)
+        waits = buffer is not None and collector.opening.holds_up(buffer)
+        return "; its next batch waits for a thread of the loop's default executor" if waits else ""
 
     def _led_by(self, tp: TopicPartition) -> str:
         leader = self._cluster.metadata.cluster.leader(tp)

@@ -15,11 +15,10 @@ from weakref import ReferenceType, ref
 import anyio
 
 from ...core.counters import AssignmentCounters
-from ...core.named import named
 from ...errors import ListenerTimedOut, UsageError, shown
 from ...net.user_errors import as_error, ends_us, leaves_the_loop
 from ...observer import RebalanceKind
-from ...types import TopicPartition
+from ...types import TopicPartition, named
 
 logger = logging.getLogger("aiokc.listener")
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ...core.group.events import Assign, Change, Lost, PollClock, RevocationDone, Revoke
-from ...core.named import named
 from ...core.subscription.state import Subscription
 from ...errors import AssignmentFailed
-from ...types import TopicPartition
+from ...types import TopicPartition, named
 from ..aio.signal import Signal
 from ..aio.time_slice import MANY_PARTITIONS
 from ..offsets.last_commits import LastCommits

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from ...core.named import named
 from ...core.subscription.position import is_of_another_topic
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import CommitFailed, ConfigError, KafkaError, fresh
-from ...types import ConsumerRecords, OffsetAndMetadata, RecordColumns, TopicPartition
+from ...types import ConsumerRecords, OffsetAndMetadata, RecordColumns, TopicPartition, named
 from ..arguments import checked_offsets
 from ..offsets.async_commits import OnCommitted
 from .membership import GroupMembership

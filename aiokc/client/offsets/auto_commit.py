@@ -13,13 +13,12 @@ from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from ...core.backoff import Backoff
-from ...core.named import named
 from ...core.offsets.verdicts import TOPIC_NOT_KNOWN
 from ...core.subscription.mode import Mode
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CommitFailed, KafkaError, RebalanceInProgress
-from ...types import OffsetAndMetadata, TopicPartition
+from ...types import OffsetAndMetadata, TopicPartition, named
 from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from .group_offsets import AsOfItsSlot, Offsets

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...core.group.events import MemberToken
-from ...core.named import named
 from ...core.offsets.portions import FindTopicId, commit_portion
 from ...core.offsets.stored import StoredOffsets
 from ...core.offsets.verdicts import NOT_THE_COORDINATOR, OF_SINGLE_TOPICS, OUTSIDE_THE_GROUP, TOPIC_NOT_KNOWN
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CommitFailed, KafkaError
-from ...types import OffsetAndMetadata, TopicPartition
+from ...types import OffsetAndMetadata, TopicPartition, named
 from .offset_requests import OffsetRequests
 from .unknown_topics import UnknownTopics
 

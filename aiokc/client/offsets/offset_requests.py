@@ -10,7 +10,6 @@ from typing import TypeVar
 from ...config import ClientConfig
 from ...core.backoff import retry_backoff
 from ...core.group.events import MemberToken
-from ...core.named import named
 from ...core.offsets.messages import (
     TOPIC_IDS,
     FetchedOffset,
@@ -27,7 +26,7 @@ from ...core.stopwatch import RequestCounter
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, KafkaError, RequestTimedOut, broker_error
 from ...net.pool import Pool
-from ...types import OffsetAndMetadata, TopicPartition
+from ...types import OffsetAndMetadata, TopicPartition, named
 from ...wire import prepare
 from ...wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from ..cluster.coordinator_lookup import CoordinatorLookup

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from ...core.named import named
 from ...core.subscription.state import Subscription
 from ...errors import BrokerError, KafkaError, NoOffsetForPartition
-from ...types import TopicPartition
+from ...types import TopicPartition, named
 from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 

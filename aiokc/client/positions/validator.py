@@ -17,13 +17,12 @@ from ...core.backoff import Backoff, retry_backoff
 from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.snapshot import Cluster
 from ...core.fetch.buffer import FetchBuffer
-from ...core.named import named
 from ...core.subscription.position import PartitionPosition, PositionState
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import KafkaError, MalformedResponse, UnsupportedVersion, broker_error
 from ...net.pool import Pool
-from ...types import TopicPartition
+from ...types import TopicPartition, named
 from ...wire.messages.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,

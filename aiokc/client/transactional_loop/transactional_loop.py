@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, TypeAlias
 import anyio
 
 from ...core.backoff import Backoff, retry_backoff
-from ...core.named import named
 from ...error_codes import ErrorCode
 from ...errors import (
     CommitFailed,
@@ -28,7 +27,7 @@ from ...errors import (
     TransactionAborted,
     UsageError,
 )
-from ...types import ConsumerRecords, K, TopicPartition, V
+from ...types import ConsumerRecords, K, TopicPartition, V, named
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..transactions.driver import TransactionDriver

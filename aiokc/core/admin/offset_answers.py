@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ...error_codes import ErrorCode
 from ...errors import CommitFailed, KafkaError, MalformedResponse, broker_error
-from ...types import OffsetAndMetadata, TopicPartition
+from ...types import OffsetAndMetadata, TopicPartition, named
 from ...wire.messages.group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ...wire.messages.group_admin import (
     DeleteGroupsResponse,
@@ -18,7 +18,6 @@ from ...wire.messages.group_admin import (
 )
 from ...wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from ..by_topic import by_topic
-from ..named import named
 from .group_answers import group_refusal
 
 #: OffsetFetch asks for several groups from this version on (KIP-709).

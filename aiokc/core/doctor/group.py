@@ -8,8 +8,7 @@ from typing import Final
 from ...admin import AclOperation, ConfigEntry, GroupDescription, Lag
 from ...error_codes import ErrorCode, error_name
 from ...errors import BrokerError, KafkaError
-from ...types import TopicPartition
-from ..named import named
+from ...types import TopicPartition, named
 from ..sasl.broker_text import broker_text
 from .report import Finding, Step, Verdict, counted, duration, long_duration
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from ...errors import BrokerError, MalformedResponse
-from ...types import OffsetAndMetadata, TopicPartition
+from ...types import OffsetAndMetadata, TopicPartition, named
 from ...wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -23,7 +23,6 @@ from ...wire.messages.offsets import (
 from ...wire.primitives import NO_UUID
 from ..by_topic import by_topic
 from ..group.events import MemberToken
-from ..named import named
 
 #: The versions from which both requests name topics by id only (KIP-848); up to the one before, by name only.
 TOPIC_IDS: Final = 10

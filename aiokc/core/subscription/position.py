@@ -62,7 +62,10 @@ class PartitionPosition:
     member's already: while the metadata have another id than this one, nothing is fetched, and no offset of that topic
     is committed.
 
-    ``lost``: a reset that the application did not ask for, because the log did not hold the position. ``read_replica``
+    ``lost``: a reset that the application did not ask for, because the log did not hold the position. The position
+    ``is_cut_off`` from then on, also if the application asks for another reset, until there is another one: what lies
+    below it may be another log's, so it is not committed. Where the application alone has asked for a reset, what it
+    was given before may be committed while the answer is awaited, and the position stays as it was. ``read_replica``
     is the broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392). ``heard_at`` is when a
     Fetch response last told of this partition, in seconds since the epoch. ``committed`` is the offset that the group
     has committed, as far as this consumer knows.
@@ -86,6 +89,7 @@ class PartitionPosition:
     held_end: int | None = None
     reset_timestamp: int | None = None
     lost: bool = False
+    is_cut_off: bool = False
     until: int | None = None
     paused: bool = False
     blocked: bool = False
@@ -125,6 +129,10 @@ class PartitionPosition:
         """
         found: list[tuple[TopicPartition, int, int | None, UUID | None]] = []
         for tp, position in positions:
+            if position.state is AWAIT_RESET:
+                if (before := position._before_reset(processed)) is not None:
+                    found.append((tp, *before))
+                continue
             topic_id = position.processed_id if processed else position.topic_id
             if position._has_offset(topic_id):
                 if processed:
@@ -162,7 +170,7 @@ class PartitionPosition:
         self.checked_epoch = None
         self.topic_id = topic_id or self.assigned_id
         self.reset_timestamp = None
-        self.lost = False
+        self.lost = self.is_cut_off = False
         self.retry_at = 0.0
         if not self.held:
             self.mark_processed()
@@ -176,6 +184,7 @@ class PartitionPosition:
         if not lost:
             self.topic_id = None
         self.lost = lost
+        self.is_cut_off = self.is_cut_off or lost
         self.state = AWAIT_RESET
         self.reset_timestamp = timestamp
         self.retry_at = 0.0
@@ -214,11 +223,22 @@ class PartitionPosition:
 
     def mark_processed(self) -> None:
         """Count what the application holds as processed: it has come back for more, or committed it."""
+        if self.state is not AWAIT_RESET:
+            self.processed_position, self.processed_epoch, self.processed_id = (
+                self.position,
+                self.leader_epoch,
+                self.topic_id,
+            )
+        elif self.held:
+            self.processed_position, self.processed_epoch, self.processed_id = self._end_of_held()
         self.held = False
         self.held_end = None
-        self.processed_position = self.position
-        self.processed_epoch = self.leader_epoch
-        self.processed_id = self.topic_id
+
+    def _end_of_held(self) -> tuple[int, int | None, UUID | None]:
+        """Where what is held ends: the offset, the leader epoch, if it is still known, and the topic."""
+        if self.held_end is None:
+            return self.position, self.leader_epoch, self.held_id
+        return self.held_end, None, self.held_id
 
     def processed_up_to(self, offset: OffsetAndMetadata) -> None:
         """Count as processed what the application holds below ``offset``: it has committed that.
@@ -228,7 +248,8 @@ class PartitionPosition:
         end = self.position if self.held_end is None else self.held_end
         if self.held and self.processed_position < offset.offset <= end:
             self.processed_position, self.processed_epoch = offset.offset, offset.leader_epoch
-            self.processed_id = self.topic_id if self.held_end is None else self.held_id
+            is_there = self.held_end is None and self.state is not AWAIT_RESET
+            self.processed_id = self.topic_id if is_there else self.held_id
             if offset.offset == end:
                 self.held, self.held_end = False, None
 
@@ -239,16 +260,34 @@ class PartitionPosition:
         self.topic_id = topic_id
 
     def committable(self) -> OffsetAndMetadata | None:
-        """What auto-commit may store: the offset behind what is processed. None without a position."""
+        """What auto-commit may store: the offset behind what is processed. None if there was no position yet."""
+        if self.state is AWAIT_RESET:
+            return _offset(self._before_reset(True))
         return self._own(self.processed_position, self.processed_epoch, self.processed_id)
 
     def consumed(self) -> OffsetAndMetadata | None:
-        """What commit() without arguments stores: the offset behind what was handed out. None without a position."""
+        """What commit() without arguments stores: the offset behind what was handed out. None if there was none yet."""
+        if self.state is AWAIT_RESET:
+            return _offset(self._before_reset(False))
         return self._own(self.position, self.leader_epoch, self.topic_id)
 
     def is_taken_back_by(self, offset: OffsetAndMetadata) -> bool:
         """Whether to commit ``offset`` means to have records again that are processed."""
         return offset.offset < self.processed_position and not is_of_another_topic(offset, self.processed_id)
+
+    def _before_reset(self, processed: bool) -> tuple[int, int | None, UUID | None] | None:
+        """What the application may commit although its position is to be another one; None if there was none.
+
+        The end of what is ``processed``, else of what is held, with its leader epoch and topic: commit() while a
+        broker is slow to answer seek_to_end() must not leave out what calls have returned before.
+        """
+        if self.processed_position < 0 or self.is_cut_off:
+            return None
+        if self.held and not processed:
+            before = self._end_of_held()
+        else:
+            before = self.processed_position, self.processed_epoch, self.processed_id
+        return None if self.is_assigned_by_another_id_than(before[2]) else before
 
     def _own(self, offset: int, leader_epoch: int | None, topic_id: UUID | None) -> OffsetAndMetadata | None:
         """The offset to commit. None without a position, or if that was looked up in a topic that was not assigned."""
@@ -271,6 +310,10 @@ class PartitionPosition:
         if self.log_start_offset is None or not self.has_position:
             return None
         return max(0, self.position - self.log_start_offset)
+
+
+def _offset(found: tuple[int, int | None, UUID | None] | None) -> OffsetAndMetadata | None:
+    return None if found is None else OffsetAndMetadata(found[0], "", found[1], topic_id=found[2])
 
 
 def _new(count: int) -> list[PartitionPosition]:

@@ -241,7 +241,7 @@ async def test_an_error_of_columns_alone_is_gone_once_their_rows_are_put_back(be
             await all_buffered(consumer, ZERO)
             fetched = consumer._runtime.collector
             columns, builder = column_collector.ColumnCollector(fetched), new_builder(["timestamp"], "us")
-            assert columns.append_at_once(builder, 100, 1 << 20, inf) is None
+            assert columns.append_at_once(builder, 100, 1 << 20, inf)
             buffer = fetched.buffer.of(ZERO)
             assert builder.rows == before
             assert buffer is not None

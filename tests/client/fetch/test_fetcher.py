@@ -15,6 +15,7 @@ import pytest
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.client.aio import time_slice
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
+from aiokc.client.fetch.batch_opening import BatchOpening
 from aiokc.core.cluster.snapshot import Cluster as Snapshot
 from aiokc.core.fetch.partition.batch_queue import Opened
 from aiokc.core.fetch.partition.frame_memory import Unread
@@ -201,32 +202,36 @@ async def test_what_a_thread_opens_between_two_calls_is_not_opened_again(
 
     A call for columns puts back the rows ``before`` it when it is cancelled, so that it is not the next batch then.
     """
-    loop, began, go_on, opened = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), []
-    right = PartitionBuffer.open
+    opened: list[int] = []
+    right, begin = PartitionBuffer.open, BatchOpening.begin
 
-    def slowly(self: PartitionBuffer, unread: Unread) -> Opened | None:
+    def opens(self: PartitionBuffer, unread: Unread) -> Opened | None:
         opened.append(unread.header.base_offset)
-        loop.call_soon_threadsafe(began.set)
-        go_on.wait(20)
         return right(self, unread)
 
-    monkeypatch.setattr(PartitionBuffer, "open", slowly)
-    async with Cluster(topics={"t": 1}) as cluster:
+    def begins(self: BatchOpening, buffer: PartitionBuffer) -> None:
+        begin(self, buffer)
+        cancelled.cancel()  # the call ends when it gives way, which it does behind the record of the other partition
+
+    monkeypatch.setattr(PartitionBuffer, "open", opens)
+    monkeypatch.setattr(BatchOpening, "begin", begins)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
+    async with Cluster(topics={"t": 2}) as cluster:
         for _ in range(before):
             cluster.append("t", b"before")
         cluster.append("t", NewRecord(bytes(400_000)))
-        async with reading(cluster, ZERO) as consumer, asyncio.timeout(20):
+        cluster.append("t", b"other", partition=1)
+        async with reading(cluster, ZERO, ONE) as consumer, asyncio.timeout(20):
+            collector = consumer._runtime.fetcher.collector
+            await until(consumer, lambda: collector.buffer.holds(ZERO) and collector.buffer.holds(ONE))
             poll = consumer.getmany if call == "records" else consumer.getmany_columns
             cancelled = asyncio.create_task(poll())
-            await began.wait()
-            cancelled.cancel()
-            await asyncio.wait([cancelled])
-            (opening,) = consumer._runtime.fetcher.collector._opening.values()
-            go_on.set()
-            await asyncio.wait([opening])
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            await until(consumer, lambda: not collector.opening._is_under_way)
             batch = await poll()
-            rows = len(batch[ZERO]) if isinstance(batch, ConsumerRecords) else len(pa.record_batch(batch))
-            assert rows == before + 1
+            rows = sum(map(len, batch.values())) if isinstance(batch, ConsumerRecords) else len(pa.record_batch(batch))
+            assert rows == before + 2
             assert opened == [before]
 
 

@@ -22,8 +22,8 @@ from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
 from tests.producing import produce
 from tests.testing.brokers.quotas import set_quota
 
+from ..consumer.errors.refused_fetches import refuse_the_second
 from ..reading import reading, values
-from .refused_fetches import refuse_the_second
 
 pytestmark = pytest.mark.timeout(60)
 

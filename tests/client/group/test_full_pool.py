@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Generator
 
 import pytest
 
@@ -15,20 +12,9 @@ from aiokc.client.group.classic.requests import _by_turns
 from aiokc.core.group.events import Alive, Event, MemberToken, SendHeartbeat
 from aiokc.testing import Cluster
 
+from ..aio.full_pool import full_pool
+
 pytestmark = pytest.mark.timeout(60)
-
-
-@contextmanager
-def full_pool() -> Iterator[None]:
-    """The loop has one thread, and the application keeps it busy for as long as this context lasts."""
-    loop = asyncio.get_running_loop()
-    pool, over = ThreadPoolExecutor(1), threading.Event()
-    loop.set_default_executor(pool)
-    loop.run_in_executor(None, over.wait)
-    try:
-        yield
-    finally:
-        over.set()
 
 
 @pytest.mark.parametrize(

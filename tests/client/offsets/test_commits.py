@@ -290,6 +290,36 @@ async def test_a_partition_without_a_position_is_passed_over(cluster: Cluster) -
         assert await reader.committed() == {ZERO: OffsetAndMetadata(10, "", 0), ONE: None}
 
 
+@pytest.mark.parametrize("comes_back", [False, True], ids=["held", "processed"])
+@pytest.mark.parametrize("how", ["commit", "commit_soon", "auto-commit"])
+async def test_what_was_returned_before_a_reset_that_gets_no_answer_is_committed(
+    cluster: Cluster, how: str, comes_back: bool
+) -> None:
+    async with consumer(cluster, enable_auto_commit=how == "auto-commit") as reader:
+        reader.assign([ZERO])
+        assert len((await reader.getmany())[ZERO]) == 10
+        cluster.intercept(ListOffsetsRequest, drop())
+        with pytest.raises(RequestTimedOut):
+            await reader.seek_to_end(timeout_ms=50)
+        if comes_back:
+            assert not await reader.getmany(timeout_ms=0)
+        if how == "commit":
+            await reader.commit()
+        elif how == "commit_soon":
+            reader.commit_soon()
+    assert await committed(cluster, ZERO) == {ZERO: 10}
+
+
+async def test_a_commit_stores_the_end_that_a_seek_has_found(cluster: Cluster) -> None:
+    """A seek means that the application goes on there, and so do commits, from when it is known where that is."""
+    async with consumer(cluster) as reader:
+        reader.assign([ZERO])
+        await reader.getmany(max_records=3)
+        await reader.seek_to_end()
+        await reader.commit()
+    assert await committed(cluster, ZERO) == {ZERO: 10}
+
+
 def _asks_for(exchange: Exchange, partition: int) -> bool:
     return any(part.partition_index == partition for topic in exchange.request.topics for part in topic.partitions)
 

@@ -100,7 +100,7 @@ def test_unsubscribe_works_out_no_offsets_and_they_are_those_of_that_time_later(
         subscription.hand_out(tp, 5, None)
     subscription.mark_processed()
     subscription.hand_out(B, 9, None)
-    subscription.await_reset(C, EARLIEST)  # neither C nor D has a position
+    subscription.await_reset(C, EARLIEST, lost=True)  # neither C nor D has a position
     with patch("aiokc.core.subscription.position.OffsetAndMetadata", wraps=OffsetAndMetadata) as made:
         subscription.unsubscribe()
     assert made.call_count == 0

@@ -561,6 +561,43 @@ def test_the_same_offset_of_another_topic_is_not_stored_yet() -> None:
     assert list(subscription.uncommitted({A0: (20, NEW_ID)})) == []
 
 
+@pytest.mark.parametrize("sought_since", [False, True])
+def test_what_was_handed_out_before_a_reset_belongs_to_its_own_topic(sought_since: bool) -> None:
+    """Its topic may be recreated before the answer comes: the offset must not be stored for the new one."""
+    subscription = assigned(A0)
+    subscription.seek(A0, 10, topic_id=OLD_ID)
+    subscription.hand_out(A0, 15, 3)
+    if sought_since:
+        subscription.seek(A0, 5, topic_id=OLD_ID)
+    subscription.await_reset(A0, EARLIEST)
+    before = OffsetAndMetadata(10, topic_id=OLD_ID)
+    end = OffsetAndMetadata(15, "", None if sought_since else 3, topic_id=OLD_ID)
+    assert subscription.committable() == {A0: before} == dict(subscription.uncommitted({}))
+    assert subscription.consumed() == {A0: end}
+    subscription.committed({A0: OffsetAndMetadata(12, topic_id=OLD_ID)})
+    assert subscription.committable() == {A0: OffsetAndMetadata(12, topic_id=OLD_ID)}
+    subscription.mark_processed()
+    assert subscription.committable() == subscription.consumed() == {A0: end}
+    subscription.mark_processed()
+    assert subscription.committable() == {A0: end}
+    subscription.seek(A0, 0, topic_id=NEW_ID)
+    assert subscription.committable() == subscription.consumed() == {A0: OffsetAndMetadata(0, topic_id=NEW_ID)}
+
+
+def test_nothing_is_committed_of_a_log_that_does_not_hold_the_position() -> None:
+    """It was cut, say: the group would go on behind records that were written since. A reset that the application asks
+    for then does not change that.
+    """
+    subscription = assigned(A0)
+    subscription.seek(A0, 10)
+    subscription.hand_out(A0, 15, None)
+    for lost in (True, False):
+        subscription.await_reset(A0, EARLIEST, lost=lost)
+        assert subscription.committable() == subscription.consumed() == {}
+    subscription.seek(A0, 0)
+    assert subscription.consumed() == {A0: OffsetAndMetadata(0)}
+
+
 def test_a_partition_that_was_assigned_by_topic_id_has_offsets_of_that_topic_only() -> None:
     subscription = Subscription()
     subscription.subscribe(["a"])

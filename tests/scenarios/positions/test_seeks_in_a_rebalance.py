@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import TopicPartition
+from aiokc import Consumer, TopicPartition
 from aiokc.errors import UsageError
 from aiokc.testing import ApiKey
 from aiokc.testing.faults import Hold
@@ -72,11 +72,41 @@ def test_a_seek_to_committed_offsets_is_not_half_done(named: tuple[TopicPartitio
                 [kept] = c1.owned
                 hold.release()
                 if named:
-                    with pytest.raises(UsageError, match=f"t-{1 - kept.partition} is not assigned"):
+                    with pytest.raises(UsageError, match=f"t-{1 - kept.partition}: not assigned any more"):
                         await seeking
                 else:
                     found = await seeking
                     assert {tp: offset.offset for tp, offset in found.items() if offset is not None} == {kept: 5}
                 assert await c1.consumer.position(kept) == (0 if named else 5)
+
+    story()
+
+
+@pytest.mark.parametrize("named", [(), (T0,)], ids=["all", "named"])
+def test_a_seek_to_committed_offsets_undoes_no_seek_of_a_later_assignment(named: tuple[TopicPartition, ...]) -> None:
+    """Given a consumer that seeks to committed offsets, when its partition goes, and comes back, and the application
+    seeks in it, all before the answer comes, then the later seek stands.
+    """
+
+    @scenario(topics={"t": 2}, brokers=3)
+    async def story(stage: Stage) -> None:
+        stage.cluster.append("t", *TEN)
+        async with Consumer(bootstrap_servers=stage.cluster.bootstrap, group_id="g", enable_auto_commit=False) as one:
+            one.assign([T0])
+            await one.commit({T0: 5})
+            hold = Hold()
+            stage.cluster.intercept(ApiKey.OFFSET_FETCH, hold, times=1)
+            seeking = asyncio.ensure_future(one.seek_to_committed(*named))
+            await hold.arrived()
+            one.assign([T1])
+            one.assign([T0])
+            one.seek(T0, 7)
+            hold.release()
+            if named:
+                with pytest.raises(UsageError, match=r"t-0: .*assigned again"):
+                    await seeking
+            else:
+                assert await seeking == {}
+            assert await one.position(T0) == 7
 
     story()

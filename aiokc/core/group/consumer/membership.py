@@ -24,7 +24,7 @@ from typing import Final
 from uuid import UUID
 
 from ....errors import AssignmentFailed, AuthorizationFailed, BrokerError, MalformedResponse, MemberFenced
-from ...named import named
+from ....types import named
 from ..events import (
     Assign,
     Complain,

@@ -18,9 +18,9 @@ from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 
 from ...cluster.test_pattern import refreshed
-from ...fetch.refused_fetches import refuse_the_second
 from ...listening import Noting
 from .forbidden_topic import forbid_u
+from .refused_fetches import refuse_the_second
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -18,7 +18,7 @@ from aiokc.errors import AuthorizationFailed, ConcurrentCall, ConfigError, Consu
 from aiokc.testing import Cluster
 from aiokc.wire.messages.fetch import FetchRequest
 
-from ...fetch.refused_fetches import refuse_the_second
+from ..errors.refused_fetches import refuse_the_second
 from .reading import ONE, ZERO, alone, polls, reading, under_a_lease
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("endless_slices")]

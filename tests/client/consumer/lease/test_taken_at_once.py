@@ -39,7 +39,9 @@ class Taking:
         self.subscription, self.counters = Subscription(), FetchCounters()
         self.subscription.assign(PARTITIONS)
         self.buffer = FetchBuffer(budget=BUDGET)
-        self.collector = FetchCollector(ClientConfig(), self.subscription, self.buffer, self.counters, Signal())
+        self.collector = FetchCollector(
+            ClientConfig(), self.subscription, self.buffer, self.counters, Signal(), Signal()
+        )
         for tp, log in zip(PARTITIONS, logs, strict=True):
             self.subscription.seek(tp, 0)
             position, offset, data = self.subscription[tp], 0, b""

@@ -381,6 +381,31 @@ def test_one_that_never_ends_is_cancelled() -> None:
     play(story)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_that_ends_just_when_its_time_is_over_is_the_one_that_is_blamed(fails: bool) -> None:
+    """Not the record behind it, for which nobody has waited yet."""
+
+    async def story(cluster: Cluster) -> None:
+        def ends(result: asyncio.Future[int]) -> None:
+            if not result.done():
+                result.set_exception(ValueError()) if fails else result.set_result(1)
+
+        def deserialize(data: bytes) -> asyncio.Future[int]:
+            loop = asyncio.get_running_loop()
+            result: asyncio.Future[int] = loop.create_future()
+            loop.call_later(7 if data == b"1" else 0, ends, result)
+            return result
+
+        cluster.append("t", b"1", b"2")
+        async with consumer(cluster, "t", value_deserializer=deserialize, default_api_timeout_ms=7_000) as reader:
+            with pytest.raises(DeserializationFailed, match=r"was not done after 7 s") as caught:
+                await reader.getmany()
+            assert caught.value.offset == 0
+            assert reader._runtime.fetcher.counters.undecodable == 1
+
+    play(story)
+
+
 def test_waiting_for_it_counts_as_polling() -> None:
     """Given max_poll_interval_ms of 2 s, and a deserializer that takes 1 s for each of five records, then the member
     stays in its generation.

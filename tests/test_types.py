@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiokc.core.named import named
-from aiokc.types import TopicPartition
+from aiokc.errors import NoOffsetForPartition
+from aiokc.types import TopicPartition, named
 
 A = [TopicPartition("a", number) for number in range(5_000)]
 
@@ -26,3 +26,9 @@ def test_the_first_of_them_and_how_many_more(partitions: list[TopicPartition], t
 
 def test_thousands_of_partitions_make_a_line_that_can_be_read() -> None:
     assert len(named(A)) < 200
+
+
+def test_an_error_of_thousands_of_partitions_has_a_message_that_can_be_read() -> None:
+    error = NoOffsetForPartition(A)
+    assert len(str(error)) < 500
+    assert error.partitions == set(A)
