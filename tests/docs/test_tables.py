@@ -97,7 +97,7 @@ def test_apis_and_versions_are_those_of_the_classes() -> None:
 
 
 def test_each_release_shares_a_version_of_each_api_that_it_has() -> None:
-    newer = {}
+    newer: dict[str, int] = {}
     since = {int(api): releases for api, releases in SINCE.items()}
     for request in requests():
         ours = range(request.min_version, request.max_version + 1)

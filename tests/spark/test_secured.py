@@ -312,7 +312,7 @@ async def test_a_refused_certificate_is_told_in_words_of_a_query(
     use: Callable[[SourceOptions], Awaitable[None]],
 ) -> None:
     certificates = Certificates()
-    listeners = {"GOOD": "SSL", "BAD": Listener("SSL", certificate=certificates.issue("kafka.example"))}
+    listeners = {"GOOD": Listener("SSL"), "BAD": Listener("SSL", certificate=certificates.issue("kafka.example"))}
     async with Cluster(tls=certificates, topics={"events": 1}, listeners=listeners) as cluster:
         given = {"subscribe": "events", "kafka.security.protocol": "SSL"}
         for listener, trusted, advice in (
