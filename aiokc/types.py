@@ -108,7 +108,12 @@ class Broker:
     rack: str | None = None
 
     def __str__(self) -> str:
-        return f"broker {self.node_id} ({self.host}:{self.port})"
+        return f"broker {self.node_id} ({address_text(self.host, self.port)})"
+
+
+def address_text(host: str, port: int) -> str:
+    """Return "host:port", an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class PartitionInfo(NamedTuple):

@@ -17,7 +17,7 @@ from aiokc import Client, ClientConfig
 from aiokc.config import is_content
 from aiokc.errors import ConfigError
 
-from .options.client_options import in_java_names
+from .options.client_options import in_java_names, in_words_of_a_query
 from .options.security_options import SecurityTexts
 
 _LONGEST_JAAS: Final = 1 << 20  # bytes
@@ -25,12 +25,12 @@ _PASSWORD: Final = {"sasl_plain_username", "sasl_plain_password"}
 
 
 async def connected(client: ClientConfig, security: SecurityTexts, *, timeout_ms: int | None = None) -> Client:
-    """Return a Client that has connected. Raises what Client.start() does, a ConfigError with Java's names of options.
+    """Return a Client that has connected. Raises what Client.start() does, with Java's names of options.
 
     Raises ConfigError too if this machine has no such file as ``security`` names.
     """
     config = await asyncio.to_thread(secured, client, security) if security.texts else client
-    with in_java_names():
+    with in_java_names(), in_words_of_a_query():
         started = Client(config)
         await started.start(timeout_ms=timeout_ms)
     return started

@@ -24,7 +24,7 @@ from aiokc.errors import LogTruncated, OffsetOutOfRange, RecordError, RequestTim
 from .cluster.driver import log_ranges, topics
 from .data_loss import GO_ON, RECREATED, DataLoss, OtherTopic, report, within
 from .handoff import Handoff
-from .options.client_options import with_java_names
+from .options.client_options import in_words_of_a_query, with_java_names
 from .options.source_options import SourceOptions
 from .planning.task_plan import Task
 from .runtimes import Runtime, drop, runtime_of, settling
@@ -112,6 +112,10 @@ class _TaskRead:
 
     async def run(self, task: Task) -> None:
         """Read all ranges and hand them over; then log counts and times."""
+        with in_words_of_a_query():
+            await self._read_all(task)
+
+    async def _read_all(self, task: Task) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         client = await self._runtime.client(timeout_ms=self._options.poll_timeout_ms)

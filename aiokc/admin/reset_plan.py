@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from ..types import TopicPartition
-from .reset_targets import ToOffsets
 
 _HEADER: Final = ("TOPIC", "PARTITION", "COMMITTED", "NEW", "DIFF", "REASON")
 
@@ -92,11 +91,6 @@ class ResetPlan:
     def save_undo(self, path: str | Path) -> None:
         """Write ``undo_csv()`` to a file; ToOffsets.load() reads it."""
         Path(path).write_text(self.undo_csv(), "utf-8")
-
-    @staticmethod
-    def load(path: str | Path) -> ToOffsets:
-        """Return the target that a saved plan, or its undo, is: plan_reset() makes a plan of it, as of now."""
-        return ToOffsets.load(path)
 
     def __str__(self) -> str:
         lines = [_HEADER, *map(_cells, self.rows)]

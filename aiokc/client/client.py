@@ -23,7 +23,7 @@ from ..types import (
     TopicInfo,
     TopicPartition,
 )
-from .admin.arguments import checked_isolation
+from .admin.arguments import checked_isolation, checked_names
 from .admin.asking import Asking
 from .admin.cluster_calls import ClusterCalls
 from .admin.group_calls import GroupCalls
@@ -101,7 +101,7 @@ class Client(ClusterCalls, GroupCalls):
         first.
         """
         self._cluster.check()
-        wanted = None if names is None else checked_topics([names] if isinstance(names, str) else names)
+        wanted = None if names is None else checked_names(names, checked_topics)
         return await self._cluster.topics(wanted, timeout=self._seconds(timeout_ms))
 
     @overload  # each partition has a beginning and an end

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from ..config import Resolve
 from ..errors import ConfigError, ConnectionFailed, shown
+from ..types import address_text
 from .user_errors import cancellation_is_ours, ends_us, leaves_the_loop
 
 Address: TypeAlias = tuple[str, int]
@@ -24,11 +25,6 @@ _calls: Final[set[asyncio.Task[Any]]] = set()
 _lookups: Final[dict[tuple[asyncio.AbstractEventLoop, str], tuple[asyncio.Task[Any], float]]] = {}
 #: A resolver has given up by then, by its defaults. If not, the executor that the lookup waits in may be stuck.
 _LOOKUP_SECONDS: Final = 180.0
-
-
-def address_text(host: str, port: int) -> str:
-    """Return "host:port", an IPv6 host in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def resolved(host: str, port: int, resolve: Resolve | None) -> Sequence[Address]:

@@ -15,7 +15,8 @@ from ..errors import (
     KafkaError,
     UnsupportedVersion,
 )
-from .addresses import Address, address_text, resolved
+from ..types import address_text
+from .addresses import Address, resolved
 from .connection import Connection
 from .handshake_order import handshake_order
 from .login.reauthentication import Start, no_owner

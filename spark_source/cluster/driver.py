@@ -13,6 +13,7 @@ from aiokc import EARLIEST, LATEST, Client, ClientConfig, KafkaError, TopicInfo,
 from aiokc.errors import RequestTimedOut, UnknownTopic
 
 from ..loop_thread import LoopThread
+from ..options.client_options import in_words_of_a_query
 from ..options.security_options import NO_SECURITY, SecurityTexts
 from ..secured import connected
 
@@ -154,7 +155,8 @@ class DriverCluster:
     def _call(self, what: str, work: Coroutine[Any, Any, T], *, timeout: float) -> T:
         if self._thread is None:
             self._thread = LoopThread("aiokc in the Spark driver")
-        return self._thread.call(work, what=what, timeout=timeout + _GRACE)
+        with in_words_of_a_query():
+            return self._thread.call(work, what=what, timeout=timeout + _GRACE)
 
     async def _with_client(self, work: Callable[[Client], Awaitable[T]]) -> T:
         return await work(await self._connected())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import fields
 from typing import Any, Final
 
 from aiokc import ClientConfig
 from aiokc.config import SecurityConfig
-from aiokc.errors import ConfigError
+from aiokc.errors import AuthenticationFailed, ConfigError, ConnectionFailed, RequestTimedOut
 
 from .refused_security import is_about_security, spelled_here
 from .security_options import FIELDS, SECURITY_OPTIONS, SecurityTexts
@@ -95,6 +96,13 @@ REFUSED: Final = {
 }
 
 
+# What a client advises that has objects for options, and what a query can do instead.
+_ADVICE: Final = (
+    ("map it to another address by the option resolve", "let DNS or /etc/hosts map it to another address"),
+    ("; or clear ssl.VERIFY_X509_STRICT in the verify_flags of an ssl_context of your own", ""),
+    (", or put one into the ssl_context", ""),
+)
+
 #: A task reads one partition, unless the options say otherwise: then a fetch of a client's 1 MB brings no more than
 #: that, and what each costs besides, the wait for the answer above all, counts.
 _PARTITION_BYTES: Final = 4 << 20
@@ -145,6 +153,24 @@ def in_java_names() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(with_java_names(str(error))) from error
+
+
+@contextmanager
+def in_words_of_a_query() -> Iterator[None]:
+    """Raise what is raised inside for a connection or a login with Java's names, and advice that a query can follow.
+
+    It is a copy, of the same class and with the same fields. An error of another kind is raised as it is: a ConfigError
+    may quote the name of a file.
+    """
+    try:
+        yield
+    except (AuthenticationFailed, ConnectionFailed, RequestTimedOut) as error:
+        text = str(error)
+        for clients, queries in _ADVICE:
+            text = text.replace(clients, queries)
+        again = copy(error)
+        again.args = (with_java_names(text),)
+        raise again from error.__cause__
 
 
 def with_java_names(message: str) -> str:

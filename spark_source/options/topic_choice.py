@@ -17,6 +17,9 @@ from .values import json_object
 STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 ONLY_READS: Final = "this source writes nothing; write with format('kafka'), or with aiokc.Producer in foreachPartition"
 
+# An escaped character, or an expression in brackets, and the first [ inside of it.
+_BRACKETS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\[\]\\])*(\[)?", re.DOTALL)
+
 
 @dataclass(frozen=True)
 class TopicChoice:
@@ -95,10 +98,12 @@ def _matching(text: str) -> TopicChoice:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # Python gives Java's [a-z&&[^b]] another meaning, and only warns
             re.compile(pattern)
+        if any(found[1] for found in _BRACKETS.finditer(pattern)):
+            raise re.error("[ in brackets")  # Java's union of two classes; Python means the character, and warns not
     except (re.error, Warning) as error:
         raise ConfigError(
             f"option 'subscribePattern': {text!r} is no regular expression that Python understands ({error}); "
-            "of Java's, leave out \\p{...}, \\Q...\\E and && in brackets"
+            "of Java's, leave out \\p{...}, \\Q...\\E, and in brackets && and another ["
         ) from error
     return TopicChoice("subscribePattern", None, pattern)
 

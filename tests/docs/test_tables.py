@@ -18,6 +18,7 @@ import aiokc.wire.messages
 from aiokc.config import ClientConfig, ClusterConfig, ConsumerConfig, ProducerConfig, SecurityConfig
 from aiokc.core.assignors.registry import ASSIGNORS
 from aiokc.errors import KafkaError
+from aiokc.testing.brokers.released_versions import SINCE
 from aiokc.testing.kafka.jars import KAFKA_VERSION, OLD_VERSIONS
 from aiokc.wire import Request
 from spark_source.options.source_options import SUPPORTED
@@ -93,6 +94,18 @@ def row(request: type[Request[Any]]) -> list[str]:
 
 def test_apis_and_versions_are_those_of_the_classes() -> None:
     assert [cells[:4] for cells in APIS] == [row(request) for request in requests()]
+
+
+def test_each_release_shares_a_version_of_each_api_that_it_has() -> None:
+    newer: dict[str, int] = {}
+    since = {int(api): releases for api, releases in SINCE.items()}
+    for request in requests():
+        ours = range(request.min_version, request.max_version + 1)
+        for first, last in since.get(request.api_key, {}).values():
+            assert set(ours) & set(range(first, last + 1)), request
+        newer |= {request.__name__.removesuffix("Request"): last} if last not in ours else {}
+    told = " and ".join(f"{name} {version}" for name, version in newer.items())
+    assert f"Of the versions of 4.4, {told} are left out." in " ".join(PROTOCOL.split())
 
 
 @pytest.mark.parametrize("cells", APIS, ids=lambda cells: str(cells[0]))

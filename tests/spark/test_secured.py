@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import errno
 import pickle
+import re
 import socket
+import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from pyspark import SparkFiles
 
 from aiokc import Client, ClientConfig, Secret, TopicPartition
-from aiokc.errors import ConfigError
+from aiokc.errors import AuthenticationFailed, CertificateRefused, ConfigError, KafkaError, RequestTimedOut
+from aiokc.net.tls.our_side import OurSide
+from aiokc.net.tls.tls_errors import tls_failure
+from aiokc.testing import Certificates, Cluster, Listener
 from aiokc.testing.kafka import SecureKafka
 from spark_source import AiokcDataSource
+from spark_source.cluster.driver import DriverCluster
+from spark_source.options.client_options import in_words_of_a_query
 from spark_source.options.security_options import SecurityTexts
-from spark_source.options.source_options import parse_options
+from spark_source.options.source_options import SourceOptions, parse_options
 from spark_source.planning.task_plan import OffsetRange
 from spark_source.runtimes import _runtimes
 from spark_source.schema import kafka_schema
@@ -280,3 +288,81 @@ def test_all_tasks_of_a_worker_share_one_login(
             _runtimes.pop(key).close()
 
     assert len(made) == 1
+
+
+async def connect_alone(options: SourceOptions) -> None:
+    await connected(options.client, options.security, timeout_ms=5_000)
+
+
+async def ask_in_the_driver(options: SourceOptions) -> None:
+    def ask() -> None:
+        with DriverCluster(options.client, security=options.security) as cluster:
+            cluster.topics(["events"])
+
+    await asyncio.to_thread(ask)
+
+
+async def read_in_a_task(options: SourceOptions) -> None:
+    task = (OffsetRange(TopicPartition("events", 0), 0, 1),)
+    await asyncio.to_thread(lambda: list(read_task(options, ("value",), task)))
+
+
+@pytest.mark.parametrize("use", [connect_alone, ask_in_the_driver, read_in_a_task])
+async def test_a_refused_certificate_is_told_in_words_of_a_query(
+    use: Callable[[SourceOptions], Awaitable[None]],
+) -> None:
+    certificates = Certificates()
+    listeners = {"GOOD": Listener("SSL"), "BAD": Listener("SSL", certificate=certificates.issue("kafka.example"))}
+    async with Cluster(tls=certificates, topics={"events": 1}, listeners=listeners) as cluster:
+        given = {"subscribe": "events", "kafka.security.protocol": "SSL"}
+        for listener, trusted, advice in (
+            ("GOOD", {}, "signed it as kafka.ssl.truststore.location"),
+            ("BAD", {"kafka.ssl.truststore.certificates": certificates.ca_pem}, "let DNS or /etc/hosts map"),
+        ):
+            where = {"kafka.bootstrap.servers": cluster.bootstrap_of(listener)}
+            with pytest.raises(CertificateRefused) as refused:
+                await use(parse_options({**given, **where, **trusted}))
+            assert advice in str(refused.value)
+            assert not re.search(r"ssl_truststore|option resolve", str(refused.value))
+
+
+def error_of(*, verify_code: int = 0, reason: str = "") -> KafkaError:
+    """Return what the client says where OpenSSL has raised this."""
+    error = ssl.SSLCertVerificationError("refused") if verify_code else ssl.SSLError("refused")
+    error.reason = reason
+    if isinstance(error, ssl.SSLCertVerificationError):
+        error.verify_code = verify_code
+    side = OurSide(trusts="t", certificate=None, valid=None, versions="v")
+    found = tls_failure(error, "broker 1", "host", side)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (error_of(verify_code=62), "keep the broker's name and let DNS or /etc/hosts map it to another address"),
+        (error_of(verify_code=85), "as kafka.ssl.truststore.location, where that is not checked"),
+        (error_of(reason="SSLV3_ALERT_HANDSHAKE_FAILURE"), "(give kafka.ssl.keystore.location), or both sides"),
+        (error_of(reason="TLSV13_ALERT_CERTIFICATE_REQUIRED"), "give kafka.ssl.keystore.location, or another"),
+        (error_of(reason="WRONG_VERSION_NUMBER"), "and at kafka.security.protocol"),
+        (
+            AuthenticationFailed("needs sasl_mechanism", mechanism="PLAIN", code=58, retriable=True),
+            "needs kafka.sasl.m",
+        ),
+        (RequestTimedOut("no answer within request_timeout_ms=5"), "within kafka.request.timeout.ms=5"),
+    ],
+)
+def test_errors_of_connections_are_told_in_words_of_a_query(error: KafkaError, says: str) -> None:
+    with pytest.raises(type(error)) as raised, in_words_of_a_query():
+        raise error
+    again = raised.value
+    assert says in str(again)
+    assert not re.search(r"\b(ssl|sasl|security)_|ssl_context|VERIFY_X509|option resolve", str(again))
+    assert (type(again), vars(again), again.retriable) == (type(error), vars(error), error.retriable)
+    assert again.__cause__ is error.__cause__
+
+
+def test_a_config_error_with_the_name_of_a_file_stays_as_it_is() -> None:
+    with pytest.raises(ConfigError, match=r"^there is no 'ssl_key_password'$"), in_words_of_a_query():
+        raise ConfigError("there is no 'ssl_key_password'")

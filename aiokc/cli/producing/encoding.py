@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from base64 import b64decode
 from collections.abc import Callable
@@ -10,11 +11,19 @@ from typing import Any, Final, NoReturn
 
 from ..problems import quoted
 
-_DECODER: Final = json.JSONDecoder()
-
 
 class Unencodable(Exception):
     """A record's text is not what the person said that it is; the message says why."""
+
+
+class Number:
+    """A number of JSON as it is written. A float, or an int of Python's, could lose digits or refuse them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
 
 
 class Encoder:
@@ -52,15 +61,15 @@ class Encoder:
             return _utf8(text)
         if isinstance(value, str):
             return ENCODERS[self._how or "utf8"](value)
-        if self._how in _NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
-            return ENCODERS[self._how](str(value))
+        if self._how in _NUMBERS and isinstance(value, Number):
+            return ENCODERS[self._how](value.text)
         raise Unencodable(f"is {json_kind(value)}, and not a string: say what it is, as with --value json")
 
 
 def parsed_json(text: str) -> Any:
-    """Return what JSON ``text`` holds. Raises Unencodable for what is none, and for numbers beyond JSON's."""
+    """Return what JSON ``text`` holds, each number as a Number. Raises Unencodable for what is none."""
     try:
-        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        return _DECODER.decode(text)
     except RecursionError as error:
         raise Unencodable("is nested too deep") from error
     except ValueError as error:
@@ -98,11 +107,7 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number in JSON")
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if number - number != 0:
-        raise ValueError(f"{quoted(text)} is too large for a number")
-    return number
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_number, parse_float=Number, parse_int=Number)
 
 
 def _utf8(text: str) -> bytes:
@@ -126,12 +131,19 @@ def _base64(text: str) -> bytes:
         raise Unencodable(f"is no base64: {quoted(text)}") from error
 
 
+def _double(text: str) -> float:
+    number = float(text)
+    if math.isinf(number) and "inf" not in text.lower():  # cat writes infinity as "inf"
+        raise OverflowError
+    return number
+
+
 def _number(form: str, read: Callable[[str], float]) -> Callable[[str], bytes]:
     def encode(text: str) -> bytes:
         try:
             return struct.pack(form, read(text))
         except (ValueError, OverflowError, struct.error) as error:
-            kind = "number" if read is float else f"whole number of {struct.calcsize(form) * 8} bits"
+            kind = "number" if read is _double else f"whole number of {struct.calcsize(form) * 8} bits"
             raise Unencodable(f"is no {kind}: {quoted(text)}") from error
 
     return encode
@@ -144,6 +156,6 @@ ENCODERS: dict[str, Callable[[str], bytes]] = {
     "base64": _base64,
     "int32": _number(">i", int),
     "int64": _number(">q", int),
-    "double": _number(">d", float),
+    "double": _number(">d", _double),
 }
 _NUMBERS = ("int32", "int64", "double")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ..problems import cut, nearest, quoted
-from .encoding import Encoder, Unencodable, json_kind, parsed_json, texts_of
+from .encoding import Encoder, Number, Unencodable, json_kind, parsed_json, texts_of
 
 _MOST_PARTITION = (1 << 31) - 1
 _MOST_MS = (1 << 63) - 1
+_WHOLE = re.compile("[0-9]{1,19}")  # none that int() refuses for its length
 #: The fields of ``aiokc cat --json``: those that are used, and those that say where the record was.
 _USED = ("key", "value", "headers", "partition", "timestamp", "key_encoding", "value_encoding", "header_encodings")
 _ELSEWHERE = ("topic", "offset", "timestamp_type", "leader_epoch")
@@ -97,12 +99,13 @@ class JsonLines:
         fixed = self._fixed
         partition = _whole(fields, "partition", _MOST_PARTITION)
         timestamp = fields.get("timestamp")
+        is_none = isinstance(timestamp, Number) and timestamp.text == "-1"  # as of a record without one
         return Outgoing(
             _content(fields, texts, "value", self._value),
             _content(fields, texts, "key", self._key) if "key" in fields else fixed.key,
             (*_headers(fields), *fixed.headers),
             None if fixed.by_key else partition if fixed.partition is None else fixed.partition,
-            None if timestamp == -1 else _whole(fields, "timestamp", _MOST_MS),  # -1: the record has none
+            None if is_none else _whole(fields, "timestamp", _MOST_MS),
         )
 
 
@@ -146,9 +149,9 @@ def _whole(fields: dict[str, Any], name: str, most: int) -> int | None:
     number = fields.get(name)
     if number is None:
         return None
-    if type(number) is not int or not 0 <= number <= most:
-        raise Unencodable(f"the {name} {cut(repr(number))} is no whole number from 0 to {most}")
-    return number
+    if isinstance(number, Number) and _WHOLE.fullmatch(number.text) and int(number.text) <= most:
+        return int(number.text)
+    raise Unencodable(f"the {name} {cut(repr(number))} is no whole number from 0 to {most}")
 
 
 _UTF8 = Encoder(None)

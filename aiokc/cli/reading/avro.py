@@ -71,11 +71,13 @@ class AvroDecoder:
         stream = io.BytesIO(data[_FRAME:])
         try:
             content = self._fastavro.schemaless_reader(stream, schema, None)[_CONTENT]
+            text = json.dumps(_plain(content), ensure_ascii=False, separators=(",", ":"))
+        except RecursionError as error:  # a schema may contain itself: a list of records, say
+            raise Undecodable("is nested too deep") from error
         except Exception as error:  # fastavro raises whatever the bytes lead it to
             raise Undecodable(f"is no Avro of schema {schema_id}: {type(error).__name__}: {error}") from error
         if rest := stream.read():
             raise Undecodable(f"has {len(rest)} bytes more than schema {schema_id} says")
-        text = json.dumps(_plain(content), ensure_ascii=False, separators=(",", ":"))
         return text, text
 
     def _ask(self, schema_id: int) -> Any:

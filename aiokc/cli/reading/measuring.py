@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aiokc import ClientConfig, Consumer, TopicPartition
+from aiokc.types import address_text
 
 from ..output.sparkline import sparkline
 from ..output.units import bytes_shown, count_shown
@@ -153,7 +154,7 @@ async def aiokafka_records(settings: Settings, value: str, measured: Measured, s
     import aiokafka
 
     client = settings.client_config()
-    servers = [f"{host}:{port}" for host, port in client.addresses]
+    servers = [address_text(host, port) for host, port in client.addresses]
     consumer = aiokafka.AIOKafkaConsumer(
         bootstrap_servers=servers,
         group_id=None,

@@ -101,7 +101,7 @@ class GroupCalls:
         """
         self._cluster.check()
         wanted = checked_names(group_ids, checked_groups)
-        level = checked_isolation(isolation_level or self.config.isolation_level)
+        level = checked_isolation(self.config.isolation_level if isolation_level is None else isolation_level)
         await drivers_loaded()
         from . import lag
 

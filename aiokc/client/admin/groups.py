@@ -47,7 +47,7 @@ from ...wire.messages.group_description import (
     ShareGroupDescribeResponse,
 )
 from ...wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
-from .asking import Asking, always
+from .asking import Asking, always, passes
 from .coordinators import ask_coordinator, ask_coordinators, behind_doubt
 
 _STATES: Final = 4  # the version of ListGroups that selects by state (KIP-518), Kafka 2.6
@@ -208,7 +208,11 @@ async def remove_members(
     asking: Asking, group_id: str, members: Sequence[str], instances: Sequence[str], reason: str
 ) -> dict[str, KafkaError | None]:
     leaving = [*(Leaving(one, False) for one in members), *(Leaving(one, True) for one in instances)]
+    unsure: set[str] = set()
+    # What a coordinator has answered for good. Before Kafka 2.4 each member has a request of its own: the answer for
+    # one stays what it is if the request for the next one is never answered.
     done: dict[Leaving, int] = {}
+    before_doubt: set[Leaving] = set()
 
     async def ask(node_id: int) -> dict[Leaving, int]:
         version = await asking.version(node_id, LeaveGroupRequest)
@@ -220,20 +224,22 @@ async def remove_members(
             wanted = leave_request(group_id, some, reason, version)
             response = await asking.broker(node_id, LeaveGroupRequest, always(wanted), version)
             codes |= left_members(response, some, version)
-            done.update((one, code) for one, code in codes.items() if code == ErrorCode.NONE)
+            done.update((one, codes[one]) for one in some if not passes(broker_error(codes[one])))
+            if not unsure:
+                before_doubt.update(done)
         return codes | done
 
-    unsure: set[str] = set()
-    codes = await ask_coordinator(asking, group_id, leaving, ask, unsure=unsure)
-    # A member that an attempt in doubt has removed is unknown to the next attempt.
-    gone = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID) if unsure else (ErrorCode.NONE,)
-    results = {
-        one.name: (None if found in gone else _refusal(found, f"group {group_id!r}, member {one.name!r}", "READ"))
-        if isinstance(found, int)
-        else found
-        for one, found in codes.items()
-    }
-    return behind_doubt(results) if unsure else results
+    codes = await ask_coordinator(asking, group_id, leaving, ask, unsure=unsure) | done
+    results: dict[str, KafkaError | None] = {}
+    for one, found in codes.items():
+        is_doubtful = bool(unsure) and one not in before_doubt
+        # A member that an attempt in doubt has removed is unknown to the next attempt.
+        if isinstance(found, int) and is_doubtful and found == ErrorCode.UNKNOWN_MEMBER_ID:
+            found = ErrorCode.NONE
+        where = f"group {group_id!r}, member {one.name!r}"
+        result = {one.name: _refusal(found, where, "READ") if isinstance(found, int) else found}
+        results |= behind_doubt(result) if is_doubtful else result
+    return results
 
 
 #: Which permission was missing where OffsetDelete is refused.

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...errors import KafkaError, RequestTimedOut
+from ...types import address_text
 from ..sasl.broker_text import broker_text
-from .reaching import Endpoint, address_text
+from .reaching import Endpoint
 from .report import Finding, Step, Verdict, counted, duration
 
 #: So many brokers are looked at, in the order of their ids.

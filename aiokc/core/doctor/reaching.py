@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+from ...types import address_text
 from .report import Finding, Step, Verdict, duration
 
 _NO_ROUTE: Final = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
@@ -74,11 +75,6 @@ def outcome_of(error: OSError) -> Outcome:
     if isinstance(error, ConnectionRefusedError) or error.errno == errno.ECONNREFUSED:
         return Outcome.REFUSED
     return Outcome.NO_ROUTE if error.errno in _NO_ROUTE else Outcome.FAILED
-
-
-def address_text(host: str, port: int) -> str:
-    """Return "host:port", an IPv6 host in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 # DNS

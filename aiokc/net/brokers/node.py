@@ -12,8 +12,8 @@ from ...core.backoff import Backoff
 from ...core.connection.least_loaded import NodeView
 from ...core.connection.traffic import NodeTraffic
 from ...errors import CertificateRefused, KafkaError
-from ...types import Broker
-from ..addresses import Address, address_text
+from ...types import Broker, address_text
+from ..addresses import Address
 from ..connection import Connection
 from ..options import Route
 

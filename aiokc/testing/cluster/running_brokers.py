@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
+from ...types import address_text
 from ...wire import Request
 from ..brokers.broker import Broker
 from ..brokers.cluster_state import ClusterState
@@ -92,7 +93,7 @@ class RunningBrokers:
         if listener not in known:
             raise LookupError(f"the cluster has no listener {listener!r}; it has {', '.join(known)}")
         ends = [node.endpoints[listener] for node in self._state.nodes.values()]
-        return ",".join(f"[{end.host}]:{end.port}" if ":" in end.host else f"{end.host}:{end.port}" for end in ends)
+        return ",".join(address_text(end.host, end.port) for end in ends)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -127,7 +127,7 @@ class Committing:
         one: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
         producer_id: int | None = None,
     ) -> ErrorCode:
-        if len(one.committed_metadata or "") > self._groups.settings.offset_metadata_max_bytes:
+        if _java_length(one.committed_metadata or "") > self._groups.settings.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         epoch, metadata = one.committed_leader_epoch, one.committed_metadata
         self._offsets.commit(group_id, place, one.committed_offset, epoch, metadata, producer_id=producer_id)
@@ -223,6 +223,11 @@ class Committing:
                 self._offsets.forget(group.group_id, (topic, index))
             answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
         return answers
+
+
+def _java_length(text: str) -> int:
+    """Return how long Java finds the text, and so the broker, whatever "max.bytes" says: its chars are of UTF-16."""
+    return len(text.encode("utf-16-le")) // 2
 
 
 def _check_member(

@@ -35,6 +35,7 @@ MANY_TYPES = {
         {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
     ],
 }
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
 LINE = {"type": "record", "name": "shop.Line", "fields": [{"name": "amount", "type": "Money"}]}
 MONEY = {"type": "record", "name": "shop.Money", "fields": [{"name": "cents", "type": "long"}]}
 LOOP = {"type": "record", "name": "Loop", "fields": [{"name": "a", "type": "Other"}]}
@@ -63,6 +64,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "/subjects/loop/versions/1?deleted=true": refers(OTHER, ("Loop", "loop"), ("Other", "loop")),
     "/schemas/ids/1": (200, {"schema": json.dumps(SCHEMA)}),
     "/schemas/ids/4": (200, {"schema": json.dumps(MANY_TYPES)}),
+    "/schemas/ids/11": (200, {"schema": json.dumps(NODE)}),
     "/schemas/ids/2": (200, {"schema": "syntax = proto3", "schemaType": "PROTOBUF"}),
     "/schemas/ids/3": (200, []),
 }
@@ -220,6 +222,18 @@ async def test_cat_decodes_keys_and_values(registry: tuple[str, list[str]]) -> N
     assert (result.code, result.out) == (0, '{"a":7} {"a":6}\n <hex:6e6f206176726f>\n')
     assert strict.code == 1
     assert asked == ["/schemas/ids/1"] * 2
+
+
+async def test_a_record_that_is_nested_too_deep_is_hex(registry: tuple[str, list[str]]) -> None:
+    nested = b"\0\0\0\0\x0b" + b"\x02" * 2000 + b"\x00"
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"\0\0\0\0\1\x0c", nested, b"\0\0\0\0\1\x0e")
+        words = ("cat", "t", "--value", "avro", "-r", registry[0])
+        result = await aiokc(*words, bootstrap=cluster.bootstrap)
+        strict = await aiokc(*words, "--strict", bootstrap=cluster.bootstrap)
+    assert (result.code, result.out.split("\n")) == (0, ['{"a":6}', f"<hex:{nested.hex()}>", '{"a":7}', ""])
+    assert "1 " in result.err
+    assert (strict.code, "the value is nested too deep" in strict.err) == (1, True)
 
 
 async def test_without_the_package_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

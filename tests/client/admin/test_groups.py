@@ -418,6 +418,20 @@ def test_an_old_coordinator_that_moves_between_two_removals() -> None:
     virtually(story, as_version="2.3")
 
 
+def test_what_an_old_coordinator_has_answered_outlasts_a_request_without_an_answer() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster) as client, member_of(cluster), member_of(cluster):
+            first, second = cluster.members("g")
+            cluster.intercept(LeaveGroupRequest, drop(), where=lambda exchange: exchange.request.member_id == second)
+            found = await client.remove_members("g", ["nobody", first, second], timeout_ms=3_000)
+            assert isinstance(found["nobody"], BrokerError)
+            assert found["nobody"].code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert found[first] is None
+            assert isinstance(found[second], RequestTimedOut)
+
+    virtually(story, as_version="2.3")
+
+
 def test_what_a_user_may_not_do() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.grant(Acl("alice", "Describe", group="mine"))

@@ -199,8 +199,9 @@ def test_the_end_by_isolation_level() -> None:
             await client.group_lag(["g"])
             await client.group_lag(["g"], isolation_level="read_uncommitted")
             assert levels == [1, 1, 0, 0]
-            with pytest.raises(ConfigError, match="isolation_level"):
-                await client.group_lag(["g"], isolation_level="none")  # type: ignore[arg-type]
+            for level in ("none", ""):
+                with pytest.raises(ConfigError, match="isolation_level"):
+                    await client.group_lag(["g"], isolation_level=level)  # type: ignore[arg-type]
 
     virtually(story)
 

@@ -113,7 +113,7 @@ def test_a_plan_as_a_file(tmp_path: Path) -> None:
     offset_30.save(tmp_path / "plan.csv")
     offset_30.save_undo(tmp_path / "undo.csv")
     assert (tmp_path / "plan.csv").read_text() == "t,0,30\nt,1,30\n"
-    assert ResetPlan.load(tmp_path / "plan.csv") == ToOffsets({READ: 30, NEW: 30})
+    assert ToOffsets.load(tmp_path / "plan.csv") == ToOffsets({READ: 30, NEW: 30})
     assert ToOffsets.load(tmp_path / "undo.csv") == ToOffsets({READ: 50})
 
 

@@ -10,7 +10,6 @@ from aiokc.core.doctor.reaching import (
     Attempt,
     Endpoint,
     Outcome,
-    address_text,
     impossible_host,
     outcome_of,
     tcp_findings,
@@ -58,7 +57,3 @@ def test_hosts_that_are_none(host: str) -> None:
 @pytest.mark.parametrize("host", ["kafka", "127.0.0.1", "::1", "fe80::1%eth0", "0"])
 def test_hosts_that_may_be(host: str) -> None:
     assert impossible_host(Endpoint(host=host, port=9092)) is None
-
-
-def test_addresses_as_text() -> None:
-    assert [address_text("a", 1), address_text("::1", 2)] == ["a:1", "[::1]:2"]

@@ -11,7 +11,8 @@ import pytest
 
 from aiokc.errors import ConfigError, ConnectionFailed
 from aiokc.net import addresses
-from aiokc.net.addresses import address_text, resolved
+from aiokc.net.addresses import resolved
+from aiokc.types import Broker, address_text
 
 from ..scripted import ticks
 
@@ -30,6 +31,7 @@ def dns(monkeypatch: pytest.MonkeyPatch, answer: list[str] | OSError) -> None:
 def test_an_ipv6_host_stands_in_brackets() -> None:
     assert address_text("::1", 9092) == "[::1]:9092"
     assert address_text("host", 9092) == "host:9092"
+    assert str(Broker(1, "::1", 9092)) == "broker 1 ([::1]:9092)"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

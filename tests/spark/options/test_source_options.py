@@ -302,6 +302,10 @@ def test_a_stream_has_no_end(ending: dict[str, str]) -> None:
         ({"assign": "{}"}, "'assign' names no partition"),
         ({"subscribepattern": "a("}, r"'a\(' is no regular expression"),
         ({"subscribepattern": "[a-z&&[^b]]"}, "is no regular expression that Python understands"),
+        ({"subscribepattern": "events-[a[x-z]]"}, r"\(\[ in brackets\); of Java's, leave out .* && and another \["),
+        ({"subscribepattern": "[^a[b]]"}, r"\(\[ in brackets\)"),
+        ({"subscribepattern": r"(a|\[[x\]\[y[z]])"}, r"\(\[ in brackets\)"),
+        ({"subscribepattern": "[]a[b]]"}, r"\(\[ in brackets\)"),
         ({"subscribepattern": r"\p{Alpha}"}, r"leave out \\p"),
     ],
 )

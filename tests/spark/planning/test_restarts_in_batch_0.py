@@ -59,6 +59,7 @@ def test_batch_0_is_repeated_from_its_anchor(bound: Bound, change: Change, is_fr
 
     start = stored(restarted.initial())
     assert restarted.ranges(start, end) == {A0: (3, 5)}
+    assert restarted.ranges(end, end) == {}, "a checkpoint whose JSON has other blanks, and no new records"
     after = stored(restarted.latest(end))
     assert after == ({"a": {"0": 5, "1": 2}, ANCHOR: {"a": {"1": 0}}} if change is partition_added else end)
 

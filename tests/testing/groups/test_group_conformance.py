@@ -215,6 +215,15 @@ CELLS: Final[dict[str, tuple[Action, tuple[object, ...]]]] = {
         lambda s, a, b: b.commit(metadata="x" * 4097),
         (NOT_FOUND, UNKNOWN, TOO_LARGE, REBALANCING, TOO_LARGE),
     ),
+    # A clef is two chars of Java's, and four bytes.
+    "commit-metadata-chars": (
+        lambda s, a, b: b.commit(metadata="\N{MUSICAL SYMBOL G CLEF}" * 2048),
+        (NOT_FOUND, UNKNOWN, NONE, REBALANCING, NONE),
+    ),
+    "commit-metadata-many-chars": (
+        lambda s, a, b: b.commit(metadata="\N{MUSICAL SYMBOL G CLEF}" * 2049),
+        (NOT_FOUND, UNKNOWN, TOO_LARGE, REBALANCING, TOO_LARGE),
+    ),
     # Before KIP-848 the group id could be empty; it still can.
     "commit-no-group": (lambda s, a, b: s.admin.commit(group_id=""), (NONE,) * 5),
     "transaction": (lambda s, a, b: commit_in_transaction(b), (ILLEGAL, UNKNOWN, NONE, NONE, NONE)),

@@ -191,7 +191,10 @@ def assignment_text(partitions: Sequence[TopicPartition]) -> str | None:
 
 def _state_row(group: GroupDescription, brokers: dict[int, BrokerDescription]) -> Sequence[Any]:
     broker = brokers.get(group.coordinator)
-    where = f"({group.coordinator})" if broker is None else f"{broker.host}:{broker.port} ({group.coordinator})"
+    from aiokc.types import address_text
+
+    address = "" if broker is None else f"{address_text(broker.host, broker.port)} "
+    where = f"{address}({group.coordinator})"
     return (
         group.group_id,
         group.type,

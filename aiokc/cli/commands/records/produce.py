@@ -172,7 +172,10 @@ def config_of(context: Context) -> ProducerConfig:
         options["compression_type"] = args.compression
     if args.acks is not None:
         options["acks"] = args.acks if args.acks == "all" else int(args.acks)
-        options["enable_idempotence"] = args.acks == "all"
+        idempotence = context.settings.values.get("enable_idempotence")
+        is_said = idempotence is not None and idempotence.origin.startswith("-X")
+        if args.acks != "all" and not is_said:  # what -X says the config takes, or refuses: true contradicts --acks 1
+            options["enable_idempotence"] = False
     names_id = "transactional_id" in context.settings.values
     if args.transaction and not names_id:
         options["transactional_id"] = f"aiokc-produce-{uuid4()}"  # a fixed one would end another run's transaction

@@ -6,11 +6,14 @@ import asyncio
 import json
 import math
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import aiokafka
 import pytest
 
-from aiokc import Producer
+from aiokc import ClientConfig, Producer
+from aiokc.cli.reading.measuring import aiokafka_records
 from aiokc.records import NewRecord
 from aiokc.testing import ApiKey, Cluster, faults
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -46,6 +49,21 @@ async def test_bench_measures_a_peer_with_the_same_records() -> None:
         assert [(row["client"], row["records"]) for row in rows] == [("aiokc", 1_000), ("aiokafka", 1_000)]
         sizes = [row["mb_per_s"] / row["records_per_s"] * 1e6 for row in rows]
         assert sizes == pytest.approx([100, 100], rel=0.2)
+
+
+async def test_a_peer_gets_the_brackets_of_an_ipv6_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Told(Exception):
+        pass
+
+    def tell(*, bootstrap_servers: list[str], **_: Any) -> None:
+        raise Told(*bootstrap_servers)
+
+    monkeypatch.setattr(aiokafka, "AIOKafkaConsumer", tell)
+    config = ClientConfig(bootstrap_servers="[::1]:9092,host:9093")
+    unused: Any = None
+    with pytest.raises(Told) as told:
+        await aiokafka_records(cast("Any", SimpleNamespace(client_config=lambda: config)), "utf8", unused, unused)
+    assert told.value.args == ("[::1]:9092", "host:9093")
 
 
 @pytest.mark.parametrize("words", [[], ["--columns"], ["-X", "max.partition.fetch.bytes=1"]])

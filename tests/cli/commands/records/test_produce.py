@@ -23,10 +23,11 @@ from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Fault
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import MetadataResponse
-from aiokc.wire.messages.produce import ProduceRequest
+from aiokc.wire.messages.produce import InitProducerIdRequest, ProduceRequest
 from aiokc.wire.messages.txn import AddPartitionsToTxnRequest, EndTxnRequest
 from tests.cli.output.test_live import screen_of
 from tests.cli.running import Result, Stream, aiokc, system_of
+from tests.suite.unused_faults import may_be_unused
 
 BINARY = bytes(range(256))
 
@@ -147,6 +148,23 @@ def test_what_cat_writes_is_sent_as_it_was() -> None:
     virtually(story)
 
 
+def test_what_cat_passes_as_json_is_sent_digit_for_digit() -> None:
+    values = [b"1e400", b"-" + b"7" * 5_000, b'{"a":[1.10,{"b":-1E-400}],"a":%s}' % (b"9" * 5_000)]
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("events", *(NewRecord(key=value, value=value) for value in values))
+        how = ("--json", "--key", "json", "--value", "json")
+        written = await aiokc("cat", "events", *how, bootstrap=cluster.bootstrap)
+        assert written.err == ""
+        copied = await aiokc("produce", "copy", *how, bootstrap=cluster.bootstrap, stdin=written.out.encode())
+        assert (copied.code, copied.err) == (0, "3 records stored in copy\n")
+        assert pairs(cluster, "copy") == {(value, value) for value in values}
+        lines = await sent(cluster, "--value", "json", stdin=b"\n".join(values))
+        assert (lines.code, lines.err) == (0, "3 records stored in events\n")
+
+    virtually(story)
+
+
 @pytest.mark.parametrize(
     ("words", "stdin", "sentence"),
     [
@@ -165,7 +183,15 @@ def test_what_cat_writes_is_sent_as_it_was() -> None:
         ("--json", b'{"partition":true}', "line 2: the partition True is no whole number"),
         ("--json", b'{"partition":3}', "line 2: topic 'events' has no partition 3: it has 0 to 2"),
         ("--json", b'{"timestamp":1.5}', "line 2: the timestamp 1.5 is no whole number"),
-        ("--json", b'{"timestamp":1e999}', "line 2: is no JSON: '1e999' is too large for a number"),
+        ("--json", b'{"timestamp":1e999}', "line 2: the timestamp 1e999 is no whole number from 0 to"),
+        ("--json", b'{"timestamp":-1.0}', "line 2: the timestamp -1.0 is no whole number"),
+        ("--json", b'{"partition":"1"}', "line 2: the partition '1' is no whole number"),
+        ("--json", b'{"partition":%s}' % (b"1" * 5_000), "line 2: the partition 1111111111"),
+        ("--json", b'{"headers":[["a",1,1.50]]}', "line 2: the header ['a', 1, 1.50] must be an array"),
+        ("--json --value double", b'{"value":1e400}', "line 2: the value is no number: '1e400'"),
+        ("--json --value int64", b'{"value":%s}' % (b"1" * 5_000), "line 2: the value is no whole number of 64 bits"),
+        ("--value double", b"1e400", "line 2: the value is no number: '1e400'"),
+        ("--value json --json", b'{"key":-Infinity}', "line 2: is no JSON: -Infinity is no number in JSON"),
         ("--json --value json", b'{"value":NaN}', "line 2: is no JSON: NaN is no number in JSON"),
         ("--json", b"\xff", "line 2: is no UTF-8"),
         ("--json", b"[" * 100_000, "line 2: is nested too deep"),
@@ -338,6 +364,36 @@ def test_a_commit_that_is_refused_at_once_is_none() -> None:
         result = await sent(cluster, "--transaction", stdin=b"one")
         assert result.code == 1
         assert "the transaction was aborted" in result.err
+
+    virtually(story)
+
+
+@pytest.mark.parametrize(
+    ("words", "in_profile", "is_idempotent"),
+    [
+        ("--acks all", None, True),
+        ("--acks all -X enable.idempotence=false", None, False),
+        ("--acks all", False, False),
+        ("--acks 1", None, False),
+        ("--acks 1", False, False),
+        ("--acks 1", True, False),
+        ("--acks 1 -X enable.idempotence=false", None, False),
+        ("--acks 1 -X enable.idempotence=true", None, None),
+    ],
+)
+def test_acks_leave_idempotence_as_it_is_said(
+    words: str, in_profile: bool | None, is_idempotent: bool | None, tmp_path: Path
+) -> None:
+    said = "" if in_profile is None else f"enable_idempotence = {str(in_profile).lower()}\n"
+    (tmp_path / "config.toml").write_text(f"[profile.default]\n{said}")
+
+    async def story(cluster: Cluster) -> None:
+        asked = may_be_unused(cluster.intercept(InitProducerIdRequest, faults.delay(0)))
+        result = await sent(cluster, *words.split(), "--config", str(tmp_path / "config.toml"), stdin=b"one")
+        if is_idempotent is None:
+            assert (result.code, "acks=1 needs enable_idempotence=False" in result.err) == (2, True)
+        else:
+            assert (result.code, asked.hits > 0) == (0, is_idempotent)
 
     virtually(story)
 
