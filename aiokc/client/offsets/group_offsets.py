@@ -75,7 +75,7 @@ class GroupOffsets:
         group_id: str,
         random: Random,
         *,
-        request_metadata: Callable[[], None] | None = None,
+        request_metadata: Callable[[], None],
     ) -> None:
         self.requests = OffsetRequests(config, pool, group_id, random, request_metadata)
         self.commit_order = CommitOrder()

@@ -45,7 +45,7 @@ class OffsetRequests:
         pool: Pool,
         group_id: str,
         random: Random,
-        request_metadata: Callable[[], None] | None = None,
+        request_metadata: Callable[[], None],
     ) -> None:
         self.group_id = group_id
         self.lookup = CoordinatorLookup(config, pool, group_id, random, request_metadata)
@@ -100,7 +100,7 @@ class OffsetRequests:
             self.on_stale()
         if found & NOT_THE_COORDINATOR:
             self.lookup.forget(node_id)
-        if found & TOPIC_NOT_KNOWN and self._request_metadata is not None:
+        if found & TOPIC_NOT_KNOWN:
             self._request_metadata()
 
     def worst(self, codes: Mapping[TopicPartition, int], *, needs: str) -> BrokerError:

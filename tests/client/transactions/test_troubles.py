@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from aiokc.errors import ProducerFenced, RecordRefused, RequestTimedOut, Transac
 from aiokc.testing import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import deliver_late, disconnect, drop, lose_answer
+from aiokc.wire import Response
+from aiokc.wire.messages.discovery import MetadataResponse
 from aiokc.wire.messages.txn import AddPartitionsToTxnResponse, TxnOffsetCommitResponse
 
 from .on_stage import IN0, Stage, scenario
@@ -45,9 +48,10 @@ async def test_a_coordinator_at_another_address_is_looked_for_in_the_metadata(st
     cluster.move_coordinator("id", to=1)
     cluster.move_coordinator("g", to=2)
 
-    async def former(exchange: Exchange) -> object:
+    async def former(exchange: Exchange) -> Response:
         response = await exchange.handle()
-        for broker in response.brokers:  # type: ignore[union-attr]
+        assert isinstance(response, MetadataResponse)
+        for broker in response.brokers:
             if broker.node_id in (1, 2):
                 broker.port = 1  # nobody listens there
         return response
@@ -55,7 +59,7 @@ async def test_a_coordinator_at_another_address_is_looked_for_in_the_metadata(st
     for partition in range(2):
         cluster.move_leader("out", partition, to=3)
     old = cluster.intercept(ApiKey.METADATA, former, times=1)
-    options = {"metadata_max_age_ms": 3_600_000, "max_block_ms": 10_000}
+    options: dict[str, Any] = {"metadata_max_age_ms": 3_600_000, "max_block_ms": 10_000}
     async with stage.producer(**options) as producer, producer.transaction() as transaction:
         await producer.send("out", b"1", partition=0)
         await transaction.send_offsets({IN0: 5}, GROUP)
