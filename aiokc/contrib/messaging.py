@@ -50,6 +50,7 @@ _FORMERLY: Final = {
     CLIENT_ID: "messaging.client_id",
 }
 _LONGEST_KEY: Final = 256
+_MOST_TOPICS: Final = 1000
 
 
 def wants_former_names() -> bool:
@@ -76,7 +77,10 @@ def identity(client: Consumer[Any, Any] | Producer[Any, Any]) -> Attributes:
 
 
 class AttributesByTopic(dict[str | None, Attributes]):
-    """The attributes of one operation, by its topic; None: of several topics. They are made once, and not changed."""
+    """The attributes of one operation, by its topic; None: of several topics. They are made once, and not changed.
+
+    With more than a thousand topics all are made anew: some applications use a topic for each of their requests.
+    """
 
     def __init__(self, base: Attributes, *, both_names: bool = False) -> None:
         super().__init__()
@@ -84,6 +88,8 @@ class AttributesByTopic(dict[str | None, Attributes]):
         self._both_names = both_names
 
     def __missing__(self, topic: str | None) -> Attributes:
+        if len(self) >= _MOST_TOPICS:
+            self.clear()
         attributes = self._base if topic is None else self._base | {DESTINATION: topic}
         self[topic] = attributes = with_former_names(attributes) if self._both_names else attributes
         return attributes

@@ -393,6 +393,7 @@ class Pool:
 
     def _closed(self, connection: Connection) -> None:
         node = self._connections.pop(connection)
+        node.closed(connection)
         if connection.error is None:
             logger.debug("closed the connection to %s", connection.name)
             return

@@ -453,3 +453,11 @@ def test_the_names_of_attributes_are_those_of_the_conventions() -> None:
     }
     assert ours - known == set()
     assert len(ours) == 15
+
+
+def test_the_attributes_of_many_topics_are_not_all_kept() -> None:
+    made = messaging.AttributesByTopic({"a": 1})
+    for number in range(10_000):
+        assert made[f"t{number}"] == {"a": 1, messaging.DESTINATION: f"t{number}"}
+        assert made[f"t{number}"] is made[f"t{number}"]
+        assert len(made) <= 1_000

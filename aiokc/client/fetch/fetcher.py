@@ -438,7 +438,7 @@ class Fetcher:
             await self._back_off(plan)
 
     def _complain(self, about: str, error: KafkaError) -> None:
-        """Log an error that will be retried, at most every 30 s for each broker and partition."""
+        """Log an error that will be retried, at most every 30 s for each broker and topic."""
         self._complaints.warn(about, "%s; trying again", error)
 
     async def _back_off(self, plan: FetchPlan) -> None:

@@ -187,7 +187,7 @@ class FetchResponseHandler:
                 return True
             case Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if position.read_replica == node_id:
                 # A follower may lag: only what the leader says about the log counts (KIP-392).
-                self._complain(str(tp), answer.error(node_id))
+                self._complain(tp.topic, answer.error(node_id))
                 self._subscription.read_from(tp, None)
                 self._metadata.request_update()
             case Verdict.OUT_OF_RANGE:
@@ -198,7 +198,7 @@ class FetchResponseHandler:
             case Verdict.DIVERGING:
                 self._subscription.await_validation(tp)
             case Verdict.REFRESH | Verdict.RETRY:
-                self._complain(str(tp), answer.error(node_id))
+                self._complain(tp.topic, answer.error(node_id))
                 if answer.verdict is Verdict.REFRESH:
                     self._metadata.request_update()
         return False

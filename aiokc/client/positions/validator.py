@@ -116,6 +116,7 @@ class PositionValidator:
         async with anyio.create_task_group() as tasks:
             while True:
                 await self._leave_former_leaders()
+                self._leave_lost()
                 now = asyncio.get_running_loop().time()
                 if self._ask_leaders(tasks, now):
                     await asyncio.sleep(0)
@@ -136,6 +137,12 @@ class PositionValidator:
             moved = [tp for tp in asked if (leader := cluster.leader(tp)) is not None and leader.node_id != node_id]
             self._subscription.retry_now([tp for tp in moved if self._waits(tp, asked.pop(tp)) is not None])
             await asyncio.sleep(0)
+
+    def _leave_lost(self) -> None:
+        """Let go of what is kept of partitions that do not wait any more: a seek, or a new assignment."""
+        lost = [tp for tp, (token, _) in self._behind.items() if self._subscription.get(tp, token) is None]
+        for tp in lost:
+            del self._behind[tp]
 
     def _ask_leaders(self, tasks: TaskGroup, now: float) -> bool:
         """Ask about as many partitions as one request may have; return whether there may be more of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from contextvars import copy_context
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -102,6 +102,35 @@ class NodeChannel:
         """The connection, if a request may be written to it this moment."""
         connection = self.connection
         return connection if connection is not None and connection.can_write else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is under way to the broker, nor can be any more over the connection that there was."""
+        connection = self.connection
+        is_open = connection is not None and connection.usable
+        return not (is_open or self.in_flight or self.preparing or self.reading)
+
+
+class Channels(dict[int, NodeChannel]):
+    """The channels to the brokers that were sent to, by id: made when they are first asked for."""
+
+    def __init__(self, new_backoff: Callable[[], Backoff], counter: RequestCounter) -> None:
+        super().__init__()
+        self._new_backoff, self._counter = new_backoff, counter
+
+    def __missing__(self, node_id: int) -> NodeChannel:
+        self[node_id] = channel = NodeChannel(node_id, self._new_backoff(), self._counter)
+        return channel
+
+    def leave(self, brokers: Container[int]) -> list[int]:
+        """Let go of all others than ``brokers``, where nothing is under way, and return their ids.
+
+        Each keeps its last connection, also once that is closed, and brokers may get ever new ids.
+        """
+        left = [node_id for node_id, channel in self.items() if node_id not in brokers and channel.is_over]
+        for node_id in left:
+            del self[node_id]
+        return left
 
 
 class Told(Protocol):

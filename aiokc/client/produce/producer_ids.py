@@ -17,6 +17,7 @@ from ...errors import AuthenticationFailed, KafkaError, is_retriable
 from ...net.pool import Pool
 from ...wire import prepare
 from ...wire.messages.produce import InitProducerIdRequest
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 
 logger = logging.getLogger("aiokc.produce")
@@ -32,6 +33,7 @@ class ProducerIds(PlainSession):
         self._config, self._pool, self._random = config, pool, random
         self._changed = changed
         self._wanted = Signal()
+        self._complaints = Complaints(logger)
 
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
         identity = super().bump(lost)
@@ -66,9 +68,10 @@ class ProducerIds(PlainSession):
                 if is_login:
                     pause = max(pause, self._pool.logins.pause(asyncio.get_running_loop().time()))
                 self.trouble = f"no producer id yet: {error}"
-                logger.warning("%s; trying again", self.trouble)
+                self._complaints.warn("id", "%s; trying again", self.trouble)
             else:
                 if response.error_code == 0:
+                    self._complaints.forget("id")
                     self.initialized(ProducerIdentity(response.producer_id, response.producer_epoch))
                     return self._changed()
                 text = f"asking for a producer id: {error_name(response.error_code)}"
@@ -76,7 +79,7 @@ class ProducerIds(PlainSession):
                     text = PERMISSIONS.get(response.error_code, text)
                     return self._refused(Failure(Cause.REFUSED, response.error_code, text, harm=Harm.PRODUCER))
                 self.trouble = text
-                logger.warning("%s; trying again", text)
+                self._complaints.warn("id", "%s; trying again", text)
             await asyncio.sleep(pause)
 
     def _refused(self, failure: Failure) -> None:

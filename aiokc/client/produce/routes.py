@@ -78,6 +78,7 @@ class Routes:
         self._interest = metadata.interest(may_create=True)
         self._routes: dict[str, TopicRoute] = {}
         self._topics: dict[str, float] = {}  # when each was last asked for
+        self._kept: dict[str, int] = {}  # of how many partitions, at most, the accumulator keeps the queues
         self._key_partition = key_partition(config)
         #: How ``append_records`` chooses partitions; None: it can't, the application's partitioner does.
         self.keys_mode: int | None = {
@@ -116,6 +117,7 @@ class Routes:
 
     def _made(self, topic: str, info: TopicInfo, old: TopicRoute | None) -> TopicRoute:
         count = partition_count(info.partitions)
+        self._kept[topic] = max(count, self._kept.get(topic, 0))  # recreated, a topic may have fewer than before
         queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(count)]
         for queue in queues:  # what is appended from now on is for this topic, and not for one that was deleted
             self._accumulator.learn_topic_id(queue, info.topic_id)
@@ -262,6 +264,13 @@ class Routes:
                 used_at = asked_at if route is None else max(asked_at, route.used_at)
                 if used_at <= long_ago and not (route is not None and any(route.queues)):
                     del self._topics[topic]
-                    if self._routes.pop(topic, None) is not None and route is not None:
-                        self._accumulator.forget(topic, len(route.queues))
+                    self._routes.pop(topic, None)
             self._interest.set(self._topics)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget the queues of topics without a route. What can't be forgotten yet is tried again the next time."""
+        idle = [topic for topic in self._kept if topic not in self._routes]
+        for topic in idle:
+            if self._accumulator.forget(topic, self._kept[topic]):
+                del self._kept[topic]

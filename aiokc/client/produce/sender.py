@@ -36,7 +36,7 @@ from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
 from ..cluster.metadata import Metadata
-from .answers import Agreed, Answers, InFlight, NodeChannel, Way, raised
+from .answers import Agreed, Answers, Channels, InFlight, NodeChannel, Way, raised
 from .compressing import Compressing
 
 logger = logging.getLogger("aiokc.produce")
@@ -83,7 +83,6 @@ class Sender:
         self._config = config
         self._pool = pool
         self._metadata = metadata
-        self._random = random
         self._tell = tell
         self._memory_is_wanted = memory_is_wanted
         self._no_linger = False
@@ -92,7 +91,8 @@ class Sender:
         self._tasks: TaskGroup | None = None  # while it runs
         self._acks, self._patience = config.required_acks, config.request_timeout_ms / 1e3
         self._sends_at_once = config.linger_ms == 0 and self._acks != 0
-        self._channels: dict[int, NodeChannel] = {}
+        self._channels = Channels(lambda: retry_backoff(config, random), self.requests)
+        self._channels_of = metadata.cluster
         self._ways: dict[PartitionQueue, Way] = {}
         self._ways_of = metadata.cluster
         self._complaints = Complaints(logger)
@@ -304,6 +304,10 @@ class Sender:
         """Look at some partitions, and return what can be sent."""
         accumulator, cluster = self.accumulator, self._metadata.cluster
         accumulator.news = False
+        if cluster is not self._channels_of:
+            self._channels_of = cluster
+            for node_id in self._channels.leave(cluster.brokers):
+                accumulator.queues.unreachable.pop(node_id, None)
         accumulator.expire(now)
         if accumulator.session.doom is not None:
             accumulator.fail_waiting(accumulator.session.doom)
@@ -339,16 +343,9 @@ class Sender:
         self._told()
         self.wake.notify()
 
-    def _channel(self, node_id: int) -> NodeChannel:
-        channel = self._channels.get(node_id)
-        if channel is None:
-            channel = NodeChannel(node_id, retry_backoff(self._config, self._random), self.requests)
-            self._channels[node_id] = channel
-        return channel
-
     def _takes_more(self, node_id: int) -> bool:
         """Whether a broker may take another request now; else an append or an answer wakes the sender."""
-        return not self._is_full(self._channel(node_id))
+        return not self._is_full(self._channels[node_id])
 
     def _is_full(self, channel: NodeChannel) -> bool:
         in_flight = channel.in_flight
@@ -360,7 +357,7 @@ class Sender:
         """Write one request with what is ready for a broker, if it takes one now; return whether less is ready then."""
         if not queues:  # an observer's send was written at once
             return False
-        channel = self._channel(node_id)
+        channel = self._channels[node_id]
         connection = channel.usable
         if connection is None or channel.preparing or self._is_full(channel):
             if channel.refused_since is None:

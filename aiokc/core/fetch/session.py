@@ -37,7 +37,7 @@ _FIRST_VERSION_WITH_LAST_EPOCH: Final = 12
 # To make a request for so many partitions takes one or two milliseconds; for ten thousand, tens of milliseconds.
 _MOST_ASKED: Final = 250
 # If more than this may have changed, a full request begins anew, portion by portion: to list which of ten thousand
-# partitions the broker has to forget would take as long.
+# partitions the broker has to forget would take as long. The same is done where so many names of topics are out of use.
 _MOST_CHANGED: Final = 4 * _MOST_ASKED
 
 _NO_ID: Final = UUID(int=0)
@@ -172,7 +172,7 @@ class FetchSession:
         self.heard_at: float | None = None
         self._by_id = True
         self._nameless = 0  # how many known partitions have no topic id
-        self._names: dict[UUID, str] = {}
+        self._names: dict[UUID, str] = {}  # of known partitions, and of some that were known in this session
         self._last_named: UUID | None = None  # in _names
         self._last_name = ""  # that topic's
         self._altered: dict[TopicPartition, None] = {}  # known partitions that may be wanted differently, or no more
@@ -200,7 +200,7 @@ class FetchSession:
 
     def request(self, wanted: Wanted) -> SessionRequest:
         """Return the request that makes the broker send what is ``wanted``, and count it as sent."""
-        if len(self._altered) > _MOST_CHANGED:
+        if max(len(self._altered), len(self._names) - len(self.known)) > _MOST_CHANGED:
             self._epoch = FIRST_EPOCH
         if self.is_full:
             return self._full(wanted)

@@ -85,13 +85,14 @@ class RecordAccumulator:
         found = self.queues.known.get(tp)
         return self.queues[tp] if found is None else found
 
-    def forget(self, topic: str, partitions: int) -> None:
+    def forget(self, topic: str, partitions: int) -> bool:
         """Let go of a topic that nothing was sent to for long, as far as its partitions are at rest.
 
-        Brokers remember the sequences of each, so the next record of such a partition needs another epoch.
+        Brokers remember the sequences of each, so the next record of such a partition needs another epoch. Return
+        whether all are let go of: where the session has to keep the epoch for now, they are not.
         """
-        self.queues.forget(topic, partitions, self.session.may_forget)
         self.ratios.forget(topic)
+        return self.queues.forget(topic, partitions, self.session.may_forget)
 
     @property
     def used(self) -> int:

@@ -119,15 +119,21 @@ class PartitionQueues:
             found = self.known[tp] = PartitionQueue(tp)
         return found
 
-    def forget(self, topic: str, partitions: int, may_forget: Callable[[ProducerIdentity], bool]) -> None:
-        """Let go of a topic's partitions that are at rest, where ``may_forget`` agrees."""
+    def forget(self, topic: str, partitions: int, may_forget: Callable[[ProducerIdentity], bool]) -> bool:
+        """Let go of a topic's partitions that are at rest, where ``may_forget`` agrees; return whether none is left."""
+        left = False
         for number in range(partitions):
             queue = self.known.get(TopicPartition(topic, number))
-            if queue is not None and not queue and may_forget(queue.sequences.identity):
-                self._version += 1
-                del self.known[queue.tp]
-                self._forgotten = _sum(self._forgotten, [queue])
-                self._version += 1
+            if queue is None:
+                continue
+            if queue or not may_forget(queue.sequences.identity):
+                left = True
+                continue
+            self._version += 1
+            del self.known[queue.tp]
+            self._forgotten = _sum(self._forgotten, [queue])
+            self._version += 1
+        return not left
 
     # Those with batches
 

@@ -134,6 +134,12 @@ class Node:
         self._setup_timeouts.reset()
         self.setup_timeout = self._setup_timeouts.next()
 
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended: its buffers go, whether or not another one is made."""
+        for purpose, one in list(self.connections.items()):
+            if one is connection:
+                del self.connections[purpose]
+
     def adopt(self, bootstrap: Node) -> None:
         """Take over the connections of a bootstrap server at this broker's address: they lead to this broker."""
         for purpose, connection in bootstrap.connections.items():

@@ -67,6 +67,19 @@ async def test_an_offset_out_of_range_behind_unread_records_is_no_storm() -> Non
             assert 1 <= refused.hits - before <= 6
 
 
+def test_what_a_broker_says_of_all_partitions_of_a_topic_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """For example, that it does not know the topic any more: of a thousand partitions that would fill the log."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(FetchRequest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        async with reading(cluster, *(TopicPartition("t", number) for number in range(50))):
+            await asyncio.sleep(20)
+
+    virtually(story, brokers=1, topics={"t": 50})
+    (told,) = [record.getMessage() for record in caplog.records if record.name == "aiokc.fetch"]
+    assert told.endswith("trying again")
+
+
 def test_a_retry_that_becomes_due_while_the_fetcher_gives_way_is_still_made() -> None:
     """Given a machine so busy that some passes over the partitions take longer than a time slice."""
 

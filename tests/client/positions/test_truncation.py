@@ -20,6 +20,7 @@ from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
+from tests.client.virtually import virtually
 from tests.producing import produce
 from tests.suite.unused_faults import may_be_unused
 
@@ -238,6 +239,21 @@ async def test_a_leader_from_before_a_commit_is_not_asked_about_it() -> None:
             old.cancel()
             assert await waiting == [b"3"]
         assert trap.hits == 0
+
+
+def test_of_a_partition_that_is_lost_while_it_waits_for_newer_metadata_nothing_is_kept() -> None:
+    async def story(cluster: Cluster) -> None:
+        write(cluster, b"0", b"1")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(1, leader_epoch=7))
+            await asyncio.sleep(1)
+            behind = consumer._runtime.fetcher._validator._behind
+            assert set(behind) == {ZERO}
+            consumer.assign([ONE])
+            await asyncio.sleep(5)
+            assert not behind
+
+    virtually(story, topics={"t": 2})
 
 
 async def test_an_epoch_that_no_leader_ever_had_holds_nothing_up_for_ever() -> None:

@@ -758,3 +758,34 @@ def test_what_an_observer_sends_is_not_left_lying(acks: int) -> None:
                 assert audits.pop().done()
 
     virtually(story, brokers=1, topics={"t": 1, "audit": 1})
+
+
+@pytest.mark.parametrize("options", [{}, UNACKNOWLEDGED], ids=["acks", "no acks"])
+def test_brokers_that_are_gone_leave_nothing_behind(options: Any) -> None:
+    """Machines are replaced for months, each by one with a new id. Closed connections have large buffers."""
+    brokers = 10
+
+    async def replaced(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for broker in response.brokers:
+            broker.node_id += brokers
+        for topic in response.topics:
+            for partition in topic.partitions:
+                partition.leader_id += brokers
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        nonlocal brokers
+        cluster.intercept(ApiKey.METADATA, replaced)
+        async with producing(cluster, metadata_max_age_ms=1_000, **options) as producer:
+            channels = sender_of(producer)._channels
+            for _ in range(10):
+                for partition in range(2):
+                    await producer.send_and_wait("t", b"v", partition=partition)
+                assert 1 <= len(channels) <= 2
+                assert all(node_id > brokers for node_id in channels)
+                brokers += 10
+                await asyncio.sleep(3)
+            assert not channels, "also where nothing is sent any more"
+
+    virtually(story, brokers=3)

@@ -83,6 +83,50 @@ def test_many_topics_that_live_shortly_are_forgotten(transactional_id: str | Non
     virtually(story, topics={f"reply-{number}": 1 for number in range(30)})
 
 
+@pytest.mark.parametrize("level", [0, 1])
+def test_partitions_of_an_idle_topic_that_keep_the_epoch_go_once_it_has_changed(level: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        options = {"metadata_max_age_ms": 5_000, "metadata_max_idle_ms": 5_000, "transactional_id": "id"}
+        async with producing(cluster, **options) as producer:
+            known = producer._runtime.accumulator.queues.known
+            async with producer.transaction():
+                await producer.send("t", b"0", partition=0)
+            await forgets(producer, "t")
+            await asyncio.sleep(20)
+            assert T0 in known
+            async with producer.transaction():
+                assert (await (await producer.send("t", b"1", partition=0))).offset == 2
+            await forgets(producer, "t")
+            await asyncio.sleep(20)
+            await producer.begin_transaction()
+            await (await producer.send("other", b"", partition=0))
+            await producer.abort_transaction()
+            await asyncio.sleep(6)
+            assert not [tp for tp in known if tp.topic == "t"]
+            async with producer.transaction():
+                assert (await (await producer.send("t", b"2", partition=0))).offset == 4
+
+    virtually(story, topics={"t": 2, "other": 1}, features={"transaction.version": level})
+
+
+def test_partitions_that_a_recreated_topic_has_no_more_go_with_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, metadata_max_age_ms=5_000, metadata_max_idle_ms=12_000) as producer:
+            known = producer._runtime.accumulator.queues.known
+            for partition in range(5):
+                await producer.send_and_wait("t", b"", partition=partition)
+            cluster.delete_topic("t")
+            cluster.create_topic("t", 1)
+            await asyncio.sleep(6)
+            await producer.send_and_wait("t", b"", partition=0)
+            assert T0 in known
+            await forgets(producer, "t")
+            await asyncio.sleep(6)
+            assert not known
+
+    virtually(story, topics={"t": 5})
+
+
 def test_a_topic_that_was_forgotten_as_idle_is_followed_again() -> None:
     """The snapshot still has it, and no refresh would tell of a new leader."""
 
@@ -193,7 +237,7 @@ def test_a_transaction_fails_by_a_recreated_topic_in_the_step_that_would_send_it
             cluster.recreate_topic("b")
             metadata, sender = producer._runtime.cluster_client.metadata, producer._runtime.sender
             found = await metadata.fetch(frozenset({"a", "b"}), timeout=5)
-            await sender._prepare(sender._channel(cluster.leader("a") or 0))
+            await sender._prepare(sender._channels[cluster.leader("a") or 0])
             metadata.cluster = found  # in the same step as the flush
             sender.flush()
             with pytest.raises(RecordRefused, match="created again"):

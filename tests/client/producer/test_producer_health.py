@@ -194,3 +194,18 @@ def test_a_producer_id_that_is_not_there_yet_is_asked_for_again() -> None:
             assert (await producer.send_and_wait("t", b"")).offset == 0
 
     virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_brokers_that_give_no_producer_id_for_an_hour_are_warned_of_twice_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        refused = cluster.intercept(ApiKey.INIT_PRODUCER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        async with producing(cluster):
+            await asyncio.sleep(3_600)
+            assert refused.hits > 3_000
+
+    virtually(story, brokers=1, topics={"t": 1})
+    warnings = [one.getMessage() for one in caplog.records if "asking for a producer id" in one.getMessage()]
+    assert 110 <= len(warnings) <= 130
+    assert "more since the last such message" in warnings[-1]

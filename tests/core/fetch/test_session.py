@@ -405,3 +405,21 @@ def test_a_partition_that_is_given_up_before_it_was_asked_for_is_never_asked_for
             break
         assert session.answered(answer(*((one.tp, ID_A) for one in request.asked))) is not None
     assert told == [one.tp for one in many[:300]]
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_the_names_of_topics_that_were_read_for_a_while_go(recreated: bool) -> None:
+    """One session lasts for months. Its topics come and go, or are created again under the same name."""
+    session = opened(target(A0))
+    full = 0
+    for number in range(10_000):
+        one = target(B0 if recreated else TopicPartition(f"t{number}", 0), topic_id=UUID(int=100 + number))
+        session.change(one.tp)
+        request = session.request(wanted(target(A0), one))
+        full += request.epoch == 0
+        asked = [(each.tp, each.topic_id or UUID(int=0)) for each in request.asked]
+        assert session.answered(answer(*asked)) is not None
+        if not recreated:
+            session.change(one.tp)
+        assert len(session._names) <= 1_100
+    assert 0 < full < 20

@@ -460,3 +460,18 @@ async def test_when_run_was_cancelled_connections_work_until_the_pool_is_closed(
             await ask(pool, 1, purpose=Purpose.JOIN)
         await pool.aclose()
         await server.all_closed()
+
+
+async def test_of_a_connection_that_is_closed_nothing_is_kept() -> None:
+    """Its buffers are large, and nobody may ask for another one for the same purpose."""
+    async with serving(serve_plainly) as server, running_pool(server) as pool:
+        pool.set_brokers({1: server.broker(1)})
+        for purpose in Purpose:
+            assert await ask(pool, 1, purpose=purpose) == "t"
+        node = pool._nodes[1]
+        pool.drop(1, Purpose.FETCH)
+        assert set(node.connections) == set(Purpose) - {Purpose.FETCH}
+        assert await ask(pool, 1, purpose=Purpose.FETCH) == "t"
+        assert set(node.connections) == set(Purpose)
+        pool.set_brokers({})
+        assert not node.connections
