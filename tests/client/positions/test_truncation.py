@@ -23,6 +23,8 @@ from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
 from tests.producing import produce
 from tests.suite.unused_faults import may_be_unused
 
+from ..virtually import virtually
+
 pytestmark = pytest.mark.timeout(60)
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -240,14 +242,17 @@ async def test_a_leader_from_before_a_commit_is_not_asked_about_it() -> None:
         assert trap.hits == 0
 
 
-async def test_an_epoch_that_no_leader_ever_had_holds_nothing_up_for_ever() -> None:
+def test_an_epoch_that_no_leader_ever_had_holds_nothing_up_for_ever() -> None:
     """For example, the log was restored from elsewhere and its epochs began anew, while the commits were kept."""
-    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+
+    async def story(cluster: Cluster) -> None:
         write(cluster, b"0", b"1")
         async with reading(cluster, ZERO, auto_offset_reset="none", request_timeout_ms=200) as consumer:
             consumer.seek(ZERO, OffsetAndMetadata(1, leader_epoch=7))
             with pytest.raises(LogTruncated):
                 await values(consumer, 1)
+
+    virtually(story, topics={"t": 1})
 
 
 async def test_a_seek_while_the_leader_is_asked_wins() -> None:

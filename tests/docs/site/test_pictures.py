@@ -54,7 +54,7 @@ async def test_a_terminal_is_drawn_as_it_was_seen(
 
     after_each_look(monkeypatch, go_on)
     command = [sys.executable, "-c", SHOW, str(tmp_path)]
-    seen = await recording.record(command, columns=40, lines=3, seconds=300, each=0.02)
+    seen = await recording.record(command, columns=40, lines=3, seconds=200, each=0.02)
     shown = [seen.text(index) for index in range(len(seen.screens))]
     assert shown[-1] == "lag 2 of 40x3"
     assert {"lag 0 of 40x3", "lag 1 of 40x3"} <= set(shown)
