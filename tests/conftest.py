@@ -132,6 +132,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[N
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         _let_parameters_decide_on_time(item)
+        _let_no_limit_be_short(item)
         if _BROKERS.intersection(getattr(item, "fixturenames", ())) or _is_at_kafka(item):
             item.add_marker(pytest.mark.kafka)
         if item.get_closest_marker("kafka"):
@@ -152,6 +153,13 @@ def _let_parameters_decide_on_time(item: pytest.Item) -> None:
     for mark in called.marks if called is not None else ():
         if mark.name == "timeout":
             item.add_marker(pytest.mark.timeout(*mark.args, **mark.kwargs), append=False)
+
+
+def _let_no_limit_be_short(item: pytest.Item) -> None:
+    """A limit is there to end what hangs. On a machine that is busy with others, half a minute ends what is slow."""
+    mark, least = item.get_closest_marker("timeout"), float(item.config.getini("timeout"))
+    if mark is not None and 0 < mark.args[0] < least:
+        item.add_marker(pytest.mark.timeout(least, *mark.args[1:], **mark.kwargs), append=False)
 
 
 def _leave_out_what_is_too_new(config: pytest.Config, items: list[pytest.Item]) -> None:

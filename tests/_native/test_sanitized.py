@@ -28,7 +28,7 @@ def sanitized_copy(folder: Path) -> Sanitized:
     pytest.skip(reason)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("batches", [1_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
     copy = sanitized_copy(tmp_path)
@@ -62,7 +62,7 @@ _PLAIN: tuple[str, str, str] = ("reader.h", "cursor->size - at < NUMBERS", "curs
 _ZSTD_BLOCK: tuple[str, str, str] = ("zstd_frame.c", "packed.size - at < 3)", "packed.size - at < 0)")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(
     ("bug", "fuzz"),
     [

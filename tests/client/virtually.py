@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +22,16 @@ _CLIENTS = (
 )
 
 
+@contextmanager
+def seeded_clients() -> Iterator[None]:
+    """Let the random choices of all clients that are made within be those of a seed."""
+    seeds = Random(3)  # two clients of one seed would draw the same member id
+    with ExitStack() as seeded:
+        for client in _CLIENTS:
+            seeded.enter_context(patch(client, lambda: Random(seeds.random())))
+        yield
+
+
 def virtually(story: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
     """Run ``story`` beside a cluster of its own. Fail also for errors that only the loop's exception handler saw.
 
@@ -35,11 +45,18 @@ def virtually(story: Callable[[Cluster], Coroutine[Any, Any, None]], **options: 
             await story(cluster)
 
     try:
-        seeds = Random(3)  # two clients of one seed would draw the same member id
-        with ExitStack() as seeded:
-            for client in _CLIENTS:
-                seeded.enter_context(patch(client, lambda: Random(seeds.random())))
+        with seeded_clients():
             loop.run_until_complete(happen())
+        assert loop.errors == []
+    finally:
+        loop.end()
+
+
+def on_a_virtual_clock(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run ``story`` in virtual time, without a cluster. Fail also for errors that only the exception handler saw."""
+    loop = VirtualLoop(Random(1))
+    try:
+        loop.run_until_complete(story())
         assert loop.errors == []
     finally:
         loop.end()

@@ -142,15 +142,16 @@ async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.Monkey
         writer.close()
 
 
-async def test_connections_that_send_nothing_keep_no_probe_from_its_answer() -> None:
+async def test_connections_that_send_nothing_keep_no_probe_from_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A port scanner, or a proxy that connects ahead. The end waits for none of them."""
+    monkeypatch.setattr(probe_server, "_SECONDS", 200.0)
     async with serving() as server:
         waiting = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(40)]
         assert (await asked(server, get("/livez")))[0] == 200
         assert len(server._inside) < 16
         assert await waiting[0][0].read() == b"", "the one that has waited longest was closed"
         began = time.monotonic()
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 90.0
     for _, writer in waiting:
         writer.close()
 

@@ -15,6 +15,7 @@ from aiokc.errors import KafkaError
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
+from tests.client.virtually import seeded_clients
 
 #: Virtual seconds after which a wait fails: longer than any timeout of the client. An hour takes a fraction of a real
 #: second.
@@ -43,7 +44,7 @@ def scenario(**cluster: Any) -> Callable[[Scenario], Callable[[], None]]:
 
 
 def play(story: Scenario, **cluster: Any) -> None:
-    """Run a scenario once."""
+    """Run a scenario once. Every run of it is the same: the clients' random choices are those of a seed, too."""
     loop = VirtualLoop(Random(1))
 
     async def happen() -> None:
@@ -51,7 +52,8 @@ def play(story: Scenario, **cluster: Any) -> None:
             await story(Stage(running, loop))
 
     try:
-        loop.run_until_complete(happen())
+        with seeded_clients():
+            loop.run_until_complete(happen())
         assert loop.errors == []
     finally:
         loop.end()

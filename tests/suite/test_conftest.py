@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.suite.child_process import run_to_end
 
-# Each runs pytest in a process of its own, some of them a broker in that: beside other work that takes a minute.
-pytestmark = pytest.mark.timeout(180)
+# Each runs pytest in a process of its own, some of them a broker in that: beside other work that takes minutes.
+pytestmark = pytest.mark.timeout(1200)
 
 _LOOPS = """
 import asyncio, pytest
@@ -50,7 +50,7 @@ def _run(folder: Path, text: str, *options: str, ci: str = "") -> str:
     (folder / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-q", "-s", *options]
     command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder), str(folder)]
-    done = run_to_end(command, seconds=170, cwd=ROOT, env={**os.environ, "CI": ci})
+    done = run_to_end(command, seconds=1000, cwd=ROOT, env={**os.environ, "CI": ci})
     return done.stdout + done.stderr
 
 
@@ -120,18 +120,27 @@ def test_limits(n, request): print(n, request.node.get_closest_marker("timeout")
     assert "long (3600,)" in said
 
 
-def test_the_start_of_brokers_is_added_to_a_time_limit_and_nothing_to_others(tmp_path: Path) -> None:
+def test_no_time_limit_is_short_and_the_start_of_brokers_is_added_to_it(tmp_path: Path) -> None:
     text = """
 import pytest
 def limit(request): return request.node.get_closest_marker("timeout")
 def test_without(request): assert limit(request) is None
+@pytest.mark.timeout(30)
+def test_short(request): assert limit(request).args == (60.0,)
+@pytest.mark.timeout(0)
+def test_with_none(request): assert limit(request).args == (0,)
+@pytest.mark.timeout(90)
+def test_long(request): assert limit(request).args == (90,)
 @pytest.mark.kafka
 @pytest.mark.timeout(30)
-def test_with(request): assert limit(request).args == (150.0,)
+def test_short_with_brokers(request): assert limit(request).args == (180.0,)
+@pytest.mark.kafka
+@pytest.mark.timeout(90)
+def test_with(request): assert limit(request).args == (210.0,)
 @pytest.mark.kafka
 def test_by_default(request): assert limit(request).args == (180.0,)
 """
-    assert "3 passed" in _run(tmp_path, text)
+    assert "7 passed" in _run(tmp_path, text, "-otimeout=60")
 
 
 def test_a_test_that_its_limit_does_not_end_ends_the_run_and_is_named_last(tmp_path: Path) -> None:
@@ -155,6 +164,6 @@ def test_again():
         raise RuntimeError("slow start")
     threading.Event().wait(100)
 """
-    said = _run(tmp_path, text, "-ohang_grace=60", "-rR")
+    said = _run(tmp_path, text, "-otimeout=6", "-ohang_grace=60", "-rR")
     assert "1 failed, 1 rerun" in said
     assert "Timeout" in said

@@ -34,6 +34,7 @@ from aiokc.wire.messages.offsets import (
 from tests.net.scripted import dead_port
 
 from ..group.classic.scripted_group import TOPIC_ID, Cut, Park, ScriptedGroup, Silence, scripted_group
+from ..virtually import on_a_virtual_clock
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MEMBER = MemberToken(4, "m-1")
@@ -95,12 +96,18 @@ async def test_a_call_that_gives_up_waiting_does_not_end_the_lookup_for_others()
         assert await offsets.requests.lookup.coordinator(0.0) == 1
 
 
-async def test_a_lookup_that_the_deadline_cuts_short_still_says_what_a_broker_answered() -> None:
-    async with scripted_group() as script, offsets_of(script, request_timeout_ms=700, fetch_max_wait_ms=50) as offsets:
-        script.instead(FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE, *[Silence()] * 10)
-        with pytest.raises(RequestTimedOut, match=r"no broker answered .*the last answer of a broker was: COORD"):
-            await offsets.requests.lookup.coordinator(1.5)
-        script.as_usual(FindCoordinatorRequest)
+def test_a_lookup_that_the_deadline_cuts_short_still_says_what_a_broker_answered() -> None:
+    async def story() -> None:
+        async with (
+            scripted_group() as script,
+            offsets_of(script, request_timeout_ms=700, fetch_max_wait_ms=50) as offsets,
+        ):
+            script.instead(FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE, *[Silence()] * 10)
+            with pytest.raises(RequestTimedOut, match=r"no broker answered .*the last answer of a broker was: COORD"):
+                await offsets.requests.lookup.coordinator(1.5)
+            script.as_usual(FindCoordinatorRequest)
+
+    on_a_virtual_clock(story)
 
 
 async def test_a_coordinator_that_the_metadata_does_not_know_yet_is_asked_where_the_lookup_says_that_it_is() -> None:
@@ -243,19 +250,25 @@ async def test_a_broken_connection_repeats_the_commit_elsewhere() -> None:
         assert [a.node_id for a in script.asked if isinstance(a.request, OffsetCommitRequest)] == [1, 2]
 
 
-async def test_a_commit_that_is_refused_to_the_end_tells_the_last_reason_and_the_partition() -> None:
-    async with scripted_group() as script, offsets_of(script) as offsets:
-        script.instead(OffsetCommitRequest, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1000)
-        with pytest.raises(RequestTimedOut, match=r"UNKNOWN_TOPIC_OR_PARTITION: group 'g', t-0"):
-            await offsets.commit({T0: at(5)}, sender=as_member, timeout=1.0)
-        script.as_usual(OffsetCommitRequest)  # the refusals never end
+def test_a_commit_that_is_refused_to_the_end_tells_the_last_reason_and_the_partition() -> None:
+    async def story() -> None:
+        async with scripted_group() as script, offsets_of(script) as offsets:
+            script.instead(OffsetCommitRequest, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1000)
+            with pytest.raises(RequestTimedOut, match=r"UNKNOWN_TOPIC_OR_PARTITION: group 'g', t-0"):
+                await offsets.commit({T0: at(5)}, sender=as_member, timeout=1.0)
+            script.as_usual(OffsetCommitRequest)  # the refusals never end
+
+    on_a_virtual_clock(story)
 
 
-async def test_a_silent_coordinator_does_not_hold_a_commit_beyond_its_timeout() -> None:
-    async with scripted_group() as script, offsets_of(script) as offsets:
-        script.instead(OffsetCommitRequest, Silence())
-        with pytest.raises(RequestTimedOut):
-            await offsets.commit({T0: at(5)}, sender=as_member, timeout=0.1)
+def test_a_silent_coordinator_does_not_hold_a_commit_beyond_its_timeout() -> None:
+    async def story() -> None:
+        async with scripted_group() as script, offsets_of(script) as offsets:
+            script.instead(OffsetCommitRequest, Silence())
+            with pytest.raises(RequestTimedOut):
+                await offsets.commit({T0: at(5)}, sender=as_member, timeout=0.1)
+
+    on_a_virtual_clock(story)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])

@@ -40,7 +40,8 @@ def test_what_was_committed_before_a_loss_is_committed_again_where_others_have_g
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *TEN)
         listener = Noting()
-        consumer = listening(cluster, "t", listener=listener, enable_auto_commit=True, auto_commit_interval_ms=60_000)
+        rarely: dict[str, Any] = {"heartbeat_interval_ms": 1_000, "auto_commit_interval_ms": 60_000}
+        consumer = listening(cluster, "t", listener=listener, enable_auto_commit=True, **rarely)
         async with consumer:
             async with Polling(consumer) as user:
                 await user.has(10)

@@ -647,5 +647,5 @@ async def test_stop_ends_the_wait_for_a_serializer() -> None:
         await is_asked.wait()
         await producer.stop()
         with pytest.raises(ProducerClosed):
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(20):  # less than any timeout of the producer
                 await sending

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -17,20 +20,41 @@ from .programs import program
 drawing, recording, timeline = (program(name) for name in ("drawing", "recording", "timeline"))
 SVG = "{http://www.w3.org/2000/svg}"
 
-# It redraws as a live view does, and shows each number for longer than a busy machine keeps the recorder waiting; the
-# last one stays on the screen.
+# It redraws as a live view does, and goes on when the recorder has seen what it shows: for each screen it waits for a
+# file. The last one stays on the screen.
 SHOW = """
 import os, sys, time
 columns, lines = os.get_terminal_size()
 for number in range(3):
     print(f"\\x1b[H\\x1b[2J\\x1b[1;36mlag\\x1b[0m {number} of {columns}x{lines}", end="", flush=True)
-    time.sleep(2.0 if number < 2 else 0.3)
+    while not os.path.exists(os.path.join(sys.argv[1], str(number))):
+        time.sleep(0.01)
 """
 
 
+def after_each_look(monkeypatch: pytest.MonkeyPatch, told: Callable[[list[Any]], None]) -> None:
+    """Tell of all screens that the recorder has seen, each time that it has looked."""
+    look = recording._look
+
+    def looks(screen: Any, now: float, seen: list[Any]) -> None:
+        look(screen, now, seen)
+        told(seen)
+
+    monkeypatch.setattr(recording, "_look", looks)
+
+
 @pytest.mark.parametrize("palette", drawing.PALETTES, ids=lambda palette: palette.name)
-async def test_a_terminal_is_drawn_as_it_was_seen(palette: object) -> None:
-    seen = await recording.record([sys.executable, "-c", SHOW], columns=40, lines=3, seconds=30, each=0.02)
+async def test_a_terminal_is_drawn_as_it_was_seen(
+    palette: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go_on(seen: list[Any]) -> None:
+        for number in range(3):
+            if any(f"{number} of 40x3" in words for _, screen in seen for row in screen for _, words, *_ in row):
+                (tmp_path / str(number)).touch()
+
+    after_each_look(monkeypatch, go_on)
+    command = [sys.executable, "-c", SHOW, str(tmp_path)]
+    seen = await recording.record(command, columns=40, lines=3, seconds=200, each=0.02)
     shown = [seen.text(index) for index in range(len(seen.screens))]
     assert shown[-1] == "lag 2 of 40x3"
     assert {"lag 0 of 40x3", "lag 1 of 40x3"} <= set(shown)
@@ -45,12 +69,24 @@ async def test_a_terminal_is_drawn_as_it_was_seen(palette: object) -> None:
     assert "prefers-reduced-motion" in style
 
 
-async def test_a_command_that_runs_for_ever_is_ended_and_one_that_fails_is_an_error() -> None:
-    forever = ["sh", "-c", "echo on; exec sleep 60"]  # it starts sooner than Python does
-    seen = await recording.record(forever, columns=20, lines=2, seconds=2.5)
+async def test_a_command_that_runs_for_ever_is_ended_and_one_that_fails_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forever = ["sh", "-c", "echo on; exec sleep 3600"]
+    with monkeypatch.context() as patched:
+        now = 0.0
+
+        def pass_time(seen: list[Any]) -> None:
+            """No time passes until the command shows something, and then all that it has."""
+            nonlocal now
+            now = 2.5 if seen else 0.0
+
+        after_each_look(patched, pass_time)
+        patched.setattr(recording, "time", SimpleNamespace(monotonic=lambda: now))
+        seen = await recording.record(forever, columns=20, lines=2, seconds=2.5)
     assert seen.text(0) == "on"
     with pytest.raises(RuntimeError, match=r"(?s)ended with 3:\nno"):
-        await recording.record([sys.executable, "-c", "print('no'); raise SystemExit(3)"], seconds=30)
+        await recording.record([sys.executable, "-c", "print('no'); raise SystemExit(3)"], seconds=300)
 
 
 async def test_an_eager_rebalance_stops_all_partitions_and_a_cooperative_one_only_what_moves() -> None:

@@ -100,11 +100,11 @@ async def test_a_silent_broker_is_given_up_in_time(greets: bool) -> None:
         await never_answer(peer)
 
     async with serving(script) as server:
-        connect_timeout, timeout = (10.0, 0.3) if greets else (0.3, 10.0)
+        connect_timeout, timeout = (200.0, 0.3) if greets else (0.3, 200.0)
         begin = time.monotonic()
         with pytest.raises(RequestTimedOut, match=r"no answer to Metadata v\d+ within" if greets else "no handshake"):
             await asyncio.to_thread(ask, route_to(server.port), connect_timeout=connect_timeout, timeout=timeout)
-        assert 0.25 < time.monotonic() - begin < 5.0
+        assert 0.25 < time.monotonic() - begin < 100.0
 
 
 async def test_a_broker_that_trickles_gets_no_more_time() -> None:

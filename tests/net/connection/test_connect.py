@@ -20,6 +20,7 @@ from aiokc.net.own_thread import OwnThread
 from aiokc.net.pool import Purpose
 from aiokc.wire.messages.discovery import MetadataRequest
 
+from ..credentials.tokens.scripted import run_virtually
 from ..login.session_broker import Logins
 from ..scripted import (
     WITH_SASL,
@@ -63,14 +64,17 @@ async def test_all_addresses_of_a_name_are_tried() -> None:
         await finish(connection)
 
 
-async def test_an_address_that_hangs_leaves_time_for_the_next_one() -> None:
-    async with serving(never_answer) as hanging, serving(serve_plainly) as server:
-        resolve = to(("127.0.0.1", hanging.port), ("127.0.0.1", server.port))
-        connection = await reach(resolve=resolve, timeout=2.0)
-        assert connection.name.endswith(f" at 127.0.0.1:{server.port}")
-        await finish(connection)
-        async with asyncio.timeout(10):
-            await hanging.all_closed()
+def test_an_address_that_hangs_leaves_time_for_the_next_one() -> None:
+    async def story() -> None:
+        async with serving(never_answer) as hanging, serving(serve_plainly) as server:
+            resolve = to(("127.0.0.1", hanging.port), ("127.0.0.1", server.port))
+            connection = await reach(resolve=resolve, timeout=2.0)
+            assert connection.name.endswith(f" at 127.0.0.1:{server.port}")
+            await finish(connection)
+            async with asyncio.timeout(10):
+                await hanging.all_closed()
+
+    run_virtually(story)
 
 
 async def test_the_address_that_worked_last_comes_first(caplog: pytest.LogCaptureFixture) -> None:

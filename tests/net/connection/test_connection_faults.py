@@ -10,6 +10,7 @@ import pytest
 from aiokc.errors import ConnectionFailed, MalformedResponse, RequestTimedOut
 from aiokc.wire.messages.group import HeartbeatRequest
 
+from ..credentials.tokens.scripted import run_virtually
 from ..scripted import (
     Peer,
     about,
@@ -166,23 +167,27 @@ async def test_an_abandoned_request_that_is_never_answered_ends_the_connection_t
         assert isinstance(connection.error, RequestTimedOut)
 
 
-async def test_the_deadline_of_an_answered_request_is_not_that_of_the_next_one() -> None:
+def test_the_deadline_of_an_answered_request_is_not_that_of_the_next_one() -> None:
     """One timer serves all requests: it is set for the first one, and fires while the second waits."""
 
-    async def script(peer: Peer) -> None:
-        await peer.greet()
-        peer.reply(await peer.request(), metadata("quick"))
-        slow = await peer.request()
-        await asyncio.sleep(1.3)
-        peer.reply(slow, metadata("slow"))
-        await peer.request()
-        await peer.until_closed()
+    async def story() -> None:
 
-    async with serving(script) as server, connected(server) as connection:
-        assert await ask_over(connection, "t", timeout=1.0) == "quick"
-        assert await ask_over(connection, "t", timeout=60) == "slow"
-        with pytest.raises(RequestTimedOut):
-            await ask_over(connection, "t", timeout=0.02)
+        async def script(peer: Peer) -> None:
+            await peer.greet()
+            peer.reply(await peer.request(), metadata("quick"))
+            slow = await peer.request()
+            await asyncio.sleep(1.3)
+            peer.reply(slow, metadata("slow"))
+            await peer.request()
+            await peer.until_closed()
+
+        async with serving(script) as server, connected(server) as connection:
+            assert await ask_over(connection, "t", timeout=1.0) == "quick"
+            assert await ask_over(connection, "t", timeout=60) == "slow"
+            with pytest.raises(RequestTimedOut):
+                await ask_over(connection, "t", timeout=0.02)
+
+    run_virtually(story)
 
 
 async def test_no_time_left_sends_nothing() -> None:

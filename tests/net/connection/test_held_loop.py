@@ -60,8 +60,11 @@ async def test_an_answer_of_several_reads_is_no_timeout() -> None:
         await peer.until_closed()
 
     async with serving(script) as server, connected(server, max_response_bytes=16 << 20) as connection:
-        asked = asyncio.ensure_future(ask_over(connection, "t", timeout=0.1))
+        asked = asyncio.ensure_future(ask_over(connection, "t", timeout=1_000.0))
         while not connection._transport.partial:
             await ticks(1)
+        (exchange,) = connection._pipeline  # from here on it has a tenth of a second
+        exchange.waiter.deadline = asyncio.get_running_loop().time() + 0.1
+        connection._set_alarm(exchange.waiter.deadline)
         async with held(0.15):
             assert await asked == long

@@ -27,6 +27,7 @@ from aiokc.types import Broker
 from aiokc.wire.messages.discovery import MetadataResponse, MetadataResponseBroker
 from aiokc.wire.messages.fetch import FetchRequest
 
+from ..credentials.tokens.scripted import run_virtually
 from ..scripted import (
     Peer,
     Script,
@@ -251,15 +252,18 @@ async def test_a_foreign_server_among_the_bootstrap_servers_does_no_harm() -> No
             assert await ask(pool, None) == "t"
 
 
-async def test_a_broker_that_hangs_is_followed_by_another_one() -> None:
-    async with (
-        serving(accepts_and_hangs) as first,
-        serving(named("good")) as second,
-        running_pool(first, request_timeout_ms=50, fetch_max_wait_ms=10) as pool,
-    ):
-        pool.set_brokers({1: first.broker(1), 2: second.broker(2)})
-        await pool.connection(1, timeout=10)  # so that it is the preferred one
-        assert await ask(pool, None) == "good"
+def test_a_broker_that_hangs_is_followed_by_another_one() -> None:
+    async def story() -> None:
+        async with (
+            serving(accepts_and_hangs) as first,
+            serving(named("good")) as second,
+            running_pool(first, request_timeout_ms=50, fetch_max_wait_ms=10) as pool,
+        ):
+            pool.set_brokers({1: first.broker(1), 2: second.broker(2)})
+            await pool.connection(1, timeout=10)  # so that it is the preferred one
+            assert await ask(pool, None) == "good"
+
+    run_virtually(story)
 
 
 async def test_a_garbled_answer_is_followed_by_another_broker_and_no_busy_loop() -> None:

@@ -26,7 +26,7 @@ __all__ = ["brokers", "certificates", "tokens"]
 pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(60)]
 
 WAYS = [Way("SASLTLS", mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-512")]
-AT_ONCE_SECONDS = 10.0
+AT_ONCE_SECONDS = 40.0
 
 
 def with_wrong_password(brokers: Brokers, way: Way, proxy: CountingProxy) -> dict[str, Any]:

@@ -24,7 +24,7 @@ __all__ = ["brokers", "certificates", "tokens"]
 pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(60)]
 
 TIMEOUT_MS = 2_000  # of failures that are tried again: until then, and the first attempt must have failed by then
-AT_ONCE_SECONDS = 10.0  # where the timeout is much longer
+AT_ONCE_SECONDS = 40.0  # where the timeout is much longer
 
 each_refusal = pytest.mark.parametrize("refusal", [refusal.parameter() for refusal in REFUSALS])
 

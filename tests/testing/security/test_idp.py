@@ -39,7 +39,7 @@ def ask(
         assert idp._tls is not None
         connection = http.client.HTTPSConnection(url.netloc, timeout=5, context=idp._tls.client_context())
     else:
-        connection = http.client.HTTPConnection(url.netloc, timeout=5)
+        connection = http.client.HTTPConnection(url.netloc, timeout=60)
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     form = {"grant_type": "client_credentials", **form}
     if header:
@@ -143,7 +143,7 @@ def test_it_speaks_https() -> None:
 
 
 def test_its_keys(idp: IdP) -> None:
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(idp.jwks_url).netloc, timeout=5)
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(idp.jwks_url).netloc, timeout=60)
     connection.request("GET", "/jwks")
     (key,) = json.loads(connection.getresponse().read())["keys"]
     connection.close()
@@ -153,11 +153,11 @@ def test_its_keys(idp: IdP) -> None:
 
 def test_a_slow_answer_does_not_hold_up_the_end() -> None:
     with IdP({"my-service": SECRET}) as idp:
-        idp.slow(60.0)
-        connection = http.client.HTTPConnection(urllib.parse.urlsplit(idp.token_url).netloc, timeout=5)
+        idp.slow(600.0)
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(idp.token_url).netloc, timeout=60)
         connection.request("POST", "/token", "")
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 100
     connection.close()
 
 

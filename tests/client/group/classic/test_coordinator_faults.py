@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from aiokc.core.group.classic.messages import ClassicGroup
 from aiokc.core.group.events import ComputeAssignment, Computed, JoinedMember, MemberToken, SendJoin
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError, CommitFailed, UnsupportedVersion
-from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire import Request
 from aiokc.wire.messages.discovery import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
@@ -31,6 +28,7 @@ from aiokc.wire.messages.group import (
 )
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
+from ...virtually import on_a_virtual_clock
 from ..group_member import GroupMember
 from .scripted_group import Cut, Park, ScriptedGroup, Silence, scripted_group
 
@@ -425,12 +423,3 @@ def test_leaving_ends_in_time_without_any_broker() -> None:
             assert member.membership.error is None
 
     on_a_virtual_clock(story)
-
-
-def on_a_virtual_clock(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    loop = VirtualLoop(Random(1))
-    try:
-        loop.run_until_complete(story())
-        assert loop.errors == []
-    finally:
-        loop.end()

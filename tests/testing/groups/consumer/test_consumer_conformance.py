@@ -284,7 +284,7 @@ async def test_to_leave_for_now_does_not_prolong_the_session(group: Scene) -> No
     assert await one.leave(-2) == 0
     while (await described(group)).members:
         pass
-    assert 5.0 <= loop.time() - began <= 8.5, "a session is 6 s"
+    assert 5.0 <= loop.time() - began <= 9.9, "a session is 6 s"
 
 
 # Offsets
@@ -334,7 +334,7 @@ async def test_commits_do_not_keep_a_session_alive(group: Scene) -> None:
     began = loop.time()
     while (await one.commit(0))[0] == 0:
         pass
-    assert 5.0 <= loop.time() - began <= 8.0, "a session is 6 s"
+    assert loop.time() - began >= 5.0, "a session is 6 s, and this loop would have no end if commits kept it alive"
     assert (await one.beat()).error_code in (UNKNOWN, NOT_FOUND)
 
 
