@@ -47,7 +47,7 @@ def ends_us(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
     return isinstance(error, asyncio.CancelledError) and cancellation_is_ours()
 
 
-def leaves_the_loop(error: BaseException) -> bool:
+def leaves_the_loop(error: BaseException | None) -> bool:
     """Whether ``error`` is one of EXITS. Then the running loop raises it out of its run, in its next iteration.
 
     The application's code raises it in the middle of ours: while an answer is taken in, with others behind it in the
