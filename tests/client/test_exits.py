@@ -30,6 +30,9 @@ from aiokc.testing.security.jwt import unsecured_token
 pytestmark = pytest.mark.timeout(60)
 
 LOOPS = ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") is not None else [])]
+EAGER: Any = vars(asyncio).get("eager_task_factory")  # Python 3.12
+if EAGER is not None:
+    LOOPS.append("asyncio with eager tasks")
 EXITS = [SystemExit, KeyboardInterrupt]
 
 
@@ -44,6 +47,8 @@ def loop(request: pytest.FixtureRequest) -> Iterator[asyncio.AbstractEventLoop]:
     if request.param == "uvloop":
         loop.close()
         loop = importlib.import_module("uvloop").new_event_loop()
+    if "eager" in request.param:
+        loop.set_task_factory(EAGER)
     told: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda loop, context: told.append(context))
     try:

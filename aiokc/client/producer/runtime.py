@@ -199,7 +199,7 @@ class ProducerRuntime:
 
     async def stop(self, *, timeout: float) -> None:
         """Send what was appended, within ``timeout`` seconds; then every delivery is done, and the background ends."""
-        if self.callbacks.running:
+        if not await self.callbacks.let_them_end():
             raise UsageError("stop() in a callback: it would wait for that callback; call it in a task of its own")
         self.cluster_client.check_loop()
         is_first, self._stopping = not self._stopping, True
