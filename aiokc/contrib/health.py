@@ -25,9 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from anyio import CancelScope
-
 from .. import Consumer
+from ..client.aio.last_steps import to_its_end
 from ..errors import ConfigError
 from ..observation import Health, ProducerHealth
 from .probe_server import ProbeServer
@@ -248,20 +247,26 @@ async def heartbeat_file(
     try:
         await file.run(partial(file.replace, probe.look()))
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError):  # the wait for the thread ends, which writes all the same
-            with CancelScope(shield=True):
-                await file.run(file.remove)
-        file.close()
+        try:
+            if isinstance(error, asyncio.CancelledError):  # the wait for the thread ends, which writes all the same
+                await to_its_end(file.run(file.remove))
+        finally:
+            file.close()
         raise
     beating = asyncio.create_task(_beat(probe, file, every_ms / 1e3), name="aiokc heartbeat file")
     try:
         yield probe
     finally:
         beating.cancel()
-        with CancelScope(shield=True):  # where anyio cancelled the block, it would cancel each await here, too
-            await asyncio.wait([beating])
-            await file.run(file.remove)
-        file.close()
+        try:
+            await to_its_end(_end(beating, file))
+        finally:
+            file.close()
+
+
+async def _end(beating: asyncio.Task[None], file: _HeartbeatFile) -> None:
+    await asyncio.wait([beating])
+    await file.run(file.remove)
 
 
 async def _beat(probe: Probe, file: _HeartbeatFile, every: float) -> None:
