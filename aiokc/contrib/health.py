@@ -25,8 +25,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from anyio import CancelScope
+
 from .. import Consumer
-from ..client.aio.last_steps import to_its_end
 from ..errors import ConfigError
 from ..observation import Health, ProducerHealth
 from .probe_server import ProbeServer
@@ -247,10 +248,9 @@ async def heartbeat_file(
     try:
         await file.run(partial(file.replace, probe.look()))
     except BaseException as error:
-        try:
-            if isinstance(error, asyncio.CancelledError):  # the wait for the thread ends, which writes all the same
-                await to_its_end(file.run(file.remove))
-        finally:
+        if isinstance(error, asyncio.CancelledError):  # the wait for the thread ends, which writes all the same
+            await file.end()
+        else:
             file.close()
         raise
     beating = asyncio.create_task(_beat(probe, file, every_ms / 1e3), name="aiokc heartbeat file")
@@ -258,15 +258,7 @@ async def heartbeat_file(
         yield probe
     finally:
         beating.cancel()
-        try:
-            await to_its_end(_end(beating, file))
-        finally:
-            file.close()
-
-
-async def _end(beating: asyncio.Task[None], file: _HeartbeatFile) -> None:
-    await asyncio.wait([beating])
-    await file.run(file.remove)
+        await file.end(beating)
 
 
 async def _beat(probe: Probe, file: _HeartbeatFile, every: float) -> None:
@@ -298,6 +290,17 @@ class _HeartbeatFile:
 
     async def run(self, function: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    async def end(self, *tasks: asyncio.Task[None]) -> None:
+        """Remove the file, end the threads, and wait for that and for ``tasks``.
+
+        Both are under way before the wait: a shield holds off anyio, which cancels each await where it has cancelled
+        the block, but no second ``Task.cancel()``. That ends the wait alone.
+        """
+        removal = asyncio.get_running_loop().run_in_executor(self._threads, self.remove)
+        self.close()
+        with CancelScope(shield=True):
+            await asyncio.wait([*tasks, removal])
 
     def close(self) -> None:
         """End the threads once they are done."""
