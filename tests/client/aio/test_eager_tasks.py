@@ -13,9 +13,7 @@ from aiokc.testing import Cluster
 
 pytestmark = pytest.mark.timeout(60)
 
-EAGER: Any = vars(asyncio).get(
-    "eager_task_factory"
-)  # tests/client/conftest.py leaves this file out where there is none
+EAGER: Any = vars(asyncio).get("eager_task_factory")  # conftest.py here leaves this file out where there is none
 
 
 def eagerly(story: Coroutine[Any, Any, None]) -> None:
