@@ -46,7 +46,6 @@ class InUse:
         self._name = name
         self._end = end
         self._loop_is_closed = loop_is_closed
-        self._process = os.getpid()
         self._made_at = _callers(sys._getframe(2)) if _is_debugging() else None
 
     def __del__(self) -> None:
@@ -54,7 +53,7 @@ class InUse:
         loop = self._link.loop
         if loop is None or self._link.stopped or not self._link.background.alive:
             return
-        if sys.is_finalizing() or os.getpid() != self._process:  # after a fork, the client is the parent's
+        if sys.is_finalizing() or self._link.is_forked:
             return
         try:
             warnings.warn(self._complaint(), ResourceWarning, source=self, stacklevel=2)

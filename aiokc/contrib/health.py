@@ -249,19 +249,16 @@ async def heartbeat_file(
         await file.run(partial(file.replace, probe.look()))
     except BaseException as error:
         if isinstance(error, asyncio.CancelledError):  # the wait for the thread ends, which writes all the same
-            with CancelScope(shield=True):
-                await file.run(file.remove)
-        file.close()
+            await file.end()
+        else:
+            file.close()
         raise
     beating = asyncio.create_task(_beat(probe, file, every_ms / 1e3), name="aiokc heartbeat file")
     try:
         yield probe
     finally:
         beating.cancel()
-        with CancelScope(shield=True):  # where anyio cancelled the block, it would cancel each await here, too
-            await asyncio.wait([beating])
-            await file.run(file.remove)
-        file.close()
+        await file.end(beating)
 
 
 async def _beat(probe: Probe, file: _HeartbeatFile, every: float) -> None:
@@ -293,6 +290,17 @@ class _HeartbeatFile:
 
     async def run(self, function: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    async def end(self, *tasks: asyncio.Task[None]) -> None:
+        """Remove the file, end the threads, and wait for that and for ``tasks``.
+
+        Both are under way before the wait: a shield holds off anyio, which cancels each await where it has cancelled
+        the block, but no second ``Task.cancel()``. That ends the wait alone.
+        """
+        removal = asyncio.get_running_loop().run_in_executor(self._threads, self.remove)
+        self.close()
+        with CancelScope(shield=True):
+            await asyncio.wait([*tasks, removal])
 
     def close(self) -> None:
         """End the threads once they are done."""

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from ..config import Resolve
 from ..errors import ConfigError, ConnectionFailed, shown
 from ..types import address_text
-from .user_errors import cancellation_is_ours, ends_us, leaves_the_loop
+from .user_errors import EXITS, cancellation_is_ours, ends_us, leaves_the_loop
 
 Address: TypeAlias = tuple[str, int]
 
@@ -63,7 +63,7 @@ async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
     except BaseException as error:
         if ends_us(error, task):
             raise
-        if not is_async:  # else its own task has raised it already
+        if not is_async:  # else _in_own_task has seen to it
             leaves_the_loop(error)
         raise ConnectionFailed(f"{name}: the configured resolve() raised {shown(error)}") from error
     if not is_async:
@@ -82,8 +82,12 @@ async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
 async def _in_own_task(call: Awaitable[Any]) -> Any:
     """Await the application's code. If it cannot be cancelled, it goes on alone, and holds up no stop()."""
 
-    async def run() -> Any:
-        return await call
+    async def run() -> tuple[Any, BaseException | None]:
+        try:
+            return await call, None
+        except EXITS as error:  # no task takes it: under asyncio.eager_task_factory create_task() itself raises it
+            leaves_the_loop(error)
+            return None, error
 
     task = asyncio.get_running_loop().create_task(run(), name="aiokc: resolve()")
     _calls.add(task)
@@ -92,7 +96,10 @@ async def _in_own_task(call: Awaitable[Any]) -> Any:
         await asyncio.wait((task,))
     finally:
         task.cancel()
-    return task.result()
+    answer, exits = task.result()
+    if exits is not None:
+        raise exits
+    return answer
 
 
 def _called(task: asyncio.Task[Any]) -> None:

@@ -19,6 +19,11 @@ EXITS: Final = (SystemExit, KeyboardInterrupt)
 _MISTAKEN: Final = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
+def scope_is_cancelled() -> bool:
+    """Whether a cancel scope of anyio around this code is cancelled: it cancels each await that is not shielded off."""
+    return anyio.current_effective_deadline() == -math.inf
+
+
 def cancellation_is_ours() -> bool:
     """Whether the current task is being cancelled, or a cancel scope around it.
 
@@ -26,7 +31,7 @@ def cancellation_is_ours() -> bool:
     the one of an executor that was shut down with ``cancel_futures=True``.
     """
     task = asyncio.current_task()
-    return anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)
+    return scope_is_cancelled() or (task is not None and task.cancelling() > 0)
 
 
 def ends_us(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
@@ -42,7 +47,7 @@ def ends_us(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
     return isinstance(error, asyncio.CancelledError) and cancellation_is_ours()
 
 
-def leaves_the_loop(error: BaseException) -> bool:
+def leaves_the_loop(error: BaseException | None) -> bool:
     """Whether ``error`` is one of EXITS. Then the running loop raises it out of its run, in its next iteration.
 
     The application's code raises it in the middle of ours: while an answer is taken in, with others behind it in the

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Coroutine, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aiokc import (
+    Client,
     Consumer,
     ConsumerInterceptor,
     ConsumerRecords,
@@ -20,12 +22,17 @@ from aiokc import (
     RebalanceListener,
     TopicPartition,
 )
-from aiokc.errors import UsageError
+from aiokc.assignor import Assignment, Assignor, Claim, Group
+from aiokc.errors import AssignmentFailed, UsageError
 from aiokc.testing import Cluster
+from aiokc.testing.security.jwt import unsecured_token
 
 pytestmark = pytest.mark.timeout(60)
 
 LOOPS = ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") is not None else [])]
+EAGER: Any = vars(asyncio).get("eager_task_factory")  # Python 3.12
+if EAGER is not None:
+    LOOPS.append("asyncio with eager tasks")
 EXITS = [SystemExit, KeyboardInterrupt]
 
 
@@ -40,6 +47,8 @@ def loop(request: pytest.FixtureRequest) -> Iterator[asyncio.AbstractEventLoop]:
     if request.param == "uvloop":
         loop.close()
         loop = importlib.import_module("uvloop").new_event_loop()
+    if "eager" in request.param:
+        loop.set_task_factory(EAGER)
     told: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda loop, context: told.append(context))
     try:
@@ -228,6 +237,117 @@ def test_what_code_at_a_consumer_raises_leaves_it_in_its_group(
     loop.run_until_complete(_reads_on(consumer, code))
     assert cluster.members("g") == []
     _end_tasks(loop)
+
+
+class Assigns(Raising, Assignor):
+    """All hooks of an assignor."""
+
+    name = "mine"
+
+    def user_data(self, topics: frozenset[str], last: Claim) -> None:
+        self._come_to("user_data()")
+
+    def assign(self, group: Group) -> dict[str, list[TopicPartition]]:
+        self._come_to("assign()")
+        (member_id,) = group.members
+        return {member_id: [TopicPartition(topic, 0) for topic in group.partition_counts]}
+
+    def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
+        self._come_to("on_assignment()")
+
+
+async def _joins(consumer: Consumer, code: Assigns) -> None:
+    await consumer.start()
+    if code.error in EXITS:
+        await code.over.wait()
+    async with asyncio.timeout(30):
+        with pytest.raises(AssignmentFailed, match=code.error.__name__) as told:
+            await consumer.getone()
+        assert isinstance(_first_cause(told.value), code.error)
+        if code.where == "on_assignment()":
+            assert (await consumer.getone()).value == b"0"
+            await consumer.commit()
+        await consumer.stop()
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    return error if error.__cause__ is None else _first_cause(error.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("where", "topic"),
+    [("user_data()", "t"), ("assign()", "t"), ("assign()", "large"), ("on_assignment()", "t")],
+    ids=str,
+)
+@pytest.mark.parametrize("error", [*EXITS, Foreign])
+def test_what_an_assignor_raises_fails_its_group_and_not_the_client(
+    loop: asyncio.AbstractEventLoop, cluster: Cluster, where: str, topic: str, error: type[BaseException]
+) -> None:
+    """In the loop, and in the thread that assigns large groups. stop() still leaves the group."""
+    cluster.create_topic("large", 200)
+    cluster.append(topic, b"0")
+    code = Assigns(where, error)
+    consumer = Consumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap,
+        group_id="g",
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[code],
+    )
+    _run(loop, _joins(consumer, code), code)
+    assert cluster.members("g") == []
+    _end_tasks(loop)
+
+
+# Providers
+
+
+class Provides(Raising):
+    """A provider of credentials or tokens, by plain functions or async ones."""
+
+    def credentials(self) -> tuple[str, str]:
+        self._come_to("provider")
+        return "alice", "hush"
+
+    async def credentials_later(self) -> tuple[str, str]:
+        return self.credentials()
+
+    def token(self) -> str:
+        self._come_to("provider")
+        return unsecured_token("alice")
+
+    async def token_later(self) -> str:
+        return self.token()
+
+
+def _provided(code: Provides, mechanism: str, *, later: bool) -> dict[str, Any]:
+    if mechanism == "PLAIN":
+        return {"sasl_credentials_provider": code.credentials_later if later else code.credentials}
+    return {"sasl_oauth_token_provider": SimpleNamespace(token=code.token_later if later else code.token)}
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+@pytest.mark.parametrize("later", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize("error", EXITS)
+def test_an_exit_of_a_provider_leaves_the_loop_and_the_next_login_asks_again(
+    loop: asyncio.AbstractEventLoop, mechanism: str, later: bool, error: type[BaseException]
+) -> None:
+    """Of a plain one, too, which runs in a thread."""
+    code = Provides("provider", error)
+    with Cluster(brokers=1, sasl={"alice": "hush"}, mechanisms=[mechanism]).in_thread() as cluster:
+        client = Client(
+            bootstrap_servers=cluster.bootstrap,
+            security_protocol="SASL_PLAINTEXT",
+            allow_plaintext_credentials=True,
+            sasl_mechanism=mechanism,
+            **_provided(code, mechanism, later=later),
+        )
+        _run(loop, client.start(), code)
+        loop.run_until_complete(client.stop())
+    _end_tasks(loop)
+
+
+# Within a call
 
 
 class Calls(Raising, ConsumerInterceptor):

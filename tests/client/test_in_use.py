@@ -267,15 +267,45 @@ async def test_one_whose_background_was_cancelled_has_nothing_left(cluster: Clus
 async def test_in_a_forked_child_it_is_the_parents(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parent goes on with it: the child writes nothing to the socket that wakes its loop, and no member leaves."""
     consumer, left = await member(cluster)
-    link, pid = consumer._runtime.cluster_client, os.getpid()
+    link = consumer._runtime.cluster_client
     with warnings.catch_warnings(), monkeypatch.context() as child:
         warnings.simplefilter("error")
-        child.setattr(os, "getpid", lambda: pid + 1)
+        child.setattr(type(link), "is_forked", True)
         del consumer
     await asyncio.sleep(0)
     assert not link.stopped
     await link.stop()
     await left.is_gone()
+
+
+_FORKS = """\
+import asyncio, os, warnings
+from aiokc import Consumer
+from aiokc.testing import Cluster
+
+async def forget(held):
+    await held[0].start()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        held.clear()
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0.005)
+    print([str(warning.message).split(" (")[0] for warning in told], flush=True)
+
+with Cluster(topics={"t": 1}).in_thread() as cluster:
+    held = [Consumer("t", bootstrap_servers=cluster.bootstrap)]
+    child = os.fork()
+    if child == 0:
+        asyncio.run(forget(held))
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_one_that_was_made_before_a_fork_and_started_in_the_child_is_the_childs() -> None:
+    done = run_to_end([sys.executable, "-c", _FORKS], seconds=30)
+    assert (done.stdout, done.returncode) == ("['a Consumer']\n", 0), done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # asyncio's own, of its transports

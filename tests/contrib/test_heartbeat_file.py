@@ -186,6 +186,42 @@ async def test_the_file_is_gone_although_the_block_was_cancelled_and_the_disk_is
     assert not path.exists()
 
 
+async def test_the_file_is_gone_although_the_block_is_cancelled_again_while_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a second Ctrl-C, which ends the wait for the disk. Nor are the threads left."""
+    path, loop, removing, may_remove = tmp_path / "live", asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    remove = contrib_health._HeartbeatFile.remove
+    begun = asyncio.Event()
+
+    def slow(file: contrib_health._HeartbeatFile) -> None:
+        loop.call_soon_threadsafe(removing.set)
+        assert may_remove.wait(20)
+        remove(file)
+
+    monkeypatch.setattr(contrib_health._HeartbeatFile, "remove", slow)
+
+    async def block() -> None:
+        async with heartbeat_file(Consumer("t"), path=path):
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(block())
+    await begun.wait()
+    assert path.exists()
+    threads = {thread for thread in threading.enumerate() if "heartbeat" in thread.name}
+    task.cancel()
+    await removing.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    may_remove.set()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert not path.exists()
+
+
 async def test_no_file_is_left_where_the_block_is_cancelled_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import anyio
+
+from ...net.user_errors import scope_is_cancelled
 
 _HURRIED: Final = 2.0  # seconds
 
@@ -23,9 +24,8 @@ async def in_time(steps: Callable[[float], Coroutine[Any, Any, None]], timeout: 
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
-    is_cancelled = anyio.current_effective_deadline() == -math.inf
     try:
-        with anyio.move_on_after(timeout, shield=is_cancelled):
+        with anyio.move_on_after(timeout, shield=scope_is_cancelled()):
             await steps(timeout)
     except asyncio.CancelledError:
         await to_its_end(_limited(steps, max(0.0, min(deadline - loop.time(), _HURRIED))))
@@ -37,15 +37,23 @@ async def _limited(steps: Callable[[float], Coroutine[Any, Any, None]], timeout:
         await steps(timeout)
 
 
-async def to_its_end(steps: Coroutine[Any, Any, None], hurry: Callable[[], None] = lambda: None) -> None:
+async def to_its_end(
+    steps: Coroutine[Any, Any, None], hurry: Callable[[], None] = lambda: None, *, was_cancelled: bool | None = None
+) -> None:
     """Await ``steps``, which must end soon, also if this call is cancelled, once or often; raise that afterwards.
 
     They run in a task of their own: a cancel scope of anyio can be shielded off, but ``Task.cancel()`` can't. ``hurry``
     is called at each cancellation, and has them end sooner. A scope that was cancelled before takes no time away.
+
+    Before this call, or, with ``was_cancelled``, before the caller began, which asked ``scope_is_cancelled()`` then. A
+    scope may be cancelled while what the caller awaits is done, but the caller has not gone on yet: anyio can't cancel
+    that await any more, and here the cancellation would look like an old one.
     """
+    is_shielded = scope_is_cancelled()
+    if is_shielded and was_cancelled is False:
+        hurry()
     task = asyncio.get_running_loop().create_task(steps, name="aiokc last steps")
     cancelled: asyncio.CancelledError | None = None
-    is_shielded = anyio.current_effective_deadline() == -math.inf
     while not task.done():
         try:
             with anyio.CancelScope(shield=is_shielded):

@@ -85,6 +85,11 @@ class ClusterClient(Generic[Config_co]):
         return self._loop is not None and not self._stopped
 
     @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked from the one that started this client, whose client it is."""
+        return self._is_forked
+
+    @property
     def stopped(self) -> bool:
         return self._stopped
 

@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import anyio
 
 from ...net.user_errors import leaves_the_loop
 from ..aio.complaints import Complaints
@@ -31,6 +33,20 @@ class Callbacks:
         self._turn: asyncio.Handle | None = None
         self._complaints = Complaints(logger)
         self.running = False
+        self._caller: asyncio.Task[Any] | None = None  # the task, if any, in whose step callbacks run
+
+    async def let_them_end(self) -> bool:
+        """Return once no callback is running. False, at once, where the current task is the one in whose step they run.
+
+        asyncio.eager_task_factory has a task that a callback creates begin within that callback.
+        """
+        if not self.running:
+            return True
+        if asyncio.current_task() is self._caller:
+            return False
+        with anyio.CancelScope(shield=True):
+            await asyncio.sleep(0)
+        return True
 
     def add(self, calls: Iterable[Call]) -> None:
         """Have these called behind all that is due, in a turn that ``begin`` begins."""
@@ -87,7 +103,7 @@ class Callbacks:
     def _run(self, until: float) -> None:
         """Run what is due until then. Whatever a callback raises, the others are called."""
         time = asyncio.get_running_loop().time
-        self.running = True
+        self.running, self._caller = True, asyncio.current_task()
         try:
             while self._due:
                 call = next(self._due[0], None)
@@ -102,5 +118,5 @@ class Callbacks:
                 if time() >= until:
                     return
         finally:
-            self.running = False
+            self.running, self._caller = False, None
             self._turned.notify()

@@ -18,6 +18,7 @@ from ...core.produce.batch import ProducerBatch
 from ...core.produce.failure import Cause, Failure
 from ...core.produce.session import ProducerSession
 from ...errors import AuthenticationFailed, ProducerClosed, RequestTimedOut, UnsupportedCodec, UsageError
+from ...net.user_errors import scope_is_cancelled
 from ...observation import ProducerHealth, ProducerMetrics
 from ...records import Codec
 from ...records.compression import compress
@@ -199,12 +200,13 @@ class ProducerRuntime:
 
     async def stop(self, *, timeout: float) -> None:
         """Send what was appended, within ``timeout`` seconds; then every delivery is done, and the background ends."""
-        if self.callbacks.running:
+        if not await self.callbacks.let_them_end():
             raise UsageError("stop() in a callback: it would wait for that callback; call it in a task of its own")
         self.cluster_client.check_loop()
         is_first, self._stopping = not self._stopping, True
         loop = running_loop()
         ends = loop.time() + timeout
+        was_cancelled = scope_is_cancelled()
         if is_first:
             self._patient_until = ends
         else:
@@ -214,9 +216,8 @@ class ProducerRuntime:
         self.cluster_client.metadata.changed.notify()  # who waits for metadata looks again, and ends
         try:
             if is_first and self.cluster_client.running and self.cluster_client.background.alive:
-                # As in ConsumerRuntime.stop: a cancelled scope around this call must not lose what was appended.
-                is_cancelled = anyio.current_effective_deadline() == -math.inf
-                with anyio.CancelScope(shield=is_cancelled):
+                # As in last_steps.in_time: a scope that was cancelled before must not lose what was appended.
+                with anyio.CancelScope(shield=was_cancelled):
                     if self.transactions is not None:
                         await self.transactions.close(ends)
                     await self.sender.flushed(self.sender.flush(), ends - loop.time())
@@ -226,7 +227,7 @@ class ProducerRuntime:
             raise
         finally:
             self.sender.end(Failure(Cause.CLOSED))
-            await to_its_end(self._close(), self._hurry)
+            await to_its_end(self._close(), self._hurry, was_cancelled=was_cancelled)
 
     def _hurry(self) -> None:
         """A stop() is cancelled while it is under way, or called again: whoever does that wants it to end."""

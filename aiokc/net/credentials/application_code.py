@@ -21,7 +21,7 @@ class _Raised:
 
     __slots__ = ("error",)
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
@@ -38,9 +38,7 @@ async def call(function: Callable[[], object], thread: OwnThread, read: Callable
     def call_and_read() -> T | AuthenticationFailed | _Raised | Awaitable[Any]:
         try:
             result = function()
-        except StopIteration:  # a coroutine can't raise it again
-            raise
-        except Exception as error:
+        except BaseException as error:  # raised in the loop: so an exit leaves it, as that of an async function does
             return _Raised(error)
         return result if inspect.isawaitable(result) else read(result)
 

@@ -149,6 +149,35 @@ async def test_who_has_lost_patience_with_stop_does_not_wait_for_all_callbacks(
         callbacks._due.clear()
 
 
+async def test_a_scope_may_be_cancelled_in_the_step_that_ends_the_wait_of_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then anyio cannot cancel that wait any more; the last steps are no earlier cancellation's, and are hurried."""
+    monkeypatch.setattr(runtime, "_CALLBACKS_SECONDS", 0.0)
+    loop, scope = asyncio.get_running_loop(), anyio.CancelScope()
+
+    async def arrived(timeout: float) -> None:
+        arrival = loop.create_future()
+
+        def arrive() -> None:
+            arrival.set_result(None)
+            scope.cancel()
+
+        loop.call_soon(arrive)
+        await arrival
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        producer: Producer[bytes, bytes] = Producer(bootstrap_servers=cluster.bootstrap)
+        await producer.start()
+        monkeypatch.setattr(producer._runtime.sender, "arrived", arrived)
+        callbacks = producer._runtime.callbacks
+        callbacks.add(partial(time.sleep, 0.001) for _ in range(100_000))
+        async with asyncio.timeout(15):
+            with scope:
+                await producer.stop()
+        assert scope.cancel_called
+        assert callbacks._due, "stop() has waited for all of them"
+        callbacks._due.clear()
+
+
 async def test_a_scope_that_was_cancelled_before_takes_no_time_away_from_callbacks() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
         producer: Producer[bytes, bytes] = Producer(bootstrap_servers=cluster.bootstrap)

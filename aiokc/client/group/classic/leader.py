@@ -11,9 +11,10 @@ from ....core.assignors.values import NO_RACKS, Racks
 from ....core.cluster.missing_topics import MissingTopics
 from ....core.cluster.snapshot import Cluster
 from ....core.group.classic.messages import ClassicGroup
-from ....core.group.events import ComputeAssignment, Event
+from ....core.group.events import ComputeAssignment, Event, Fatal
 from ....errors import ConnectionFailed, RequestTimedOut
 from ....net.own_thread import OwnThread
+from ....net.user_errors import leaves_the_loop
 from ...cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.group")
@@ -67,7 +68,16 @@ class GroupLeader:
         return bool(self._missing.kept(missing, self._metadata.refreshed_at))
 
     async def compute(self, task: ComputeAssignment) -> Event:
-        """Run the assignor on the newest metadata of all topics of the group; in a thread if it may take long."""
+        """Run the assignor on the newest metadata of all topics of the group; in a thread if it may take long.
+
+        If it exits, the membership fails like for any other error, and the exit leaves the loop.
+        """
+        event = await self._computed(task)
+        if isinstance(event, Fatal):
+            leaves_the_loop(event.error.__cause__)
+        return event
+
+    async def _computed(self, task: ComputeAssignment) -> Event:
         self.watch(task.topics)
         await self._metadata_of(task.topics)
         cluster = self._metadata.cluster

@@ -25,6 +25,8 @@ from ....core.group.events import (
     SentCommit,
 )
 from ....core.group.loop_watch import least_rest
+from ....errors import AssignmentFailed
+from ....net.user_errors import leaves_the_loop
 from ..protocol import GroupParts, ProtocolInUse
 from .leader import METADATA_SECONDS, GroupLeader
 from .requests import ClassicRequests
@@ -109,7 +111,11 @@ class ClassicProtocol:
         return self._group.refusal(SentCommit(member), error_code, _NO_NODE)
 
     def assigned(self, change: Assign) -> None:
-        self._group.assigned(change)
+        try:
+            self._group.assigned(change)
+        except AssignmentFailed as error:
+            leaves_the_loop(error.__cause__)
+            raise
 
     def moved(self) -> None:
         """While this member leads its group, the metadata follow the topics of all members."""

@@ -10,8 +10,9 @@ from typing import Final
 
 from ....core.group.classic.messages import ClassicGroup
 from ....core.group.events import Event, Left, SendHeartbeat, SendJoin, SendLeave, SendSync
-from ....errors import KafkaError
+from ....errors import AssignmentFailed, KafkaError
 from ....net.pool import Purpose
+from ....net.user_errors import leaves_the_loop
 from ....wire import prepare
 from ....wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from ...aio.time_slice import TimeSlice
@@ -48,7 +49,11 @@ class ClassicRequests:
         timeout = max(self._timeout, self._group.rebalance_timeout_ms / 1e3 + _JOIN_LAPSE)
 
         def build(version: int) -> JoinGroupRequest:
-            request = self._group.join_request(effect, version)
+            try:
+                request = self._group.join_request(effect, version)
+            except AssignmentFailed as error:
+                leaves_the_loop(error.__cause__)
+                raise
             self._wrote(effect)
             if effect.member.member_id or effect.member.group_instance_id is not None or version < _MEMBER_ID_REQUIRED:
                 asyncio.get_running_loop().call_soon(self.joining)  # soon: the request is written in this tick

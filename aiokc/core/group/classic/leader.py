@@ -25,8 +25,6 @@ def assign_group(assignor: Assignor, group: Group, protocol: RebalanceProtocol) 
             _check_cooperative(group, assigned)
         nothing = Assignment()
         return {member_id: write_assignment(assigned.get(member_id, nothing)) for member_id in group.members}
-    except (KeyboardInterrupt, SystemExit):
-        raise
     except BaseException as error:  # an assignor may be anyone's code; its GeneratorExit would end our tasks
         raise AssignmentFailed(f"assignor {assignor.name!r} failed: {shown(error)}") from error
 

@@ -99,8 +99,6 @@ class ClassicGroup:
             return write_subscription(
                 MemberSubscription(effect.topics, effect.owned, effect.member.generation_id, user_data, self.rack_id)
             )
-        except (KeyboardInterrupt, SystemExit):
-            raise
         except BaseException as error:  # an assignor may be anyone's code
             raise AssignmentFailed(f"assignor {assignor.name!r} has no user data: {shown(error)}") from error
 
@@ -262,8 +260,6 @@ class ClassicGroup:
         assignor = self._named(effect.protocol_name)
         try:
             assignor.on_assignment(Assignment(effect.partitions, effect.user_data), effect.member.generation_id)
-        except (KeyboardInterrupt, SystemExit):
-            raise
         except BaseException as error:  # an assignor may be anyone's code
             raise AssignmentFailed(
                 f"group {self.group_id!r}: assignor {assignor.name!r} raised {shown(error)}"

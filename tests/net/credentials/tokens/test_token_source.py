@@ -6,14 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from aiokc.errors import AuthenticationFailed
+from aiokc.net.credentials.tokens import shared_sources
 from aiokc.token_provider import OAuthToken
 
+from ....client.forking import as_child, fork
 from .scripted import ScriptedAsker, failure, run_virtually, source_of, value
 
 HOUR = 3600.0
@@ -452,3 +456,22 @@ def test_a_loop_that_was_closed_under_a_client_leaves_no_error_behind() -> None:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         task.get_coro().close()
     assert asker.closed == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_needs_no_lock_that_was_held_when_it_was_forked() -> None:
+    """Another thread of the parent, whose loop looks for its source just then, is not there in the child."""
+
+    async def look() -> None:
+        shared_sources.shared_source("key", lambda: source_of(ScriptedAsker(HOUR)))
+
+    def run() -> None:
+        signal.alarm(20)  # its end, where it hangs
+        asyncio.run(look())
+
+    with shared_sources._lock:
+        child = fork()
+        if child == 0:
+            as_child(run)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
