@@ -8,7 +8,8 @@ from typing import Final
 from ...core.fetch.partition.batch_queue import Opened
 from ...core.fetch.partition.frame_memory import Unread
 from ...core.fetch.partition.partition_buffer import PartitionBuffer
-from ...errors import RecordError, UsageError
+from ...errors import ConnectionFailed, RecordError, UsageError
+from ...net.own_thread import OwnThread
 from ..aio.signal import Signal
 
 # A batch of more bytes than that takes long to check, or to decompress. Both release the GIL, so a thread does it. A
@@ -18,15 +19,17 @@ _LARGE_COMPRESSED_BYTES: Final = 128 << 10
 
 
 class BatchOpening:
-    """The large batch that a thread of the loop's default executor opens, if any.
+    """The large batch that a thread opens, if any.
 
-    No call waits for the thread itself: the executor is the application's, and may have no free thread for as long as
-    its jobs wait for what the call is to return. Until the batch is open, its partition is served as if the batch had
-    not come. ``arrived`` is notified then, as it is of records that have come.
+    It is a thread of its own. The loop's default executor is the application's, and may have no free thread for as long
+    as its jobs wait for what a call for records is to return. No call waits for the thread itself, either: until the
+    batch is open, its partition is served as if the batch had not come. ``arrived`` is notified then, as it is of
+    records that have come.
     """
 
     def __init__(self, arrived: Signal) -> None:
         self._arrived = arrived
+        self._thread = OwnThread("aiokc large batches")
         self._unread: Unread | None = None
         self._failed: tuple[Unread, BaseException] | None = None
 
@@ -34,7 +37,7 @@ class BatchOpening:
     def takes_long(buffer: PartitionBuffer) -> bool:
         """Whether the next batch is to be opened in a thread: opening it takes long, or may do so."""
         unread = buffer.unopened()
-        if unread is None:
+        if unread is None or unread.hidden:  # a thread has found that out, and its bytes are gone: it is passed over
             return False
         header = unread.header
         return unread.is_large or header.batch_length > (_LARGE_COMPRESSED_BYTES if header.codec else _LARGE_BYTES)
@@ -56,17 +59,16 @@ class BatchOpening:
         unread = buffer.unopened()
         if unread is None or self._is_under_way:
             return
-        failed, self._failed = self._failed, None
-        if failed is not None and failed[0] is unread:
-            raise failed[1]
+        if self._failed is not None and self._failed[0] is unread:
+            _, failure = self._failed
+            self._failed = None
+            raise failure
         try:
-            opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
-        except RuntimeError as error:
+            opening = asyncio.get_running_loop().run_in_executor(self._thread, buffer.open, unread)
+        except ConnectionFailed as error:
             raise UsageError(
-                f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}: the loop's default "
-                f"executor takes nothing ({error}); if it was shut down, give it another by "
-                "loop.set_default_executor(), and if the process can have no more threads, raise that limit; then "
-                "call again"
+                f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}: {error}; if the "
+                "process can have no more threads, raise that limit; then call again"
             ) from error
         self._unread = unread
 
@@ -74,17 +76,21 @@ class BatchOpening:
             # Whether or not a call waits: calls with short timeouts would never get the batch if each began anew.
             if self._unread is unread:
                 self._unread = None
-            if not future.cancelled():  # else the application has shut its executor down, and may have set another one
+            if not future.cancelled():  # as all that is under way is where the loop ends
                 self._store(buffer, unread, future)
             self._arrived.notify()
 
         opening.add_done_callback(done)
+
+    def close(self) -> None:
+        """End the thread once it is done."""
+        self._thread.close()
 
     def _store(self, buffer: PartitionBuffer, unread: Unread, future: asyncio.Future[Opened | None]) -> None:
         error = future.exception()
         if error is None:
             buffer.opened(unread, future.result())
         elif not isinstance(error, RecordError):
-            self._failed = unread, error
+            self._failed = unread, error.with_traceback(None)  # its frames have the bytes of the batch
         elif buffer.first is unread:
             buffer.failed_with(error)

@@ -106,11 +106,14 @@ class FetchCollector:
         only: Iterable[TopicPartition] | None,
         until: float,
         served: list[Serving] | None = None,
+        *,
+        opens: bool = True,
     ) -> bool:
         """Decode as ``decode`` does, but without an await, and at most until the loop's time ``until``.
 
         Return whether all is done: else the caller has to let other tasks run. The buffers that it passed are appended
-        to ``served``, for ``take`` if no other task runs in between.
+        to ``served``, for ``take`` if no other task runs in between. Unless it ``opens``, no thread is told to open a
+        large batch, which may raise.
         """
         if self.buffer.is_empty:  # as for whoever is quicker than the records come
             return True
@@ -119,7 +122,7 @@ class FetchCollector:
             buffer = serving[0]
             if served is not None:
                 served.append(serving)
-            if not self._decode(buffer, count, enough, until, time):
+            if not self._decode(buffer, count, enough, until, time, opens):
                 return False
             ready = len(buffer.ready)
             count -= ready
@@ -129,7 +132,7 @@ class FetchCollector:
         return True
 
     def _decode(
-        self, buffer: PartitionBuffer, count: int, enough: int, until: float, time: Callable[[], float]
+        self, buffer: PartitionBuffer, count: int, enough: int, until: float, time: Callable[[], float], opens: bool
     ) -> bool:
         """Decode up to ``count`` records of one partition; return False if time is over.
 
@@ -141,7 +144,8 @@ class FetchCollector:
                 if ready >= enough and self.buffer.is_crowded and buffer.needs_memory:
                     break  # The budget is exceeded: records to decode ahead are not worth another open batch.
                 if self.opening.takes_long(buffer):
-                    self.opening.begin(buffer)
+                    if opens:
+                        self.opening.begin(buffer)
                     break
             buffer.decode(min(_SLICE_RECORDS, count - ready))
             ready = len(buffer.ready)
@@ -227,12 +231,12 @@ class FetchCollector:
             return None
         buffer, _ = serving
         time = asyncio.get_running_loop().time
-        if not self._decode(buffer, count, count, until, time):
+        if not self._decode(buffer, count, count, until, time, False):
             return None
         served = [serving]
         if len(buffer.ready) < count:
             served.clear()
-            if not self.decode_at_once(count, count, None, until, served):
+            if not self.decode_at_once(count, count, None, until, served, opens=False):
                 return None
             if sum(len(buffer.ready) for buffer, _ in served) < count:
                 return None

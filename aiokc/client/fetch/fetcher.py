@@ -205,8 +205,9 @@ class Fetcher:
                 await self.wake.wait(None if at == inf else at - asyncio.get_running_loop().time())
 
     def close(self) -> None:
-        """Send no further Fetch."""
+        """Send no further Fetch, and open no further large batch."""
         self._closed = True
+        self.collector.opening.close()
 
     def connect_to(self, node_ids: Iterable[int]) -> None:
         """Connect to these brokers ahead of the first Fetch: the positions of partitions that they lead are looked up.

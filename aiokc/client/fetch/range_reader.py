@@ -172,6 +172,7 @@ class _RangeReading:
         self._cluster.metadata.changed.not_followed_by(self.fetcher.arrived)
         self._cluster.metadata.changed.not_followed_by(self.fetcher.wake)
         self._cluster.background.ended.not_followed_by(self.fetcher.arrived)
+        self.fetcher.close()
         await self._background.stop()
         with anyio.CancelScope(shield=True):
             await self.fetcher.collector.settle_all(self.time_slice)
@@ -287,7 +288,7 @@ class _RangeReading:
         collector = self.fetcher.collector
         buffer = collector.buffer.of(tp)
         waits = buffer is not None and collector.opening.holds_up(buffer)
-        return "; its next batch waits for a thread of the loop's default executor" if waits else ""
+        return "; a thread is to open its next batch" if waits else ""
 
     def _led_by(self, tp: TopicPartition) -> str:
         leader = self._cluster.metadata.cluster.leader(tp)

@@ -20,8 +20,11 @@ from ...errors import MetadataMissing, PartitioningFailed, RequestTimedOut, fres
 from ...net.user_errors import USER_ERRORS
 from ...records.encoding.batch_builder import KEYS_CHOOSE_BY_MURMUR2, KEYS_CHOOSE_NOTHING, KEYS_STOP
 from ...types import TopicInfo, TopicPartition, partition_count
+from ..aio.time_slice import let_others_run
 from ..cluster.metadata import Metadata
 
+# To forget so many topics takes a millisecond at most, unless they have very many partitions.
+_AT_ONCE: Final = 100
 _NO_SUCH_TOPIC: Final = (
     ": no broker knows that topic (UNKNOWN_TOPIC_OR_PARTITION), or creates it (auto.create.topics.enable): create it"
 )
@@ -79,6 +82,7 @@ class Routes:
         self._routes: dict[str, TopicRoute] = {}
         self._topics: dict[str, float] = {}  # when each was last asked for
         self._kept: dict[str, int] = {}  # of how many partitions, at most, the accumulator keeps the queues
+        self._identity = accumulator.session.identity  # under which all of these were tried to be let go of
         self._key_partition = key_partition(config)
         #: How ``append_records`` chooses partitions; None: it can't, the application's partitioner does.
         self.keys_mode: int | None = {
@@ -258,19 +262,25 @@ class Routes:
         loop = asyncio.get_running_loop()
         while True:
             await self._metadata.changed.wait()
-            long_ago = loop.time() - self._keep
+            long_ago, idle = loop.time() - self._keep, list[str]()
             for topic, asked_at in list(self._topics.items()):
                 route = self._routes.get(topic)
                 used_at = asked_at if route is None else max(asked_at, route.used_at)
                 if used_at <= long_ago and not (route is not None and any(route.queues)):
                     del self._topics[topic]
                     self._routes.pop(topic, None)
+                    idle.append(topic)
             self._interest.set(self._topics)
-            self._let_go()
+            if self._identity != self._accumulator.session.identity:  # what had to be kept under another one need not
+                self._identity = self._accumulator.session.identity
+                idle = list(self._kept)
+            await self._let_go(idle)
 
-    def _let_go(self) -> None:
-        """Forget the queues of topics without a route. What can't be forgotten yet is tried again the next time."""
-        idle = [topic for topic in self._kept if topic not in self._routes]
-        for topic in idle:
-            if self._accumulator.forget(topic, self._kept[topic]):
+    async def _let_go(self, topics: list[str]) -> None:
+        """Forget the queues of those topics that have no route. Some can't be forgotten before the next identity."""
+        for count, topic in enumerate(topics, 1):
+            is_idle = topic in self._kept and topic not in self._routes  # it may be back
+            if is_idle and self._accumulator.forget(topic, self._kept[topic]):
                 del self._kept[topic]
+            if count % _AT_ONCE == 0:
+                await let_others_run()

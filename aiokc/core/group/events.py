@@ -401,13 +401,13 @@ class CoordinatorLost:
 class NotNow:
     """The request failed in a way that may pass (the coordinator loads the group, none was found): retry later.
 
-    ``error``: the reason; None where there is nothing to report. ``resigns``: the member cannot lead the group as it
-    is, so it leaves before it tries again, and the coordinator makes another member the leader.
+    ``error``: the reason; None where there is nothing to report. ``resigns_as``: the member cannot lead the group as it
+    is, so the member with this id leaves before it tries again, and the coordinator makes another member the leader.
     """
 
     sent: Sent
     error: KafkaError | None = field(default=None, compare=False)
-    resigns: bool = False
+    resigns_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

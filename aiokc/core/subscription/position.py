@@ -221,6 +221,13 @@ class PartitionPosition:
         if log_start_offset >= 0:
             self.log_start_offset = log_start_offset
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the end of what the application holds is not the position: it has sought since, and asked for a reset
+        after that. A commit of the position then says nothing of all that is held.
+        """
+        return self.state is AWAIT_RESET and self.held_end is not None
+
     def mark_processed(self) -> None:
         """Count what the application holds as processed: it has come back for more, or committed it."""
         if self.state is not AWAIT_RESET:

@@ -235,7 +235,7 @@ class Subscription(AssignedPartitions):
             if position is None or is_of_another_topic(offset, position.topic_id):
                 continue
             position.committed = offset.offset
-            if offset.offset == position.position:
+            if offset.offset == position.position and not position.is_elsewhere:
                 position.mark_processed()
             else:
                 position.processed_up_to(offset)

@@ -1,15 +1,19 @@
-"""Large batches wait for a thread of the loop's default executor; nothing else does, whatever call asks for them."""
+"""Large batches are opened by a thread of their own; no other records wait for it, whatever call asks for them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
-from aiokc import Client, Consumer, TopicPartition
+from aiokc import Client, Consumer, Producer, TopicPartition
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.core.fetch.partition.batch_queue import Opened
 from aiokc.core.fetch.partition.frame_memory import Unread
@@ -27,8 +31,24 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 LARGE = NewRecord(bytes(300 << 10))
 
 
-def reading(cluster: Cluster, *partitions: TopicPartition) -> ConsumerType:
-    consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
+@contextmanager
+def busy_thread() -> Iterator[threading.Event]:
+    """No batch is opened by a thread until the event is set, or this context ends."""
+    over, right = threading.Event(), PartitionBuffer.open
+
+    def opens(self: PartitionBuffer, unread: Unread) -> Opened | None:
+        over.wait()
+        return right(self, unread)
+
+    with patch.object(PartitionBuffer, "open", opens):
+        try:
+            yield over
+        finally:
+            over.set()
+
+
+def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> ConsumerType:
+    consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options)
     consumer.assign(partitions)
     return consumer
 
@@ -61,12 +81,11 @@ CALLS = pytest.mark.parametrize("call", [records, rows, iterated])
 async def test_other_partitions_are_served_while_a_batch_waits_for_a_thread(
     call: Call,
 ) -> None:
-    """The job that keeps the thread busy may wait for just these records."""
     async with Cluster(topics={"t": 2}) as cluster, asyncio.timeout(20):
         cluster.append("t", LARGE)
         cluster.append("t", b"small", partition=1)
         async with reading(cluster, ZERO, ONE) as consumer:
-            with full_pool() as over:
+            with busy_thread() as over:
                 await all_buffered(consumer, ZERO, ONE)
                 assert await call(consumer) == 1
                 assert [consumer._runtime.subscription[tp].position for tp in (ZERO, ONE)] == [0, 1]
@@ -83,7 +102,7 @@ async def test_stop_ends_a_call_that_waits_for_a_thread(
         cluster.append("t", LARGE)
         consumer = reading(cluster, ZERO)
         await consumer.start()
-        with full_pool():
+        with busy_thread():
             await all_buffered(consumer, ZERO)
             waiting = asyncio.create_task(call(consumer))
             await ticks(5)
@@ -109,7 +128,7 @@ async def test_a_call_ends_by_its_timeout_while_a_batch_waits_for_a_thread(monke
     async with Cluster(topics={"t": 1}) as cluster, asyncio.timeout(20):
         cluster.append("t", LARGE)
         async with reading(cluster, ZERO) as consumer:
-            with full_pool() as over:
+            with busy_thread() as over:
                 await all_buffered(consumer, ZERO)
                 looks = 0
                 take = consumer._runtime.collector.take
@@ -147,9 +166,9 @@ async def test_a_read_of_ranges_times_out_while_a_batch_waits_for_a_thread(colum
                 async for part in client.read(ranges, timeout_ms=200):
                     found += len(part.records)
 
-        with full_pool():
+        with busy_thread():
             async with asyncio.timeout(20):
-                with pytest.raises(RequestTimedOut, match=r"t-0 at offset 0 .*waits for a thread"):
+                with pytest.raises(RequestTimedOut, match=r"t-0 at offset 0 .*a thread is to open its next batch"):
                     await read()
         assert found == 1
 
@@ -176,10 +195,77 @@ async def test_a_batch_waits_for_no_thread_that_is_to_open_one_which_is_not_want
         cluster.append("t", LARGE)
         cluster.append("t", LARGE, partition=1)
         async with reading(cluster, ZERO, ONE) as consumer:
-            with full_pool():
+            with busy_thread() as over:
                 await all_buffered(consumer, ZERO, ONE)
                 assert not await consumer.getmany(timeout_ms=0)
-                with full_pool() as over:  # in the place of the one that is stuck
-                    over.set()
-                    consumer.assign([ONE])
-                    assert list(await consumer.getmany()) == [ONE]
+                consumer.assign([ONE])
+                assert not await consumer.getmany(timeout_ms=100)
+                over.set()
+                assert list(await consumer.getmany()) == [ONE]
+
+
+@CALLS
+async def test_a_large_batch_waits_for_no_job_of_the_application(call: Call) -> None:
+    """The jobs in the loop's default executor may wait for just these records, or for those behind a full buffer."""
+    async with Cluster(topics={"t": 2}) as cluster, asyncio.timeout(20):
+        cluster.append("t", *[LARGE] * 3)
+        async with reading(cluster, ZERO, ONE, fetch_buffer_bytes=600_000) as consumer:
+            with full_pool():
+                await all_buffered(consumer, ZERO)
+                cluster.append("t", b"small", partition=1)
+                found = 0
+                while found < 4:
+                    found += await call(consumer)
+
+
+async def test_a_batch_of_an_aborted_transaction_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. A thread has found that it is hidden. 2. The records before it are read again, now as columns. 3. It has no
+    bytes any more, and a thread that was given it again and again would not find what to do with it.
+    """
+    opened: list[int] = []
+    right = PartitionBuffer.open
+
+    def opens(self: PartitionBuffer, unread: Unread) -> Opened | None:
+        opened.append(unread.header.base_offset)
+        return right(self, unread)
+
+    async with Cluster(topics={"t": 1}) as cluster, asyncio.timeout(20):
+        options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap, "transactional_id": "id", "linger_ms": 1_000}
+        async with Producer(**options) as producer:
+            async with producer.transaction():
+                for _ in range(10):
+                    await producer.send("t", b"0", partition=0)
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", bytes(300 << 10), partition=0)
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send("t", b"1", partition=0)
+        monkeypatch.setattr(PartitionBuffer, "open", opens)
+        async with reading(cluster, ZERO, isolation_level="read_committed") as consumer:
+            await all_buffered(consumer, ZERO)
+            assert (await consumer.getone()).offset == 0
+            while consumer._runtime.collector.opening._is_under_way or not opened:
+                await consumer._runtime.fetcher.arrived.wait()
+            values: list[Any] = []
+            while len(values) < 10:
+                values += pa.record_batch(await consumer.getmany_columns()).column("value").to_pylist()
+            assert values == [b"0"] * 9 + [b"1"]
+            assert len(opened) == 1
+
+
+async def test_a_thread_that_cannot_be_had_is_told_of_by_a_poll() -> None:
+    """Not by the quick way of a call that goes on where the last one ended: then observers would not hear of it."""
+    async with Cluster(topics={"t": 1}) as cluster, asyncio.timeout(20):
+        cluster.append("t", *[b"x"] * 3)
+        cluster.append("t", LARGE)
+        async with reading(cluster, ZERO, max_poll_records=3) as consumer:
+            await all_buffered(consumer, ZERO)
+            while len(consumer._runtime.fetcher._buffer.of(ZERO)._kept.unread) < 2:  # type: ignore[union-attr]
+                await consumer._runtime.fetcher.arrived.wait()
+            with patch.object(type(consumer._runtime.collector.opening), "begin", side_effect=MemoryError) as begin:
+                assert len((await consumer.getmany())[ZERO]) == 3
+                collector = consumer._runtime.collector
+                assert collector.take_in_turn(3, sys.float_info.max) is None
+                assert begin.call_count == 0
+                with pytest.raises(MemoryError):
+                    await consumer.getmany()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -107,6 +108,24 @@ def test_partitions_of_an_idle_topic_that_keep_the_epoch_go_once_it_has_changed(
                 assert (await (await producer.send("t", b"2", partition=0))).offset == 4
 
     virtually(story, topics={"t": 2, "other": 1}, features={"transaction.version": level})
+
+
+def test_partitions_that_have_to_be_kept_are_not_looked_at_by_each_refresh_of_the_metadata() -> None:
+    """There may be tens of thousands of them, and brokers in trouble are asked for metadata several times a second."""
+
+    async def story(cluster: Cluster) -> None:
+        options = {"metadata_max_age_ms": 5_000, "metadata_max_idle_ms": 5_000, "transactional_id": "id"}
+        async with producing(cluster, **options) as producer:
+            accumulator = producer._runtime.accumulator
+            async with producer.transaction():
+                await producer.send("t", b"0", partition=0)
+            await forgets(producer, "t")
+            with patch.object(accumulator, "forget", wraps=accumulator.forget) as forget:
+                await asyncio.sleep(60)
+            assert forget.call_count == 0
+            assert T0 in accumulator.queues.known
+
+    virtually(story, features={"transaction.version": 0})
 
 
 def test_partitions_that_a_recreated_topic_has_no_more_go_with_it() -> None:

@@ -584,6 +584,18 @@ def test_what_was_handed_out_before_a_reset_belongs_to_its_own_topic(sought_sinc
     assert subscription.committable() == subscription.consumed() == {A0: OffsetAndMetadata(0, topic_id=NEW_ID)}
 
 
+def test_a_commit_of_the_position_before_a_reset_says_nothing_of_what_is_held_behind_it() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 10)
+    subscription.hand_out(A0, 15, None)
+    subscription.seek(A0, 12)
+    subscription.await_reset(A0, EARLIEST)
+    subscription.committed({A0: OffsetAndMetadata(12)})
+    assert subscription.committable() == {A0: OffsetAndMetadata(12)}
+    assert subscription.holds_records()
+    assert subscription.consumed() == {A0: OffsetAndMetadata(15)}
+
+
 def test_nothing_is_committed_of_a_log_that_does_not_hold_the_position() -> None:
     """It was cut, say: the group would go on behind records that were written since. A reset that the application asks
     for then does not change that.

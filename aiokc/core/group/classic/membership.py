@@ -400,19 +400,22 @@ class Membership(MemberState):
         if isinstance(sent, SentCommit):  # the sender of the commit reports and retries it
             return []
         complaint: list[Effect] = [] if error is None else [Complain(error, sent)]
-        if isinstance(event, NotNow) and event.resigns:
-            return [*complaint, *self._resign(now)]
+        if isinstance(event, NotNow) and event.resigns_as is not None:
+            return [*complaint, *self._resign(event.resigns_as, now)]
         if isinstance(sent, SendHeartbeat):
             self._heartbeats.failed(sent, now)
         else:
             self._join_later(now)
         return complaint
 
-    def _resign(self, now: float) -> list[Effect]:
+    def _resign(self, member_id: str, now: float) -> list[Effect]:
         """Leave, so that the group gets another leader, and join again later. A static member stays its leader.
 
-        Else the group would wait in the SyncGroup for this leader, until the coordinator removes it.
+        Else the group would wait in the SyncGroup for this leader, until the coordinator removes it. Before JoinGroup
+        v4 a new member has ``member_id`` from this very answer.
         """
+        if not self._identity.is_static:
+            self._identity.become(-1, member_id)
         if not self._identity.says_goodbye:
             return self._join_later(now)
         farewell = self._goodbye("it cannot lead the group")

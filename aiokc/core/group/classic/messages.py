@@ -152,7 +152,7 @@ class ClassicGroup:
                 subscription = read_subscription(member.metadata, member.group_instance_id)
             except MalformedResponse as error:
                 said = f"unreadable subscription of member {member.member_id!r}: {error}"
-                return NotNow(sent, AssignmentFailed(f"group {self.group_id!r}: {said}"), resigns=True)
+                return NotNow(sent, AssignmentFailed(f"group {self.group_id!r}: {said}"), resigns_as=response.member_id)
             members.append(JoinedMember(member.member_id, subscription))
             yield members[-1]
         return Joined(

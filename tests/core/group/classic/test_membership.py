@@ -49,7 +49,7 @@ from aiokc.core.group.events import (
     Tick,
 )
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import BrokerError, CommitFailed, ConnectionFailed, MemberFenced, broker_error
+from aiokc.errors import AssignmentFailed, BrokerError, CommitFailed, ConnectionFailed, MemberFenced, broker_error
 from aiokc.types import TopicPartition
 
 SESSION, INTERVAL, MAX_POLL, BACKOFF = 45.0, 3.0, 300.0, 0.1
@@ -747,6 +747,20 @@ def test_a_member_that_goes_before_it_has_its_id_waits_for_it_and_says_goodbye(g
     assert isinstance(leave, SendLeave)
     assert leave.member == MemberToken(-1, "m-1")
     assert not member.machine.is_rebalancing
+
+
+def test_a_leader_that_resigns_leaves_by_the_id_of_the_answer() -> None:
+    """Before JoinGroup v4 a new member has no other: the group would wait for its session to end."""
+    member = Member()
+    join = member.join()
+    error = AssignmentFailed("unreadable")
+    [complaint, leave] = member.feed(NotNow(join, error, resigns_as="m-1"))
+    assert complaint == Complain(error, join)
+    assert isinstance(leave, SendLeave)
+    assert leave.member == MemberToken(-1, "m-1")
+    [again] = member.wait(member.machine.deadline - member.now + 1e-9)
+    assert isinstance(again, SendJoin)
+    assert again.member.member_id == ""
 
 
 def test_the_id_of_a_member_that_goes_is_not_waited_for_without_end() -> None:

@@ -122,7 +122,7 @@ def test_older_and_newer_subscriptions_are_understood(metadata: str) -> None:
 def test_garbage_in_a_subscription_is_the_groups_fault(metadata: bytes) -> None:
     event = joined(JOIN, answer(metadata), 1)
     assert isinstance(event, NotNow)
-    assert event.resigns
+    assert event.resigns_as == "m-1"
     assert isinstance(event.error, AssignmentFailed)
     assert "subscription of member 'm-1'" in str(event.error)
 
