@@ -219,6 +219,7 @@ class ConsumerRuntime:
     def loop_is_closed(self) -> None:
         """Called when the loop was closed without stop(): end what no task can end any more, such as threads."""
         self.source.loop_is_closed()
+        self.fetcher.close()
 
     def _close_interceptors(self) -> None:
         if self.interceptors is not None:

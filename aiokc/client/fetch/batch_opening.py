@@ -24,7 +24,8 @@ class BatchOpening:
     It is a thread of its own. The loop's default executor is the application's, and may have no free thread for as long
     as its jobs wait for what a call for records is to return. No call waits for the thread itself, either: until the
     batch is open, its partition is served as if the batch had not come. ``arrived`` is notified then, as it is of
-    records that have come.
+    records that have come. If no thread can be had, or something else than the batch's contents has made one fail, the
+    next call that has no record to return raises that; after one that had some, the next one.
     """
 
     def __init__(self, arrived: Signal) -> None:
@@ -32,6 +33,7 @@ class BatchOpening:
         self._thread = OwnThread("aiokc large batches")
         self._unread: Unread | None = None
         self._failed: tuple[Unread, BaseException] | None = None
+        self._is_closed = False
 
     @staticmethod
     def takes_long(buffer: PartitionBuffer) -> bool:
@@ -52,24 +54,22 @@ class BatchOpening:
         return self._is_under_way and self.takes_long(buffer)
 
     def begin(self, buffer: PartitionBuffer) -> None:
-        """Have a thread open the next batch, which ``takes_long``, unless one is at work already, on this or another.
-
-        Raises UsageError if the executor takes nothing, and what else than the batch's contents has made a thread fail.
+        """Have a thread open the next batch, which ``takes_long``, unless one is at work already, on this or another,
+        or the last one has failed, and no call has raised that yet. Raises nothing.
         """
         unread = buffer.unopened()
-        if unread is None or self._is_under_way:
+        if unread is None or self._is_under_way or self.has_failed or self._is_closed:
             return
-        if self._failed is not None and self._failed[0] is unread:
-            _, failure = self._failed
-            self._failed = None
-            raise failure
         try:
             opening = asyncio.get_running_loop().run_in_executor(self._thread, buffer.open, unread)
         except ConnectionFailed as error:
-            raise UsageError(
+            failure = UsageError(
                 f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}: {error}; if the "
                 "process can have no more threads, raise that limit; then call again"
-            ) from error
+            )
+            failure.__cause__ = error
+            self._failed = unread, failure
+            return
         self._unread = unread
 
         def done(future: asyncio.Future[Opened | None]) -> None:
@@ -82,8 +82,23 @@ class BatchOpening:
 
         opening.add_done_callback(done)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether ``raise_failure`` would raise: why a batch that is still wanted is not open."""
+        if self._failed is not None and not len(self._failed[0].view):
+            self._failed = None
+        return self._failed is not None
+
+    def raise_failure(self) -> None:
+        """Raise once why a batch is not open. The next ``begin`` tries it again."""
+        if self.has_failed and self._failed is not None:
+            _, failure = self._failed
+            self._failed = None
+            raise failure
+
     def close(self) -> None:
-        """End the thread once it is done."""
+        """End the thread once it is done, and begin no other."""
+        self._is_closed = True
         self._thread.close()
 
     def _store(self, buffer: PartitionBuffer, unread: Unread, future: asyncio.Future[Opened | None]) -> None:

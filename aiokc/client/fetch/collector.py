@@ -106,14 +106,11 @@ class FetchCollector:
         only: Iterable[TopicPartition] | None,
         until: float,
         served: list[Serving] | None = None,
-        *,
-        opens: bool = True,
     ) -> bool:
         """Decode as ``decode`` does, but without an await, and at most until the loop's time ``until``.
 
         Return whether all is done: else the caller has to let other tasks run. The buffers that it passed are appended
-        to ``served``, for ``take`` if no other task runs in between. Unless it ``opens``, no thread is told to open a
-        large batch, which may raise.
+        to ``served``, for ``take`` if no other task runs in between.
         """
         if self.buffer.is_empty:  # as for whoever is quicker than the records come
             return True
@@ -122,7 +119,7 @@ class FetchCollector:
             buffer = serving[0]
             if served is not None:
                 served.append(serving)
-            if not self._decode(buffer, count, enough, until, time, opens):
+            if not self._decode(buffer, count, enough, until, time):
                 return False
             ready = len(buffer.ready)
             count -= ready
@@ -132,7 +129,7 @@ class FetchCollector:
         return True
 
     def _decode(
-        self, buffer: PartitionBuffer, count: int, enough: int, until: float, time: Callable[[], float], opens: bool
+        self, buffer: PartitionBuffer, count: int, enough: int, until: float, time: Callable[[], float]
     ) -> bool:
         """Decode up to ``count`` records of one partition; return False if time is over.
 
@@ -144,8 +141,7 @@ class FetchCollector:
                 if ready >= enough and self.buffer.is_crowded and buffer.needs_memory:
                     break  # The budget is exceeded: records to decode ahead are not worth another open batch.
                 if self.opening.takes_long(buffer):
-                    if opens:
-                        self.opening.begin(buffer)
+                    self.opening.begin(buffer)
                     break
             buffer.decode(min(_SLICE_RECORDS, count - ready))
             ready = len(buffer.ready)
@@ -231,12 +227,12 @@ class FetchCollector:
             return None
         buffer, _ = serving
         time = asyncio.get_running_loop().time
-        if not self._decode(buffer, count, count, until, time, False):
+        if not self._decode(buffer, count, count, until, time):
             return None
         served = [serving]
         if len(buffer.ready) < count:
             served.clear()
-            if not self.decode_at_once(count, count, None, until, served, opens=False):
+            if not self.decode_at_once(count, count, None, until, served):
                 return None
             if sum(len(buffer.ready) for buffer, _ in served) < count:
                 return None
@@ -316,7 +312,8 @@ class FetchCollector:
     def handed_out(self, step: HandOut) -> dict[TopicPartition, BatchEnd]:
         """End one call, after all its partitions: return where the records that it hands out end.
 
-        Raises the error of a partition only if the call hands out nothing; else ``raise_held_back`` raises it later.
+        Raises the error of a partition, or why a batch is not open, only if the call hands out nothing; else
+        ``raise_held_back`` raises it later.
         """
         if step.ends:
             self._has_taken, self.waits = True, False
@@ -324,6 +321,10 @@ class FetchCollector:
             self._make_room()
         if not step.ends and step.failed:
             self._raise(step.failed[0])
+        if self.opening.has_failed:
+            if not step.ends:
+                self.opening.raise_failure()
+            self.subscription.changes.notify()  # the next call has to look
         for buffer in step.failed:
             self._held_back[buffer.tp] = buffer
             self.subscription.changes.notify()  # the next call has to look
@@ -391,6 +392,7 @@ class FetchCollector:
 
     def raise_held_back(self, only: Collection[TopicPartition] | None = None) -> None:
         """Raise an error that an earlier call held back, since other partitions had records: they may always have."""
+        self.opening.raise_failure()
         for tp, buffer in list(self._held_back.items()):
             position = self.subscription.get(tp, buffer.token)
             if position is None or not self.buffer.is_current(buffer) or not buffer.at_error:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
@@ -18,7 +17,7 @@ from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.core.fetch.partition.batch_queue import Opened
 from aiokc.core.fetch.partition.frame_memory import Unread
 from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
-from aiokc.errors import ConsumerClosed, RequestTimedOut
+from aiokc.errors import ConsumerClosed, RequestTimedOut, UsageError
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from tests.net.scripted import ticks
@@ -160,10 +159,10 @@ async def test_a_read_of_ranges_times_out_while_a_batch_waits_for_a_thread(colum
             nonlocal found
             ranges = {ZERO: (0, 1), ONE: (0, 1)}
             if columns:
-                async for batch in client.read_columns(ranges, timeout_ms=200):
+                async for batch in client.read_columns(ranges, timeout_ms=2_000):
                     found += len(pa.record_batch(batch))
             else:
-                async for part in client.read(ranges, timeout_ms=200):
+                async for part in client.read(ranges, timeout_ms=2_000):
                     found += len(part.records)
 
         with busy_thread():
@@ -253,19 +252,59 @@ async def test_a_batch_of_an_aborted_transaction_is_opened_once(monkeypatch: pyt
             assert len(opened) == 1
 
 
-async def test_a_thread_that_cannot_be_had_is_told_of_by_a_poll() -> None:
-    """Not by the quick way of a call that goes on where the last one ended: then observers would not hear of it."""
+def no_thread(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@CALLS
+async def test_other_partitions_are_read_where_no_thread_can_be_had(call: Call) -> None:
+    """Each call returns their records, or says why the large batch is not there."""
+    async with Cluster(topics={"t": 2}) as cluster, asyncio.timeout(20):
+        cluster.append("t", b"0", b"1")
+        cluster.append("t", LARGE, partition=1)
+        async with reading(cluster, ZERO, ONE) as consumer:
+            await all_buffered(consumer, ZERO, ONE)
+            found, refused = 0, 0
+            with patch.object(threading.Thread, "start", no_thread):
+                while found < 2 or not refused:
+                    try:
+                        found += await call(consumer)
+                    except UsageError as error:
+                        refused += "no thread opens the batch at offset 0" in str(error)
+                cluster.append("t", b"2")
+                while found < 3:
+                    with suppress(UsageError):
+                        found += await call(consumer)
+            while found < 4:
+                with suppress(UsageError):
+                    found += await call(consumer)
+
+
+async def test_rows_that_come_before_the_error_have_their_ends() -> None:
+    """Whoever goes on there would get them twice."""
+    async with Cluster(topics={"t": 2}) as cluster, Client(bootstrap_servers=cluster.bootstrap) as client:
+        cluster.append("t", b"0", b"1")
+        cluster.append("t", LARGE, partition=1)
+        ends: dict[TopicPartition, int] = {}
+
+        async def read() -> None:
+            async for batch in client.read_columns({ZERO: (0, 2), ONE: (0, 1)}, timeout_ms=20_000):
+                assert len(batch) == 2
+                ends.update((tp, end.offset) for tp, end in batch.next_offsets.items())
+
+        with patch.object(threading.Thread, "start", no_thread), pytest.raises(UsageError, match="no thread opens"):
+            await read()
+        assert ends == {ZERO: 2}
+
+
+async def test_a_call_that_goes_on_once_the_consumer_is_closed_starts_no_thread() -> None:
     async with Cluster(topics={"t": 1}) as cluster, asyncio.timeout(20):
-        cluster.append("t", *[b"x"] * 3)
         cluster.append("t", LARGE)
-        async with reading(cluster, ZERO, max_poll_records=3) as consumer:
+        async with reading(cluster, ZERO) as consumer:
             await all_buffered(consumer, ZERO)
-            while len(consumer._runtime.fetcher._buffer.of(ZERO)._kept.unread) < 2:  # type: ignore[union-attr]
-                await consumer._runtime.fetcher.arrived.wait()
-            with patch.object(type(consumer._runtime.collector.opening), "begin", side_effect=MemoryError) as begin:
-                assert len((await consumer.getmany())[ZERO]) == 3
-                collector = consumer._runtime.collector
-                assert collector.take_in_turn(3, sys.float_info.max) is None
-                assert begin.call_count == 0
-                with pytest.raises(MemoryError):
-                    await consumer.getmany()
+            fetcher = consumer._runtime.fetcher
+            fetcher.close()
+            buffer = fetcher._buffer.of(ZERO)
+            assert buffer is not None
+            fetcher.collector.opening.begin(buffer)
+            assert "aiokc large batches" not in [thread.name for thread in threading.enumerate()]

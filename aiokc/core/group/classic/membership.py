@@ -306,6 +306,8 @@ class Membership(MemberState):
         """The member only waited for this answer to its JoinGroup: it leaves by the id that the answer names."""
         if isinstance(event, Joined | MemberIdRequired):
             self._identity.become(-1, event.member_id)
+        elif isinstance(event, NotNow) and event.resigns_as is not None and not self._identity.is_static:
+            self._identity.become(-1, event.resigns_as)
         lost = [ForgetCoordinator(event.node_id)] if isinstance(event, CoordinatorLost) else []
         return [*lost, *self._go_on(now)]
 

@@ -79,7 +79,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Rebalancing: JOINING | _GONE,
         IdentityLost: JOINING | REVOKING | _GONE,
         CoordinatorLost: JOINING | _GONE,
-        NotNow: JOINING | REVOKING | _GONE,  # REVOKING: it cannot lead the group, and leaves
+        NotNow: JOINING | REVOKING | _GOES | _GONE,  # REVOKING, LEAVING: it cannot lead the group
         Fatal: FAILED | _GONE,
         Subscribed: JOINING | REVOKING | UNJOINED,
         Polled: JOINING,

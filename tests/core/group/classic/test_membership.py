@@ -763,6 +763,15 @@ def test_a_leader_that_resigns_leaves_by_the_id_of_the_answer() -> None:
     assert again.member.member_id == ""
 
 
+def test_a_leader_that_goes_and_could_not_have_led_leaves_by_the_id_of_the_answer() -> None:
+    member = Member()
+    join = member.join()
+    assert member.feed(Leave()) == []
+    [leave] = member.feed(NotNow(join, AssignmentFailed("unreadable"), resigns_as="m-1"))
+    assert isinstance(leave, SendLeave)
+    assert leave.member == MemberToken(-1, "m-1")
+
+
 def test_the_id_of_a_member_that_goes_is_not_waited_for_without_end() -> None:
     member = Member()
     join = member.join()
