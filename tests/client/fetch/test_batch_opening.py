@@ -280,6 +280,21 @@ async def test_other_partitions_are_read_where_no_thread_can_be_had(call: Call) 
                     found += await call(consumer)
 
 
+async def test_that_no_thread_can_be_had_is_told_though_other_partitions_always_have_records() -> None:
+    async with Cluster(topics={"t": 2}) as cluster, asyncio.timeout(20):
+        cluster.append("t", *[b"x"] * 50)
+        cluster.append("t", LARGE, partition=1)
+        async with reading(cluster, ZERO, ONE, max_poll_records=1) as consumer:
+            await all_buffered(consumer, ZERO, ONE)
+
+            async def read_on() -> None:
+                for _ in range(40):
+                    assert await consumer.getmany()
+
+            with patch.object(threading.Thread, "start", no_thread), pytest.raises(UsageError, match="no thread opens"):
+                await read_on()
+
+
 async def test_rows_that_come_before_the_error_have_their_ends() -> None:
     """Whoever goes on there would get them twice."""
     async with Cluster(topics={"t": 2}) as cluster, Client(bootstrap_servers=cluster.bootstrap) as client:

@@ -594,6 +594,15 @@ def test_a_commit_that_was_only_put_off_may_be_aborted(version: int, code: Error
     assert producer.state is State.ABORTABLE_ERROR
 
 
+def test_v1_a_commit_that_was_not_even_written_needs_no_other_epoch() -> None:
+    """Nothing is under way that could come late, and end the next transaction."""
+    producer = Producer(0).begun(T0).commits()
+    producer.feed(NotAnswered(producer.last, GONE, written=False))
+    producer.waits()
+    assert producer.answer()[-1] == Ended(True)
+    assert producer.state is State.READY
+
+
 @both
 def test_a_commit_that_was_not_even_written_may_be_aborted(version: int) -> None:
     producer = Producer(version).begun(T0).commits()
