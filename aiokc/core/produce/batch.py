@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
@@ -163,10 +164,16 @@ class ProducerBatch:
         self._count, self.closed, self.open = closed.count, closed, None
 
     def forget(self) -> None:
-        """Let go of its records: only their number is kept."""
+        """Let go of its records: only their number is kept.
+
+        Whoever appends to the partition refers to ``open`` until the next batch begins there, so its bytes are dropped,
+        too. A thread that is about to compress them finds none, and what it raises is not looked at.
+        """
         if self.open is not None:
-            self._count = self.count
             self.seal()
+            self._count = self.count
+            with suppress(ValueError, MemoryError):  # a thread has them already; they were lost before
+                self.open.take()
         self.open = self.closed = None
 
     def frame(self) -> bytearray:

@@ -270,16 +270,23 @@ def test_no_more_is_compressed_ahead_than_a_request_holds() -> None:
     assert [batch for batch, _ in world.accumulator.to_compress.take()] == batches[2:]
 
 
-def test_a_batch_that_expires_while_it_is_compressed_stays_failed() -> None:
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_batch_that_expires_while_it_is_compressed_stays_failed(has_begun: bool) -> None:
+    """A thread that comes to it later finds no bytes any more."""
     world = Produced(batch_size=1 << 20, codec=Codec.GZIP, delivery_timeout=1.0)
     batch = world.append(bytes(QUICKLY + 1))
     world.send()
     ((_, opened),) = world.accumulator.to_compress.take()
+    result: Any = opened.close() if has_begun else None
     world.now += 2
     world.accumulator.expire(world.now)
     assert isinstance(batch.outcome, Failure)
     assert "still to be compressed" in str(batch.outcome.error_of(batch.tp, 0))
-    world.accumulator.compressed(batch, opened, opened.close())
+    if not has_begun:
+        with pytest.raises(ValueError, match="taken before") as raised:
+            opened.close()
+        result = raised.value
+    world.accumulator.compressed(batch, opened, result)
     assert (batch.closed, world.accumulator.used) == (None, 0)
     after = world.append()
     assert world.send() == [after]
