@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aiokc import Producer, ProducerRecord
-from aiokc.errors import DeliveryTimedOut
+from aiokc.errors import DeliveryTimedOut, RequestTimedOut
 from aiokc.records.encoding.murmur2 import murmur2_partition
 from aiokc.testing import Cluster
 from tests.client.virtually import virtually
@@ -108,5 +108,26 @@ def test_what_expires_leaves_nothing_of_its_records(codec: str) -> None:
                 assert opened is not None
                 with pytest.raises(ValueError, match="was taken before"):
                     opened.take()
+
+    virtually(story)
+
+
+def test_flushes_that_ended_early_do_not_keep_later_ones_from_their_end() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            leader = await without_leader(cluster, producer)
+            sent = []
+            for _ in range(50):
+                sent.append(await producer.send("alone", b"", partition=1))
+                with pytest.raises(RequestTimedOut):
+                    await producer.flush(timeout_ms=0)
+            waits = asyncio.create_task(producer.flush())
+            await asyncio.sleep(1)
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+            cluster.bring_up(leader)
+            await producer.flush()
+            assert [(await delivery).offset for delivery in sent] == list(range(50))
 
     virtually(story)
