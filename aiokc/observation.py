@@ -235,7 +235,7 @@ class ProducerMetrics:
     failed                  records that were not stored, or may not be, by the name of the error code; where no broker
                             has answered, EXPIRED, ABORTED, CLOSED, UNCLEAR (may be stored, and enable_renumbering is
                             off) or BROKEN (an error of the producer's background)
-    unobserved_failures     those among them whose Delivery nobody has awaited, and which have no callback
+    unobserved_failures     those among them whose Delivery nobody awaited as they failed, and which have no callback
     batches, bytes          batches that were sent, and their bytes, each counted once however often it was sent
     batch_fill              the mean size of these batches as a share of batch_size; None before the first
     records_per_batch       how many records each of them had, on average

@@ -85,7 +85,7 @@ PRODUCER_SERIES: Final = (
     ProducerSeries(
         "failed", Kind.COUNTER, "{message}", "Records that were not stored, or may not be, by cause.", _failed, "cause"
     ),
-    _counter("unobserved_failures", "{message}", "Records among those whose failure nobody has seen."),
+    _counter("unobserved_failures", "{message}", "Records among those whose failure nobody saw as it came."),
     _counter("batches", "{batch}", "Batches sent, each counted once."),
     _counter("bytes", "By", "Their bytes, compressed.", "sent_bytes"),
     _gauge("batch_fill", "1", "The mean size of a batch as a share of batch_size."),

@@ -150,7 +150,7 @@ class Sender:
         """Wait until all batches of ``mark`` have their outcome; return whether they have, within ``timeout``."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
-        while mark.remaining:
+        while not mark.done:
             if not await self.progress.wait(None if deadline is None else deadline - loop.time()):
                 return False
         return True

@@ -24,15 +24,10 @@ class Unobserved:
     """
 
     def __init__(self) -> None:
-        self._batches: dict[ProducerBatch, None] = {}
-        self._count = 0  # records of batches that were raised, or are not kept
+        self._batches: dict[ProducerBatch, int] = {}  # with how many of their records are counted
+        self.count = 0  # how many records have failed unseen so far; of one that is looked at later this stays true
         self._transactions = 0  # that have ended
         self._complaints = Complaints(logger)
-
-    @property
-    def count(self) -> int:
-        """How many records have failed unseen so far."""
-        return self._count + sum(batch.unobserved for batch in list(self._batches))
 
     def failed(self, batch: ProducerBatch, failure: Failure) -> None:
         """A batch has failed, and those who await its records now are told."""
@@ -43,19 +38,20 @@ class Unobserved:
 
     def _look(self, transaction: int, batch: ProducerBatch) -> None:
         """Keep a batch of which nobody sees some failure any more."""
-        if transaction != self._transactions or batch in self._batches:
+        failure, unseen, counted = batch.outcome, batch.unobserved, self._batches.get(batch, 0)
+        if transaction != self._transactions or unseen <= counted or not isinstance(failure, Failure):
             return
-        failure, unseen = batch.outcome, batch.unobserved
-        if not unseen or not isinstance(failure, Failure):
+        self.count += unseen - counted
+        if counted:
+            self._batches[batch] = unseen
             return
         text = "%d records were not stored, and nothing awaits %d of them: %s"
         kind = failure.cause, failure.code, batch.tp.topic
         self._complaints.warn(kind, text, batch.count, unseen, failure.error_of(batch.tp, 0))
         if len(self._batches) >= _MOST_KEPT:
-            self._count += unseen
             batch.observe_all()
         else:
-            self._batches[batch] = None
+            self._batches[batch] = unseen
 
     def transaction_ended(self) -> None:
         """The end of a transaction tells of all failures in it: nothing else has to raise them."""
@@ -63,13 +59,12 @@ class Unobserved:
         self._batches.clear()
 
     def take(self) -> Exception | None:
-        """Return the first error that nobody has seen, and count all of them as told; None if there is none."""
+        """Return the first error that nobody has seen, and take all of them for told; None if there is none."""
         error: Exception | None = None
         for batch in self._batches:
             index = batch.first_unobserved()
             if index is None:
                 continue
-            self._count += batch.unobserved
             batch.observe_all()
             if error is None and isinstance(batch.outcome, Failure):
                 error = batch.outcome.error_of(batch.tp, index)

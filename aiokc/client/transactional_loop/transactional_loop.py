@@ -80,7 +80,8 @@ class TransactionalLoop(Generic[K, V]):
     def __init__(self, consumer: Consumer[K, V], producer: Producer[Any, Any]) -> None:
         """Raises ConfigError where an option of consumer or producer does not allow exactly-once processing."""
         _check_options(consumer, producer)
-        #: How many batches were committed, and how many attempts were aborted.
+        #: How many batches were committed, and how many attempts were aborted. One whose commit has no answer counts
+        #: as soon as the loop knows what became of it: before it takes the next batch.
         self.committed = 0
         self.aborted = 0
         self._consumer = consumer
@@ -91,6 +92,7 @@ class TransactionalLoop(Generic[K, V]):
         self._waits: anyio.CancelScope | None = None  # around the wait for records
         #: The partitions of a batch whose transaction was not committed, as far as this loop knows.
         self._undone: frozenset[TopicPartition] = frozenset()
+        self._in_doubt = False  # whether nobody knows yet if the last attempt was committed
         self._is_checked = False  # that the brokers can tell a zombie's offsets
         #: What ``process`` has raised while nothing was wrong with the transaction: no attempt of the loop cures it.
         self._raised: Exception | None = None
@@ -159,9 +161,14 @@ class TransactionalLoop(Generic[K, V]):
                 await transaction.send_offsets(batch, self._consumer.group_metadata())
                 self._refuse_given_up(batch)
         except BaseException:
-            self.aborted += 1
+            self._in_doubt = self._driver.has_untold_commit
+            if not self._in_doubt:
+                self.aborted += 1
             self._rewind(batch)
             raise
+        self._is_committed()
+
+    def _is_committed(self) -> None:
         self.committed += 1
         self._backoff.reset()
         self._found.clear()
@@ -272,6 +279,12 @@ class TransactionalLoop(Generic[K, V]):
         if not self._undone:
             return
         await _settle(self._producer, self._driver)
+        if self._in_doubt:
+            self._in_doubt = False
+            if self._driver.has_committed:
+                self._is_committed()
+            else:
+                self.aborted += 1
         subscription = self._consumer._runtime.subscription
         mine = {tp: subscription[tp].assignment_token for tp in self._undone & self._consumer.assignment()}
         if mine:

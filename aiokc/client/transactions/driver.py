@@ -413,6 +413,12 @@ class TransactionDriver:
         return self._end is not None and self._end.committed and not self._end.told
 
     @property
+    def has_committed(self) -> bool:
+        """Whether the last transaction that was begun is committed."""
+        end = self._end
+        return end is not None and end.committed and end.outcome.done() and end.outcome.result() is None
+
+    @property
     def may_be_committed(self) -> bool:
         """Whether a commit was called for, no call has told its outcome yet, and that is not a failure for sure."""
         if self._end is None or not self.has_untold_commit:

@@ -16,7 +16,7 @@ from uuid import UUID
 from ...records.encoding.batch_builder import BATCH_OVERHEAD, ClosedBatch, OpenBatch
 from ...types import TopicPartition
 from ..cluster.snapshot import Cluster
-from .batch import FlushMark, Outcome, ProducerBatch, Stored
+from .batch import Flushes, FlushMark, Outcome, ProducerBatch, Stored
 from .batch_memory import BATCH_COST, BatchMemory
 from .compression.ratios import CompressionRatios
 from .compression.to_compress import ToCompress
@@ -72,6 +72,7 @@ class RecordAccumulator:
         self.grown = 0  # by how many bytes the last append has made its batch longer, header included
         self.ratios = CompressionRatios()
         self.queues = PartitionQueues()
+        self._flushes = Flushes()
         self._number = 0
         self._look_at = inf  # when the sender looks again at the latest
         self._seen: Cluster | None = None  # what ``ready`` was asked about last
@@ -195,6 +196,7 @@ class RecordAccumulator:
         self._number += 1
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
         batch.topic_id, batch.owner = queue.topic_id, self.owner
+        self._flushes.begun(batch)
         self.batch_memory.begins(batch)
         queue.begun(batch)
         return batch
@@ -392,16 +394,15 @@ class RecordAccumulator:
     # Flushing and ending
 
     def flush(self) -> FlushMark:
-        """Have all that was appended so far sent without linger; return what counts down to 0 as it is done."""
-        mark = FlushMark()
+        """Have all that was appended so far sent without linger; return what says when it is done."""
         for queue in self.queues.active:
             self.queues.wake(queue)
-            for batch in queue.unfinished():
+            for batch in reversed(queue.waiting):
+                if not self._flushes.is_new(batch):  # a flush before has sealed it, and all in front of it
+                    break
                 batch.urgent = True
                 batch.seal()
-                batch.marks = (*batch.marks, mark)
-                mark.remaining += 1
-        return mark
+        return self._flushes.begin()
 
     def expire(self, now: float) -> None:
         """End batches whose delivery_timeout is over, of so many partitions as one step may look at.
@@ -474,6 +475,7 @@ class RecordAccumulator:
     def replace(self, queue: PartitionQueue, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """``parts`` take the place of a batch that was too large, in front of all that wait."""
         batch.split_into(parts)  # this first: where it raises, nothing has changed
+        self._flushes.was_split(batch)
         queue.waiting.remove(batch)
         self.batch_memory.left(batch)
         queue.left(batch)
@@ -487,9 +489,7 @@ class RecordAccumulator:
         batch.outcome = outcome
         self.counters.ended(batch)
         self.finished.append(batch)
-        for mark in batch.marks:
-            mark.remaining -= 1
-        batch.marks = ()
+        self._flushes.ended(batch)
 
     def left(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """The batch is in no queue any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
@@ -32,13 +32,6 @@ Outcome: TypeAlias = Stored | Failure
 Number: TypeAlias = tuple[int, ...]
 
 
-@dataclass(slots=True, eq=False)
-class FlushMark:
-    """How many of the batches that a flush waits for have no outcome yet. ``done`` is for the driver to be told by."""
-
-    remaining: int = 0
-
-
 class ProducerBatch:
     """The records of one partition that are sent together.
 
@@ -61,11 +54,11 @@ class ProducerBatch:
         "closed",
         "closing",
         "created",
+        "first_flush",
         "has_left",
         "identity",
         "last_code",
         "last_text",
-        "marks",
         "memory",
         "number",
         "observed",
@@ -114,7 +107,7 @@ class ProducerBatch:
         self.watched: dict[tuple[object, int, int], None] = {}  # by whom, from which record on, and how many
         self.on_given_up: Callable[[ProducerBatch], None] | None = None  # who was to see a failure does not any more
         self.owner: object = None  # the event loop that has it; only the driver knows what that is
-        self.marks: Sequence[FlushMark] = ()
+        self.first_flush = 0  # the number of the first flush that waits for it
 
     @property
     def count(self) -> int:
@@ -163,10 +156,16 @@ class ProducerBatch:
         self._count, self.closed, self.open = closed.count, closed, None
 
     def forget(self) -> None:
-        """Let go of its records: only their number is kept."""
+        """Let go of its records: only their number is kept.
+
+        Whoever appends to the partition refers to ``open`` until the next batch begins there, so its bytes are dropped,
+        too. A thread that is about to compress them finds none, and what it raises is not looked at.
+        """
         if self.open is not None:
-            self._count = self.count
             self.seal()
+            self._count = self.count
+            with suppress(ValueError, MemoryError):  # a thread has them already; they were lost before
+                self.open.take()
         self.open = self.closed = None
 
     def frame(self) -> bytearray:
@@ -194,9 +193,7 @@ class ProducerBatch:
         except BaseException:
             self.parts, self.starts = (), ()
             raise
-        for mark in self.marks:
-            mark.remaining += len(parts) - 1
-        self.waiting, self.callbacks, self.marks, self.watched = {}, [], (), {}
+        self.waiting, self.callbacks, self.watched = {}, [], {}
         self.forget()
 
     def _hand_over(self) -> None:
@@ -208,7 +205,7 @@ class ProducerBatch:
             self._watch_parts(watcher, first, first + count)
         for part, first in zip(self.parts, self.starts, strict=True):
             part.observed, part.owner = self.observed[first : first + part.count], self.owner
-            part.marks = self.marks
+            part.first_flush = self.first_flush
 
     def _in_parts(self, what: Iterable[tuple[int, Any]]) -> Iterator[tuple[ProducerBatch, int, Any]]:
         """What belongs to records by their index, with the part that has the record, and the index there.
@@ -298,3 +295,52 @@ class ProducerBatch:
 
     def __repr__(self) -> str:
         return f"<ProducerBatch {self.tp} {self.number}: {self.count} records, sequence {self.sequence}>"
+
+
+class Flushes:
+    """Which batches each flush waits for: those that were begun before it, and have no outcome yet.
+
+    A batch only knows the number of the first flush that waits for it, and all later ones do, too. How many batches
+    have each number is counted. So a flush that timed out, or was cancelled, leaves nothing behind.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._unfinished: dict[int, int] = {}  # by number, in order: only the newest one is ever added
+
+    def begun(self, batch: ProducerBatch) -> None:
+        batch.first_flush = self._next
+        self._unfinished[self._next] = self._unfinished.get(self._next, 0) + 1
+
+    def ended(self, batch: ProducerBatch) -> None:
+        """The batch has got its outcome."""
+        self._unfinished[batch.first_flush] -= 1
+        if not self._unfinished[batch.first_flush]:
+            del self._unfinished[batch.first_flush]
+
+    def was_split(self, batch: ProducerBatch) -> None:
+        """Its parts are waited for in its stead."""
+        self._unfinished[batch.first_flush] += len(batch.parts) - 1
+
+    def is_new(self, batch: ProducerBatch) -> bool:
+        """Whether no flush waits for the batch."""
+        return batch.first_flush == self._next
+
+    def begin(self) -> FlushMark:
+        """A flush begins: it waits for all that were begun so far."""
+        self._next += 1
+        return FlushMark(self, self._next - 1)
+
+    def is_done(self, number: int) -> bool:
+        return next(iter(self._unfinished), self._next) > number
+
+
+class FlushMark(NamedTuple):
+    """One flush, by its number among all. ``done``: all batches that it waits for have their outcome."""
+
+    flushes: Flushes
+    number: int
+
+    @property
+    def done(self) -> bool:
+        return self.flushes.is_done(self.number)

@@ -149,6 +149,51 @@ def test_a_failure_that_is_on_its_way_to_a_task_is_not_raised_by_flush_as_well()
     refusing(story)
 
 
+def test_a_failure_that_is_looked_at_later_has_been_counted() -> None:
+    """The count is a counter of Prometheus, which never falls. A record that is given up later is added."""
+
+    async def story(cluster: Cluster, producer: Producer[Any, Any]) -> None:
+        def count() -> int:
+            return producer.metrics().unobserved_failures
+
+        first, second = [await producer.send("t", value, partition=0) for value in (b"1", b"2")]
+        waits = asyncio.ensure_future(second)
+        found: list[int] = []
+
+        def failed() -> None:
+            found.append(count())
+            waits.cancel()
+
+        when_told(producer, failed)
+        await ended(waits)
+        assert waits.cancelled()
+        assert (found, count()) == ([1], 2)
+        for delivery in (first, second):
+            with pytest.raises(RecordRefused):
+                await delivery
+        await producer.flush()
+        assert count() == 2
+
+    refusing(story)
+
+
+def test_the_end_of_a_transaction_leaves_what_was_counted() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, transactional_id="x") as producer:
+            cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_TIMESTAMP, times=1)
+            await producer.begin_transaction()
+            for number in range(5):
+                await producer.send("t", b"%d" % number, partition=0)
+            with pytest.raises(RecordRefused):
+                await producer.commit_transaction()
+            await producer.abort_transaction()
+            assert producer.metrics().unobserved_failures == 5
+            await producer.flush()
+            assert producer.metrics().unobserved_failures == 5
+
+    virtually(story)
+
+
 def test_of_a_batch_only_what_nobody_saw_is_raised() -> None:
     """By its index: one record was awaited, one has a callback, and the third has neither."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aiokc import Producer, ProducerRecord
+from aiokc.errors import DeliveryTimedOut, RequestTimedOut
 from aiokc.records.encoding.murmur2 import murmur2_partition
 from aiokc.testing import Cluster
 from tests.client.virtually import virtually
@@ -23,9 +24,9 @@ def producing(cluster: Cluster, **options: Any) -> Producer[Any, Any]:
     return Producer(**{"bootstrap_servers": cluster.bootstrap, **options})
 
 
-async def without_leader(cluster: Cluster, producer: Producer[Any, Any]) -> int:
+async def without_leader(cluster: Cluster, producer: Producer[Any, Any], partitions: int = PARTITIONS) -> int:
     """Take the only replica of partition 1 down, and return its broker once the producer has heard of it."""
-    cluster.create_topic("alone", PARTITIONS, replication_factor=1)
+    cluster.create_topic("alone", partitions, replication_factor=1)
     await producer.partitions_for("alone")
     leader = cluster.leader("alone", 1)
     assert leader is not None
@@ -80,5 +81,53 @@ def test_the_leader_is_asked_for_until_there_is_one() -> None:
             cluster.bring_up(leader)
             async with asyncio.timeout(3):
                 await sent
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_what_expires_leaves_nothing_of_its_records(codec: str) -> None:
+    """What appends to a partition refers to its last batch until another begins there: of a dead one nothing is left.
+
+    buffer_memory has counted these bytes as free since the batch has failed.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        options = {"delivery_timeout_ms": 3_000, "request_timeout_ms": 1_000, "compression_type": codec}
+        async with producing(cluster, **options) as producer:
+            await without_leader(cluster, producer, partitions=30)
+            dead = [number for number, info in enumerate(await producer.partitions_for("alone")) if info.leader is None]
+            sent = [await producer.send("alone", bytes(10_000), partition=number) for number in dead]
+            appended = [delivery.place()[0].open for delivery in sent]
+            assert len(appended) == 10
+            for delivery in sent:
+                with pytest.raises(DeliveryTimedOut):
+                    await delivery
+            assert producer._runtime.accumulator.used == 0
+            for opened in appended:
+                assert opened is not None
+                with pytest.raises(ValueError, match="was taken before"):
+                    opened.take()
+
+    virtually(story)
+
+
+def test_flushes_that_ended_early_do_not_keep_later_ones_from_their_end() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            leader = await without_leader(cluster, producer)
+            sent = []
+            for _ in range(50):
+                sent.append(await producer.send("alone", b"", partition=1))
+                with pytest.raises(RequestTimedOut):
+                    await producer.flush(timeout_ms=0)
+            waits = asyncio.create_task(producer.flush())
+            await asyncio.sleep(1)
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+            cluster.bring_up(leader)
+            await producer.flush()
+            assert [(await delivery).offset for delivery in sent] == list(range(50))
 
     virtually(story)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from math import inf
 from typing import Any, ClassVar
 from uuid import UUID
@@ -11,6 +12,7 @@ import pytest
 
 from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.produce.accumulator import MOST_BATCHES
+from aiokc.core.produce.batch import ProducerBatch
 from aiokc.core.produce.batch_memory import BATCH_COST
 from aiokc.core.produce.compression.to_compress import COMPRESSION_COST
 from aiokc.core.produce.failure import Cause, Failure
@@ -59,7 +61,7 @@ def test_nothing_lingers_where_memory_is_wanted_or_a_flush_waits() -> None:
     world.append()
     assert world.ready(hurry=True) == {1: [0]}
     mark = world.accumulator.flush()
-    assert mark.remaining == 1
+    assert not mark.done
     assert world.ready() == {1: [0]}
 
 
@@ -71,8 +73,57 @@ def test_what_is_appended_after_a_flush_does_not_prolong_it() -> None:
     second = world.append()
     assert second is not first
     world.answer(world.send_one())
-    assert mark.remaining == 0
+    assert mark.done
     assert world.ready() == {}, "the second one lingers"
+
+
+def test_each_flush_waits_for_all_that_was_appended_before_it() -> None:
+    """Whichever of it is done first."""
+    world = Produced(partitions=2)
+    slow = world.append(partition=0)
+    first = world.accumulator.flush()
+    world.append(partition=1)
+    second, again = world.accumulator.flush(), world.accumulator.flush()
+    _, quick = world.send()
+    world.answer(quick)
+    assert [mark.done for mark in (first, second, again)] == [False, False, False]
+    late = world.append(partition=1)
+    world.answer(slow)
+    assert [mark.done for mark in (first, second, again)] == [True, True, True]
+    third = world.accumulator.flush()
+    assert not third.done
+    world.answer(world.send_one())
+    assert (third.done, late.outcome is None) == (True, False)
+    assert world.accumulator.flush().done
+
+
+def test_flushes_that_nobody_waits_for_any_more_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As flush(timeout_ms=0) behind each send. No broker can be reached, so batches pile up."""
+    world = Produced()
+    sealed: list[ProducerBatch] = []
+    seal = ProducerBatch.seal
+
+    def noted(batch: ProducerBatch) -> None:
+        sealed.append(batch)
+        seal(batch)
+
+    monkeypatch.setattr(ProducerBatch, "seal", noted)
+
+    def takes() -> int:
+        """Return how many bytes more a thousand batches take, and their flushes."""
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(1_000):
+            world.append()
+            world.accumulator.flush()
+        return tracemalloc.get_traced_memory()[0] - before
+
+    tracemalloc.start()
+    try:
+        first, second = takes(), takes()
+    finally:
+        tracemalloc.stop()
+    assert second < 1.3 * first
+    assert len(sealed) == len(set(sealed)) == 2_000, "a flush does not go through what others wait for, too"
 
 
 def test_without_batching_each_record_is_a_batch() -> None:
@@ -270,16 +321,23 @@ def test_no_more_is_compressed_ahead_than_a_request_holds() -> None:
     assert [batch for batch, _ in world.accumulator.to_compress.take()] == batches[2:]
 
 
-def test_a_batch_that_expires_while_it_is_compressed_stays_failed() -> None:
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_batch_that_expires_while_it_is_compressed_stays_failed(has_begun: bool) -> None:
+    """A thread that comes to it later finds no bytes any more."""
     world = Produced(batch_size=1 << 20, codec=Codec.GZIP, delivery_timeout=1.0)
     batch = world.append(bytes(QUICKLY + 1))
     world.send()
     ((_, opened),) = world.accumulator.to_compress.take()
+    result: Any = opened.close() if has_begun else None
     world.now += 2
     world.accumulator.expire(world.now)
     assert isinstance(batch.outcome, Failure)
     assert "still to be compressed" in str(batch.outcome.error_of(batch.tp, 0))
-    world.accumulator.compressed(batch, opened, opened.close())
+    if not has_begun:
+        with pytest.raises(ValueError, match="taken before") as raised:
+            opened.close()
+        result = raised.value
+    world.accumulator.compressed(batch, opened, result)
     assert (batch.closed, world.accumulator.used) == (None, 0)
     after = world.append()
     assert world.send() == [after]

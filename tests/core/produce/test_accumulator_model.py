@@ -297,7 +297,7 @@ class Producing(RuleBasedStateMachine):
                 pass
             self.send(True)
             self.each_batch_ends_once()
-        assert mark.remaining == 0
+        assert mark.done
         assert self.accumulator.queues.unanswered == 0
         assert self.accumulator.used == 0
         self.check_logs()

@@ -637,7 +637,7 @@ def test_a_flush_waits_for_the_parts_of_a_split() -> None:
     world.send()
     world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
     parts = 0
-    while mark.remaining:
+    while not mark.done:
         (part,) = world.send()
         world.answer(part)
         parts += 1

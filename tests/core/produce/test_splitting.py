@@ -114,11 +114,13 @@ def test_a_flush_and_a_callback_that_come_while_it_is_split_are_of_the_parts() -
     batch.call_when_done(RECORDS - 1, "told")
     while split_further(world.accumulator):
         pass
-    assert mark.remaining == len(batch.parts) > 1
+    assert len(batch.parts) > 1
     part, index = batch.find(RECORDS - 1)
     assert part.callbacks == [(index, "told")]
-    while mark.remaining:
+    for _ in batch.parts:
+        assert not mark.done
         world.answer(world.send_one())
+    assert mark.done
 
 
 def test_a_partition_that_begins_anew_meanwhile_numbers_the_parts_anew() -> None:
@@ -191,7 +193,7 @@ def test_without_memory_for_the_parts_it_fails_alone(
         while split_further(world.accumulator):
             pass
     assert world.finished() == [batch]
-    assert (batch.parts, mark.remaining) == ((), 0)
+    assert (batch.parts, mark.done) == ((), True)
     assert isinstance(batch.outcome, Failure)
     told = batch.outcome.error_of(batch.tp, 0)
     assert isinstance(told, ProduceError)
