@@ -1,7 +1,7 @@
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Self, SupportsIndex, TypeVar, final
 
-from ..records.batch import BatchHeader
+from ..records.batch import BatchHeader, Place
 from ..types import Headers, HeadersToSend, RawRecord
 
 _T = TypeVar("_T")
@@ -14,7 +14,8 @@ class RecordReader:
     def take(self, count: int, from_offset: int = 0) -> list[RawRecord]: ...
     @property
     def next_offset(self) -> int: ...
-    def rewind(self) -> None: ...
+    def mark(self) -> Place: ...
+    def go_back(self, place: Place, /) -> None: ...
 
 @final
 class RecordSpan:

@@ -338,23 +338,37 @@ static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
     return records;
 }
 
-static PyObject *reader_rewind(Reader *self, PyObject *Py_UNUSED(ignored)) {
-    int done;
-    Py_BEGIN_CRITICAL_SECTION(self);
-    if ((done = begin_use(&self->is_used))) {
-        self->progress = at_first_record(&self->head);
-        end_use(&self->is_used);
-    }
-    Py_END_CRITICAL_SECTION();
-    return done ? Py_NewRef(Py_None) : NULL;
-}
-
 static Progress progress_of(Reader *self) {
     Progress progress;
     Py_BEGIN_CRITICAL_SECTION(self);
     progress = self->progress;
     Py_END_CRITICAL_SECTION();
     return progress;
+}
+
+static PyObject *reader_mark(Reader *self, PyObject *Py_UNUSED(ignored)) {
+    Progress here = progress_of(self);
+    return Py_BuildValue("(LLL)", (long long)here.position, (long long)here.previous_delta, (long long)here.remaining);
+}
+
+static PyObject *reader_go_back(Reader *self, PyObject *args) {
+    long long position, previous_delta, remaining;
+    if (!PyArg_ParseTuple(args, "(LLL):go_back", &position, &previous_delta, &remaining))
+        return NULL;
+    const Head *head = &self->head;
+    if (position < 0 || position > PyBytes_GET_SIZE(self->payload) || previous_delta < -1 ||
+        previous_delta > head->last_delta || remaining < 0 || remaining > head->record_count) {
+        PyErr_SetString(PyExc_ValueError, "the place is none that mark returned");
+        return NULL;
+    }
+    int done;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    if ((done = begin_use(&self->is_used))) {
+        self->progress = (Progress){position, previous_delta, remaining};
+        end_use(&self->is_used);
+    }
+    Py_END_CRITICAL_SECTION();
+    return done ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *reader_remaining(Reader *self, void *Py_UNUSED(closure)) {
@@ -366,7 +380,9 @@ static PyObject *reader_next_offset(Reader *self, void *Py_UNUSED(closure)) {
 }
 
 static PyMethodDef reader_methods[] = {
-    {"rewind", (PyCFunction)reader_rewind, METH_NOARGS, PyDoc_STR("Go back to the first record.")},
+    {"mark", (PyCFunction)reader_mark, METH_NOARGS, PyDoc_STR("The place of the next record, for go_back.")},
+    {"go_back", (PyCFunction)reader_go_back, METH_VARARGS,
+     PyDoc_STR("go_back(place)\n\nGo back to a place that mark returned. Raises ValueError if it can't be one.")},
     {"take", (PyCFunction)(void (*)(void))reader_take, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("take(count, from_offset=0) -> list[ConsumerRecord]\n\n"
                "The next records with an offset >= from_offset, at most count; [] once the batch is finished.")},

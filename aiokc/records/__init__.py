@@ -1,7 +1,7 @@
 """Record batches: from bytes of a Fetch response to records or columns, and back. Imports values and errors only."""
 
 from ..native import NATIVE
-from .batch import BatchHeader, split_batches
+from .batch import BatchHeader, Place, split_batches
 from .columns import COLUMNS, ColumnBuilder, append, checked_columns, new_builder
 from .compression import Codec
 from .decode import RecordReader, open_batch, open_measured
@@ -23,6 +23,7 @@ __all__ = [
     "ControlType",
     "Inside",
     "NewRecord",
+    "Place",
     "RecordReader",
     "RecordSpan",
     "TakenOfRun",

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..errors import CorruptRecord
 from ..types import LOG_APPEND_TIME, Headers, RawRecord, _Fields, _Record
-from .batch import BatchHeader
+from .batch import BatchHeader, Place
 
 _SMALLEST_RECORD: Final = 7
 #: Far above what any producer sends. Without this limit, every 2 bytes of a batch could become 60 bytes of memory.
@@ -55,7 +55,7 @@ class RecordReader:
         raises.
         """
         taken: list[RawRecord] = []
-        before = self._position, self._previous_delta, self.remaining
+        before = self.mark()
         try:
             if self._header.base_offset + self._previous_delta + 1 < from_offset:
                 self._skip_to(from_offset)
@@ -65,13 +65,17 @@ class RecordReader:
                 what = str(error) if isinstance(error, _Malformed) else "a record runs past the end of its batch"
                 raise self._corrupt(what) from error
         except BaseException:  # no memory, say: nothing is handed out, so nothing is read
-            self._position, self._previous_delta, self.remaining = before
+            self.go_back(before)
             raise
         return taken
 
-    def rewind(self) -> None:
-        """Go back to the first record."""
-        self._position, self._previous_delta, self.remaining = 0, -1, self._header.record_count
+    def mark(self) -> Place:
+        """Return the place of the next record, for ``go_back``."""
+        return self._position, self._previous_delta, self.remaining
+
+    def go_back(self, place: Place) -> None:
+        """Go back to a place that ``mark`` returned."""
+        self._position, self._previous_delta, self.remaining = place
 
     @property
     def next_offset(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ..errors import CorruptRecord
 from ..types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
@@ -40,6 +40,9 @@ _MESSAGE_ATTRIBUTES: Final = CODEC_MASK | LOG_APPEND_TIME_FLAG  # the others mea
 _MAX_OFFSET: Final = (1 << 63) - 1
 # A longer run of messages is cut: 64 of these are found in one step, which takes 4 ms.
 _MOST_MESSAGES: Final = 128
+
+#: How far a reader has come in its batch. What the numbers mean is the reader's own affair.
+Place: TypeAlias = tuple[int, int, int]
 
 
 class BatchHeader(NamedTuple):

@@ -17,7 +17,8 @@ COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type",
 #: The columns that can be named. ``timestampType`` is Spark's name for ``timestamp_type``.
 KNOWN_COLUMNS: Final = (*COLUMNS, "leader_epoch", "timestampType")
 
-# Readers in Python have their records appended so many at a time. Those of a step that did not fit are decoded again.
+# Readers in Python have their records appended so many at a time. Those of a step that did not fit are decoded again: a
+# step takes one record more than the call has appended, at most, or long records would be decoded many times.
 _AT_ONCE: Final = 128
 
 
@@ -81,8 +82,9 @@ def append(builder: Any, reader: RecordReader, from_offset: int, until: int, row
     done = 0
     while done < rows and builder.size < size and reader.remaining:
         refusal: RecordError | None = None
+        before = reader.mark()
         try:
-            records = reader.take(min(rows - done, _AT_ONCE), from_offset)
+            records = reader.take(min(rows - done, done + 1, _AT_ONCE), from_offset)
         except RecordError:
             if not done:
                 raise
@@ -93,7 +95,7 @@ def append(builder: Any, reader: RecordReader, from_offset: int, until: int, row
             count, refusal = 0, error
         done += count
         if count < len(records):
-            reader.rewind()
+            reader.go_back(before)
             reader.take(0, records[count].offset)  # the reader is now before the first record that was not appended
             if refusal is not None and not done:
                 raise refusal

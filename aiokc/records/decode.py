@@ -23,7 +23,7 @@ from ..errors import CorruptRecord, RecordError, RecordTooLarge
 from ..native import NATIVE
 from ..types import RawRecord
 from . import _pure
-from .batch import CRC_START, HEADER, MAGIC, BatchHeader
+from .batch import CRC_START, HEADER, MAGIC, BatchHeader, Place
 from .compression import Codec, decompress
 from .lone_record import LONG_BYTES, LoneRecord
 from .message_set import open_messages
@@ -49,8 +49,11 @@ class RecordReader(Protocol):
     def next_offset(self) -> int:
         """The offset behind the last record that was read or skipped."""
 
-    def rewind(self) -> None:
-        """Go back to the first record."""
+    def mark(self) -> Place:
+        """Return the place of the next record, for ``go_back``."""
+
+    def go_back(self, place: Place, /) -> None:
+        """Go back to a place that ``mark`` returned."""
 
 
 def open_batch(

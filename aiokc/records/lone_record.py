@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..types import RawRecord
-from .batch import BatchHeader
+from .batch import BatchHeader, Place
 
 #: The bytes from which on a record is long. To copy 60 MB takes 60 ms, most of that for getting new memory.
 LONG_BYTES: Final = 1 << 20
@@ -14,11 +14,11 @@ LONG_BYTES: Final = 1 << 20
 class LoneRecord:
     """A RecordReader of one record that is built already."""
 
-    __slots__ = ("_before", "_record", "next_offset", "remaining")
+    __slots__ = ("_record", "next_offset", "remaining")
 
     def __init__(self, header: BatchHeader, record: RawRecord) -> None:
         self._record = record
-        self._before = self.next_offset = header.base_offset
+        self.next_offset = header.base_offset
         self.remaining = 1
 
     def take(self, count: int, from_offset: int = 0) -> list[RawRecord]:
@@ -28,6 +28,8 @@ class LoneRecord:
         self.next_offset = self._record.offset + 1
         return [self._record] if self._record.offset >= from_offset else []
 
-    def rewind(self) -> None:
-        self.remaining = 1
-        self.next_offset = self._before
+    def mark(self) -> Place:
+        return 0, self.next_offset, self.remaining
+
+    def go_back(self, place: Place) -> None:
+        _, self.next_offset, self.remaining = place

@@ -18,7 +18,7 @@ from zlib import crc32
 from ..errors import CorruptRecord
 from ..native import NATIVE, extension
 from ..types import LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord, raw_record
-from .batch import CODEC_MASK, MESSAGE, PREFIX_SIZE, SMALLEST_MESSAGES, BatchHeader
+from .batch import CODEC_MASK, MESSAGE, PREFIX_SIZE, SMALLEST_MESSAGES, BatchHeader, Place
 from .compression import Codec, decompress
 from .lone_record import LONG_BYTES, LoneRecord
 from .lz4_header import with_right_checksum
@@ -50,7 +50,6 @@ class MessageReader:
         "_append_time",
         "_base_offset",
         "_check_crcs",
-        "_messages",
         "_partition",
         "_payload",
         "_position",
@@ -79,16 +78,19 @@ class MessageReader:
         self._base_offset = base_offset
         self._append_time = append_time
         self._check_crcs = check_crcs
-        self._messages = messages
-        self.rewind()
-
-    def rewind(self) -> None:
-        """Go back to the first record."""
         self._position = 0
         #: How many messages were neither read nor skipped yet. 0: all are read.
-        self.remaining = self._messages
+        self.remaining = messages
         #: The offset behind the last record that was read or skipped.
-        self.next_offset = self._base_offset
+        self.next_offset = base_offset
+
+    def mark(self) -> Place:
+        """Return the place of the next record, for ``go_back``."""
+        return self._position, self.next_offset, self.remaining
+
+    def go_back(self, place: Place) -> None:
+        """Go back to a place that ``mark`` returned."""
+        self._position, self.next_offset, self.remaining = place
 
     def take(self, count: int, from_offset: int = 0) -> list[RawRecord]:
         """Return the next records with an offset >= ``from_offset``, at most ``count``; [] once all are read.
@@ -96,7 +98,7 @@ class MessageReader:
         Raises CorruptRecord. If messages before the corrupt one could be read, this call returns them and the next one
         raises.
         """
-        before = self._position, self.remaining, self.next_offset
+        before = self.mark()
         self._skip_to(from_offset - self._base_offset)
         taken: list[RawRecord] = []
         try:
@@ -111,7 +113,7 @@ class MessageReader:
                     offset=offset,
                 ) from error
         except BaseException:  # no memory, say: nothing is handed out, so nothing is read
-            self._position, self.remaining, self.next_offset = before
+            self.go_back(before)
             raise
         return taken
 

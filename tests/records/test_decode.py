@@ -17,6 +17,8 @@ from aiokc.records import (
     Codec,
     ControlType,
     NewRecord,
+    RecordReader,
+    _pure,
     decode,
     encode_batch,
     encode_control_batch,
@@ -28,6 +30,7 @@ from aiokc.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.suite.child_process import run_to_end
 
 from .batches import ALL, CODECS, compacted_records, only_batch, open_only, read_all
+from .old_formats.message_sets import Message, message_set
 
 TEN = [NewRecord(b"value %d" % i, b"key %d" % i, timestamp=1_000 + i) for i in range(10)]
 
@@ -40,6 +43,42 @@ def test_a_record_has_everything_that_was_written() -> None:
     assert (record.topic, record.partition, record.offset, record.leader_epoch) == ("events", 3, 12, 4)
     assert (record.key, record.value, record.headers) == (b"key", b"value", headers)
     assert (record.timestamp, record.timestamp_type) == (1_700_000_000_000, CREATE_TIME)
+
+
+@pytest.mark.parametrize("skipped", [0, 2])
+@pytest.mark.parametrize("format", ["batch", "Python", 0, 1])
+def test_a_reader_goes_back_to_a_place(format: str | int, skipped: int) -> None:
+    reader: RecordReader
+    if isinstance(format, int):
+        reader = open_only(message_set([Message(b"x", offset=at) for at in range(10)], format, Codec.GZIP))
+    elif format == "batch":
+        reader = open_only(encode_batch(TEN))
+    else:
+        header, view = only_batch(encode_batch(TEN))
+        reader = _pure.RecordReader(header, bytes(view[HEADER.size :]), topic="t", partition=0)
+    reader.take(3 - skipped, skipped)
+    place = reader.mark()
+    rest = reader.take(5)
+    assert [record.offset for record in rest] == [3, 4, 5, 6, 7]
+    for _ in range(2):
+        reader.go_back(place)
+        assert (reader.remaining, reader.next_offset) == (7, 3)
+        assert reader.take(5) == rest
+    assert [record.offset for record in reader.take(5)] == [8, 9]
+
+
+@pytest.mark.skipif(not NATIVE, reason="a function of the extension")
+def test_the_extension_goes_to_no_place_outside_of_the_batch() -> None:
+    reader = open_only(encode_batch(TEN))
+    size = only_batch(encode_batch(TEN))[0].batch_length
+    wrong: list[Any] = [(-1, -1, 10), (size, -1, 10), (0, -2, 10), (0, 10, 10), (0, -1, -1), (0, -1, 11)]
+    for place in wrong:
+        with pytest.raises(ValueError, match="none that mark returned"):
+            reader.go_back(place)
+    for place in (None, 5, (), (0, 0), ("", 0, 0), (1 << 64, 0, 0)):
+        with pytest.raises((TypeError, OverflowError)):
+            reader.go_back(place)  # type: ignore[arg-type]
+    assert len(reader.take(ALL)) == 10
 
 
 def test_null_is_not_empty() -> None:

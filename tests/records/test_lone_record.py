@@ -30,16 +30,17 @@ def opened(*records: NewRecord) -> RecordReader:
 
 def test_a_long_record_is_built_when_its_batch_is_opened() -> None:
     reader = opened(NewRecord(LONG, b"key", [("h", b"1")]))
+    start = reader.mark()
     assert (reader.remaining, reader.next_offset) == (1, 7)
     assert reader.take(0) == []
     [record] = reader.take(10)
     assert (record.key, record.value, record.headers) == (b"key", LONG, (("h", b"1"),))
     assert (record.topic, record.partition, record.offset, record.leader_epoch) == ("t", 1, 7, 3)
     assert (reader.remaining, reader.next_offset, reader.take(1)) == (0, 8, [])
-    reader.rewind()
+    reader.go_back(start)
     assert (reader.remaining, reader.next_offset) == (1, 7)
     assert reader.take(1)[0] is record, "nothing is copied here, where the event loop may run"
-    reader.rewind()
+    reader.go_back(start)
     assert reader.take(1, 8) == []
     assert reader.remaining == 0
 
@@ -49,17 +50,19 @@ def test_a_long_record_is_built_when_its_batch_is_opened() -> None:
 def test_so_is_a_long_message_of_the_formats_before(magic: int, codec: Codec) -> None:
     header, view = only_batch(message_set([Message(LONG, b"key", 5, offset=7)], magic, codec))
     reader, size = open_measured(header, view, topic="t", partition=1, max_decompressed_bytes=1 << 24)
+    start = reader.mark()
     assert size > len(LONG)
     [record] = reader.take(10)
     assert (record.key, record.value, record.offset, record.partition) == (b"key", LONG, 7, 1)
-    reader.rewind()
+    reader.go_back(start)
     assert reader.take(1)[0] is record
 
 
 def test_records_of_others_are_built_one_after_the_other() -> None:
     reader = opened(NewRecord(LONG), NewRecord(LONG))
+    start = reader.mark()
     [record] = reader.take(1)
-    reader.rewind()
+    reader.go_back(start)
     assert reader.take(1)[0] is not record
 
 
@@ -97,9 +100,10 @@ def copying_a_payload() -> Callable[[], object]:
 
 def copying_a_record() -> Callable[[], object]:
     reader = opened(NewRecord(LONG * 8), NewRecord(None))
+    start = reader.mark()
 
     def copy() -> object:
-        reader.rewind()
+        reader.go_back(start)
         return reader.take(1)
 
     return copy
@@ -117,9 +121,10 @@ def opening_messages() -> Callable[[], object]:
 
 def copying_a_message() -> Callable[[], object]:
     reader = open_unchecked(*messages())
+    start = reader.mark()
 
     def copy() -> object:
-        reader.rewind()
+        reader.go_back(start)
         return reader.take(1)
 
     return copy

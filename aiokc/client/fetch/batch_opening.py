@@ -25,14 +25,15 @@ class BatchOpening:
     as its jobs wait for what a call for records is to return. No call waits for the thread itself, either: until the
     batch is open, its partition is served as if the batch had not come. ``arrived`` is notified then, as it is of
     records that have come. If no thread can be had, or something else than the batch's contents has made one fail, the
-    next call that has no record to return raises that; after one that had some, the next one.
+    next call that has no record to return raises that; after one that had some, the next one. A call that does not ask
+    for the batch's partition leaves it to one that does, and no other batch waits for that.
     """
 
     def __init__(self, arrived: Signal) -> None:
         self._arrived = arrived
         self._thread = OwnThread("aiokc large batches")
         self._unread: Unread | None = None
-        self._failed: tuple[Unread, BaseException] | None = None
+        self._failed: tuple[PartitionBuffer, Unread, BaseException] | None = None
         self._is_closed = False
 
     @staticmethod
@@ -55,10 +56,10 @@ class BatchOpening:
 
     def begin(self, buffer: PartitionBuffer) -> None:
         """Have a thread open the next batch, which ``takes_long``, unless one is at work already, on this or another,
-        or the last one has failed, and no call has raised that yet. Raises nothing.
+        or this one has failed to be opened, and no call has raised that yet. Raises nothing.
         """
         unread = buffer.unopened()
-        if unread is None or self._is_under_way or self.has_failed or self._is_closed:
+        if unread is None or self._is_under_way or self.failed is buffer or self._is_closed:
             return
         try:
             opening = asyncio.get_running_loop().run_in_executor(self._thread, buffer.open, unread)
@@ -68,7 +69,7 @@ class BatchOpening:
                 "process can have no more threads, raise that limit; then call again"
             )
             failure.__cause__ = error
-            self._failed = unread, failure
+            self._failed = buffer, unread, failure
             return
         self._unread = unread
 
@@ -83,18 +84,22 @@ class BatchOpening:
         opening.add_done_callback(done)
 
     @property
-    def has_failed(self) -> bool:
-        """Whether ``raise_failure`` would raise: why a batch that is still wanted is not open."""
-        if self._failed is not None and not len(self._failed[0].view):
+    def failed(self) -> PartitionBuffer | None:
+        """The buffer whose next batch is still wanted, and has failed to be opened. None: no call has to raise that."""
+        if self._failed is not None and not len(self._failed[1].view):
             self._failed = None
-        return self._failed is not None
+        return None if self._failed is None else self._failed[0]
 
     def raise_failure(self) -> None:
         """Raise once why a batch is not open. The next ``begin`` tries it again."""
-        if self.has_failed and self._failed is not None:
-            _, failure = self._failed
+        if self.failed is not None and self._failed is not None:
+            _, _, failure = self._failed
             self._failed = None
             raise failure
+
+    def forget_failure(self) -> None:
+        """Raise nothing: the next ``begin`` tries it again."""
+        self._failed = None
 
     def close(self) -> None:
         """End the thread once it is done, and begin no other."""
@@ -106,6 +111,6 @@ class BatchOpening:
         if error is None:
             buffer.opened(unread, future.result())
         elif not isinstance(error, RecordError):
-            self._failed = unread, error.with_traceback(None)  # its frames have the bytes of the batch
+            self._failed = buffer, unread, error.with_traceback(None)  # its frames have the bytes of the batch
         elif buffer.first is unread:
             buffer.failed_with(error)

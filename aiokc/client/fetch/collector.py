@@ -208,7 +208,7 @@ class FetchCollector:
             self.hand_out(buffer, position, len(records), after, step)
             if count <= 0:
                 break
-        batch.end_at(self.handed_out(step))
+        batch.end_at(self.handed_out(step, only))
         return batch
 
     def take_in_turn(self, count: int, until: float) -> ConsumerRecords[Any, Any] | None:
@@ -309,11 +309,11 @@ class FetchCollector:
         if buffer.error is not None and buffer.at_error and not is_over:  # else it lies behind what is wanted
             step.failed.append(buffer)
 
-    def handed_out(self, step: HandOut) -> dict[TopicPartition, BatchEnd]:
+    def handed_out(self, step: HandOut, only: Collection[TopicPartition] | None) -> dict[TopicPartition, BatchEnd]:
         """End one call, after all its partitions: return where the records that it hands out end.
 
-        Raises the error of a partition, or why a batch is not open, only if the call hands out nothing; else
-        ``raise_held_back`` raises it later.
+        Raises the error of a partition, or why a batch of ``only`` is not open, only if the call hands out nothing;
+        else ``raise_held_back`` raises it later.
         """
         if step.ends:
             self._has_taken, self.waits = True, False
@@ -321,10 +321,11 @@ class FetchCollector:
             self._make_room()
         if not step.ends and step.failed:
             self._raise(step.failed[0])
-        if self.opening.has_failed:
+        if self.opening.failed is not None:
             if not step.ends:
-                self.opening.raise_failure()
-            self.subscription.changes.notify()  # the next call has to look
+                self._raise_unopened(only)
+            else:
+                self.subscription.changes.notify()  # the next call has to look
         for buffer in step.failed:
             self._held_back[buffer.tp] = buffer
             self.subscription.changes.notify()  # the next call has to look
@@ -356,6 +357,7 @@ class FetchCollector:
             tp, buffer = self._failed_as_columns.popitem()
             place = buffer.token, buffer.next
             if self.buffer.is_current(buffer) and self._read_again.get(tp) != place:
+                self._forget_others(self._read_again)
                 self._read_again[tp] = place
                 self.fetch_again(tp)
 
@@ -392,7 +394,7 @@ class FetchCollector:
 
     def raise_held_back(self, only: Collection[TopicPartition] | None = None) -> None:
         """Raise an error that an earlier call held back, since other partitions had records: they may always have."""
-        self.opening.raise_failure()
+        self._raise_unopened(only)
         for tp, buffer in list(self._held_back.items()):
             position = self.subscription.get(tp, buffer.token)
             if position is None or not self.buffer.is_current(buffer) or not buffer.at_error:
@@ -401,15 +403,36 @@ class FetchCollector:
                 del self._held_back[tp]
                 self._raise(buffer)
 
+    def _raise_unopened(self, only: Collection[TopicPartition] | None) -> None:
+        """Raise why a large batch is not open, if this call asks for its partition.
+
+        That of a partition which may not be handed out (a paused one, say) is forgotten: it may be long out of date
+        once the partition goes on, and then the batch is tried again.
+        """
+        buffer = self.opening.failed
+        if buffer is None:
+            return
+        position = self.subscription.get(buffer.tp, buffer.token)
+        if position is None or not position.fetchable:
+            self.opening.forget_failure()
+        elif only is None or buffer.tp in only:
+            self.opening.raise_failure()
+
     def is_unreadable(self, tp: TopicPartition, position: PartitionPosition) -> bool:
         """Whether the application was told that nothing can be read at this position, and has left it there."""
         return self._unreadable.get(tp) == (position.token, position.position)
+
+    def _forget_others(self, places: dict[TopicPartition, tuple[int, int]]) -> None:
+        """Forget the places of partitions that were given up or sought: short-lived topics may come by the thousand."""
+        for tp in [tp for tp, (token, _) in places.items() if self.subscription.get(tp, token) is None]:
+            del places[tp]
 
     def _raise(self, buffer: PartitionBuffer) -> None:
         error = buffer.error
         assert error is not None
         position = self.subscription.get(buffer.tp, buffer.token)
         if isinstance(error, RecordError) and position is not None:
+            self._forget_others(self._unreadable)
             self._unreadable[buffer.tp] = position.token, position.position
         at = asyncio.get_running_loop().time() + self._retry_backoff
         self.raised.add(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ...core.fetch.partition.partition_buffer import PartitionBuffer
 from ...records import NATIVE, ColumnBuilder
@@ -100,7 +100,7 @@ class ColumnCollector:
                 return False
         return True
 
-    def take(self, only: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, BatchEnd]:
+    def take(self, only: Collection[TopicPartition] | None = None) -> dict[TopicPartition, BatchEnd]:
         """Hand out the appended rows, which must be valid: positions advance here. Return where they end, by partition.
 
         Raises the error of a partition only if there is no row to hand out.
@@ -113,7 +113,7 @@ class ColumnCollector:
                 continue
             self._collector.hand_out(buffer, position, self._appended.get(buffer, 0), buffer.take_appended(), step)
         self._appended.clear()
-        return self._collector.handed_out(step)
+        return self._collector.handed_out(step, only)
 
 
 class ColumnPoll:
@@ -128,7 +128,7 @@ class ColumnPoll:
         self._rows, self._size = rows, size
 
     async def read(
-        self, only: Iterable[TopicPartition] | None, check: Callable[[], None], time_slice: TimeSlice
+        self, only: Collection[TopicPartition] | None, check: Callable[[], None], time_slice: TimeSlice
     ) -> RecordColumns:
         """Return a batch of what is buffered; it may be empty. ``check`` raises the errors that come before any record.
 

@@ -300,6 +300,26 @@ async def test_a_corrupt_record_that_columns_met_first_is_raised_for_records_too
                 await consumer.getmany()
 
 
+async def test_places_that_could_not_be_read_are_forgotten_with_their_partitions() -> None:
+    async with (
+        Cluster(topics={"t": 5}) as cluster,
+        reading(cluster, check_crcs=False, retry_backoff_ms=10) as consumer,
+        asyncio.timeout(20),
+    ):
+        collector = consumer._runtime.collector
+        for number in range(1, 5):
+            log = cluster._partition("t", number)
+            log.log.append(encode_batch([NewRecord(b"0"), NewRecord(b"1")])[:-1] + b"\x7f", log.leader_epoch)
+            cluster.append("t", b"x")
+            partitions = ZERO, TopicPartition("t", number)
+            consumer.assign(partitions)
+            await all_buffered(consumer, *partitions)
+            assert set(offsets_of(await consumer.getmany_columns())) == {0, number}
+            with pytest.raises(CorruptRecord, match=f"t-{number} at offset 1"):
+                await consumer.getmany()
+            assert list(collector._read_again) == list(collector._unreadable) == [partitions[1]]
+
+
 @pytest.mark.parametrize("is_corrupt", [False, True])
 @pytest.mark.parametrize("first", [0, 1])
 def test_calls_for_columns_and_for_records_in_turn_tell_of_an_error(first: int, is_corrupt: bool) -> None:

@@ -64,15 +64,16 @@ async def iterated(consumer: ConsumerType) -> int:
     return 0
 
 
-async def rows(consumer: ConsumerType) -> int:
-    return len(pa.record_batch(await consumer.getmany_columns()))
+async def rows(consumer: ConsumerType, *partitions: TopicPartition) -> int:
+    return len(pa.record_batch(await consumer.getmany_columns(*partitions)))
 
 
-async def records(consumer: ConsumerType) -> int:
-    return sum(map(len, (await consumer.getmany()).values()))
+async def records(consumer: ConsumerType, *partitions: TopicPartition) -> int:
+    return sum(map(len, (await consumer.getmany(*partitions)).values()))
 
 
 Call: TypeAlias = Callable[[ConsumerType], Coroutine[Any, Any, int]]
+CallOf: TypeAlias = Callable[..., Coroutine[Any, Any, int]]
 CALLS = pytest.mark.parametrize("call", [records, rows, iterated])
 
 
@@ -293,6 +294,32 @@ async def test_that_no_thread_can_be_had_is_told_though_other_partitions_always_
 
             with patch.object(threading.Thread, "start", no_thread), pytest.raises(UsageError, match="no thread opens"):
                 await read_on()
+
+
+@pytest.mark.parametrize("call", [records, rows])
+@pytest.mark.parametrize("value", [b"small", LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("pauses", [False, True])
+async def test_that_no_thread_can_be_had_is_told_by_a_call_for_that_partition_alone(
+    call: CallOf, value: bytes | NewRecord, pauses: bool
+) -> None:
+    async with Cluster(topics={"t": 2}) as cluster, asyncio.timeout(20):
+        cluster.append("t", LARGE)
+        cluster.append("t", b"first", partition=1)
+        async with reading(cluster, ZERO, ONE) as consumer:
+            await all_buffered(consumer, ZERO, ONE)
+            with patch.object(threading.Thread, "start", no_thread):
+                assert await call(consumer) == 1
+            cluster.append("t", value, partition=1)
+            if pauses:
+                consumer.pause(ZERO)
+                assert await call(consumer) == 1
+                consumer.resume(ZERO)
+            else:
+                assert await call(consumer, ONE) == 1
+                with pytest.raises(UsageError, match="t-0: no thread opens the batch at offset 0"):
+                    await call(consumer)
+            assert await call(consumer) == 1
+            assert await consumer.position(ZERO) == 1
 
 
 async def test_rows_that_come_before_the_error_have_their_ends() -> None:

@@ -16,6 +16,7 @@ from aiokc.core.fetch.partition.frame_memory import FrameMemory
 from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
 from aiokc.errors import CorruptRecord, RecordError, RecordTooLarge
 from aiokc.records import Codec, ControlType, NewRecord, encode_batch, encode_control_batch, new_builder
+from aiokc.records.message_set import MessageReader
 from aiokc.types import TopicPartition
 from tests.records.old_formats.message_sets import Message, message_set
 from tests.suite.untracking import UNTRACKS
@@ -164,6 +165,52 @@ def test_a_batch_that_is_opened_while_others_are_put_back_before_it(batches: lis
     assert ([record.offset for record in records], after) == (seen, end)
     memory.settle()
     assert memory.bytes == 0
+
+
+@pytest.mark.parametrize("is_put_back", [False, True])
+@pytest.mark.parametrize("as_columns", [False, True])
+def test_what_lies_before_the_position_is_skipped_by_the_thread(
+    as_columns: bool, is_put_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of thousands of messages would take the event loop a quarter of a second, after each put_back again."""
+    skipped = 0
+    skip_to = MessageReader._skip_to
+
+    def counts(self: MessageReader, wanted: int) -> None:
+        nonlocal skipped
+        before = self.remaining
+        skip_to(self, wanted)
+        skipped += before - self.remaining
+
+    monkeypatch.setattr(MessageReader, "_skip_to", counts)
+    data = message_set([Message(b"v", offset=at) for at in range(1000)], 1, Codec.GZIP)
+    buffer = PartitionBuffer(TP, 1, 500, Limits())
+    buffer.add(FetchedPartition(TP, 1, 500, memoryview(data)))
+    unread = buffer.unopened()
+    assert unread is not None
+    opened = buffer.open(unread)
+    assert skipped == 500
+    buffer.opened(unread, opened)
+
+    got: list[int] = []
+    steps = 0
+    while buffer.undecoded:
+        builder = new_builder(("offset",), "ms")
+        if as_columns:
+            buffer.append(builder, 100, 1 << 20, END)
+        else:
+            buffer.decode(100)
+        steps += 1
+        if is_put_back and steps % 2:
+            buffer.rewind()
+            continue
+        if as_columns:
+            buffer.take_appended()
+            got += pa.record_batch(builder.finish()).column("offset").to_pylist()
+        else:
+            got += [record.offset for record in buffer.take(100)[0]]
+    assert got == list(range(500, 1000))
+    assert skipped == 500
 
 
 @settings(deadline=None)

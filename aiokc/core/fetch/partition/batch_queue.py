@@ -64,7 +64,10 @@ class BatchQueue:
         It is the first one, or those before it were decoded and put back.
         """
         unread.reader, unread.size = opened or (None, 0)
-        unread.hidden = unread.reader is None
+        if unread.reader is None:
+            unread.hidden = True
+        else:
+            unread.place = unread.reader.mark()
         self._find_reader()
         self._memory.free(unread)
         self._memory.bytes += unread.size
@@ -170,10 +173,13 @@ class BatchQueue:
             if type(passed) is Run:
                 self._memory.free(passed)
         self._passed = ()
-        if self.unread and type(first := self.unread[0]) is Run:
+        first = self.unread[0] if self.unread else None
+        if type(first) is Run:
             self._memory.lend(first)
             if first.at:
                 self._memory.trim(first)
+        elif type(first) is Unread and first.reader is not None:
+            first.place = first.reader.mark()
         if self._decoded:
             kept = self._open_bytes()
             self._memory.bytes -= self._decoded - kept
@@ -191,7 +197,11 @@ class BatchQueue:
         return size
 
     def rewind(self) -> None:
-        """Put back each batch and run that was decoded and not all taken: it is decoded again from its start."""
+        """Put back each batch and run that was decoded and not all taken: it is decoded again from its start.
+
+        An open batch is decoded again from where all was taken that was decoded: to skip what lies before that may take
+        long where its records are many.
+        """
         for passed in reversed(self._passed):
             self.unread.appendleft(passed)
         for unread in self.unread:
@@ -200,7 +210,7 @@ class BatchQueue:
             elif isinstance(unread, PackedRun):
                 break
             elif unread.reader is not None:
-                unread.reader.rewind()
+                unread.reader.go_back(unread.place)
             elif not unread.hidden:
                 break
         self._passed = ()

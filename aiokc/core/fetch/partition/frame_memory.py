@@ -12,6 +12,7 @@ from ....records import (
     AbortedTransactions,
     BatchHeader,
     Inside,
+    Place,
     RecordReader,
     RecordSpan,
     UnpackingAhead,
@@ -43,8 +44,9 @@ class Unread:
     """A batch that has arrived. ``view`` is empty once the batch was opened or dropped.
 
     An opened batch has a ``reader``, which keeps ``size`` bytes, or is ``hidden``: a batch of an aborted transaction,
-    or a control batch. It ``is_large`` if an attempt to open it on the event loop has shown that, or its header does.
-    It ``is_checked`` if its CRC was checked, and its header is not the one that the CRC is of any more.
+    or a control batch. No record before the reader's ``place`` is wanted any more. It ``is_large`` if an attempt to
+    open it on the event loop has shown that, or its header does. It ``is_checked`` if its CRC was checked, and its
+    header is not the one that the CRC is of any more.
     """
 
     header: BatchHeader
@@ -52,6 +54,7 @@ class Unread:
     aborted: AbortedTransactions | None
     frame: Frame | None = None
     reader: RecordReader | None = None
+    place: Place = (0, 0, 0)
     size: int = 0
     hidden: bool = False
     is_large: bool = False

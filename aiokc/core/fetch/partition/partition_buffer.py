@@ -126,9 +126,13 @@ class PartitionBuffer(PartitionArrivals):
     def open(self, unread: Unread) -> Opened | None:
         """Check and decompress the next batch; return None if it is hidden (``AbortedTransactions.skips``).
 
-        Changes nothing in this buffer, so a thread may call it. Raises RecordError.
+        Changes nothing in this buffer, so a thread may call it. What was taken before, or is not wanted, is skipped
+        here, too: of hundreds of thousands of records, that takes as long as to decompress them. Raises RecordError.
         """
-        return self._open(unread, self._limits.max_decompressed_bytes)
+        opened = self._open(unread, self._limits.max_decompressed_bytes)
+        if opened is not None:
+            opened[0].take(0, self.taken)  # not ``next``: what was decoded may be put back meanwhile
+        return opened
 
     def _open(self, unread: Unread, most: int) -> Opened | None:
         header, view = unread.header, unread.view
