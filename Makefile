@@ -56,11 +56,11 @@ OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && A
 
 # `make test` without ARGS runs lint and four parts beside each other, since most tests wait more than they work: those
 # that start programs (Spark, Kafka, other processes); those of groups, of security and of the test cluster; those of
-# clients and the simulation; and all others, behind them the decoder in Python and the C decoder under sanitizers. All
-# but the last one's output comes at the end.
+# clients, of the simulation, and of what others read and write; and all others, behind them the decoder in Python and
+# the C decoder under sanitizers. All but the last one's output comes at the end.
 SANITIZED := tests/_native/test_sanitized.py
-GROUPS := tests/client/group tests/security tests/testing tests/written
-CLIENTS := tests/client tests/scenarios tests/simulation
+GROUPS := tests/client/group tests/security tests/testing
+CLIENTS := tests/client tests/scenarios tests/simulation tests/written
 # Spark comes last, when the other parts are done or nearly so: it gives its Python processes 10 s to start, which no
 # option changes, and on a busy machine that may be too little beside three parts.
 PROGRAMS := tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka tests/suite/test_conftest.py \

@@ -425,27 +425,17 @@ async def test_a_pattern_that_replaces_the_only_one_takes_all_away_and_is_resolv
             await one.beat(owned=HELD)
 
 
-async def test_a_pattern_matches_whole_names(group: Scene) -> None:
-    one, two = await member_of(group, "one"), await member_of(group, "two")
-    await one.join(subscribed_topic_names=[], subscribed_topic_regex=group.topic[:-1])
-    await two.join(subscribed_topic_names=[], subscribed_topic_regex=group.topic[:-1] + "[^x]")
-    while not two.held:  # so the first one's is resolved too
-        await two.beat()
-        await one.beat(owned=HELD)
-    assert one.held == frozenset()
-
-
-async def test_of_two_patterns_one_goes_with_its_last_member(group: Scene) -> None:
+async def test_a_pattern_matches_whole_names_and_goes_with_its_last_member(group: Scene) -> None:
     """The patterns of those that stay are resolved already: nobody has to wait, and nothing is taken away."""
-    one, two, three = [await member_of(group, name) for name in ("one", "two", "three")]
-    mine, other = group.topic[:-1] + ".", group.topic[:-1] + "[^x]"
-    for member, pattern in ((one, mine), (two, mine), (three, other)):
+    one, two, three, four = [await member_of(group, name) for name in ("one", "two", "three", "four")]
+    part, mine, other = group.topic[:-1], group.topic[:-1] + ".", group.topic[:-1] + "[^x]"
+    for member, pattern in ((one, mine), (two, mine), (three, other), (four, part)):
         await member.join(subscribed_topic_names=[], subscribed_topic_regex=pattern, server_assignor="range")
     while not (one.held == {(group.topic, 0)} and three.held == {(group.topic, 1)}):  # range goes by member ids
-        for member in (one, two, three):
+        for member in (one, two, three, four):
             await member.beat(owned=HELD)
-    assert two.held == frozenset()
-    assert await three.leave() == 0
+    assert two.held == four.held == frozenset()
+    assert await three.leave() == await four.leave() == 0
     while not two.held:
         await one.beat(owned=HELD)
         await two.beat(owned=HELD)
