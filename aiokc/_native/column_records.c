@@ -370,6 +370,8 @@ static PyObject *header_of(const ColumnRecords *self, int64_t at) {
 static PyObject *headers_of_row(const ColumnRecords *self, int64_t row) {
     int64_t first = 0, count = header_count_of(self, row, &first);
     PyObject *headers = PyTuple_New((Py_ssize_t)count);
+    if (headers != NULL)
+        PyObject_GC_UnTrack(headers); /* a finalizer could find it before it is full; it is part of no cycle */
     for (int64_t i = 0; headers != NULL && i < count; i++) {
         PyObject *header = header_of(self, first + i);
         if (header == NULL)
