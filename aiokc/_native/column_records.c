@@ -121,13 +121,34 @@ static int read_column(ColumnRecords *self, int index, const struct ArrowSchema 
     return 1;
 }
 
-static int read_schema(ColumnRecords *self, const struct ArrowSchema *schema) {
-    const struct ArrowArray *array = &self->array;
+/* Rows of a record batch are never null, but those of an array of structs may be: their columns then hold anything. */
+static int64_t first_null_row(const struct ArrowArray *array) {
+    const uint8_t *validity = array->null_count == 0 ? NULL : array->buffers[0];
+    for (int64_t row = 0; validity != NULL && row < array->length; row++) {
+        int64_t at = array->offset + row;
+        if (!(validity[at >> 3] >> (at & 7) & 1))
+            return row;
+    }
+    return -1;
+}
+
+static int is_batch(const struct ArrowSchema *schema, const struct ArrowArray *array) {
     if (strcmp(schema->format, "+s") != 0) {
         PyErr_Format(PyExc_TypeError, "Arrow's type %s: give a record batch, with a column for each part of a record",
                      schema->format);
         return 0;
     }
+    int64_t row = first_null_row(array);
+    if (row >= 0)
+        PyErr_Format(PyExc_TypeError, "row %lld is null: a record without a value is a row whose column value is null",
+                     (long long)row);
+    return row < 0;
+}
+
+static int read_schema(ColumnRecords *self, const struct ArrowSchema *schema) {
+    const struct ArrowArray *array = &self->array;
+    if (!is_batch(schema, array))
+        return 0;
     for (int64_t i = 0; i < schema->n_children; i++) {
         for (int index = 0; index < COLUMNS; index++) {
             const struct ArrowSchema *child = schema->children[i];
@@ -349,6 +370,8 @@ static PyObject *header_of(const ColumnRecords *self, int64_t at) {
 static PyObject *headers_of_row(const ColumnRecords *self, int64_t row) {
     int64_t first = 0, count = header_count_of(self, row, &first);
     PyObject *headers = PyTuple_New((Py_ssize_t)count);
+    if (headers != NULL)
+        PyObject_GC_UnTrack(headers); /* a finalizer could find it before it is full; it is part of no cycle */
     for (int64_t i = 0; headers != NULL && i < count; i++) {
         PyObject *header = header_of(self, first + i);
         if (header == NULL)

@@ -80,6 +80,8 @@ static PyObject *build_header(Cursor *cursor) {
     return header;
 }
 
+/* The collector never sees the tuple. Other threads, which run while a long value is copied, could find it by that before
+ * it is full; and texts and bytes are part of no cycle. */
 static PyObject *build_headers(Cursor *cursor) {
     int64_t count;
     if (!read_header_count(cursor, &count)) {
@@ -87,6 +89,8 @@ static PyObject *build_headers(Cursor *cursor) {
         return NULL;
     }
     PyObject *headers = PyTuple_New((Py_ssize_t)count);
+    if (headers != NULL)
+        PyObject_GC_UnTrack(headers);
     for (Py_ssize_t index = 0; headers != NULL && index < count; index++) {
         PyObject *header = build_header(cursor);
         if (header == NULL) {

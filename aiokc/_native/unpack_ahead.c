@@ -154,6 +154,14 @@ static PyObject *ahead_cancel(UnpackAhead *self, PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(is_over);
 }
 
+static PyObject *ahead_is_begun(UnpackAhead *self, void *Py_UNUSED(closure)) {
+    int is_begun;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    is_begun = self->buffer != NULL;
+    Py_END_CRITICAL_SECTION();
+    return PyBool_FromLong(is_begun);
+}
+
 static void ahead_dealloc(UnpackAhead *self) {
     PyTypeObject *type = Py_TYPE(self);
     if (self->buffer != NULL) {
@@ -176,9 +184,16 @@ static PyMethodDef ahead_methods[] = {
     {0},
 };
 
+static PyGetSetDef ahead_fields[] = {
+    {"is_begun", (getter)ahead_is_begun, NULL,
+     PyDoc_STR("Whether the buffer is in use, as it is until the end. If it never was, there is nothing to end."), NULL},
+    {0},
+};
+
 static PyType_Slot ahead_slots[] = {
     {Py_tp_new, ahead_new},
     {Py_tp_methods, ahead_methods},
+    {Py_tp_getset, ahead_fields},
     {Py_tp_dealloc, ahead_dealloc},
     {Py_tp_doc, PyDoc_STR("UnpackAhead(records, buffer, limit, at_once, check_crcs): unpacks in a thread.")},
     {0},

@@ -32,7 +32,7 @@ class FrameBuffers:
 
     def give_back(self, buffer: object) -> None:
         """Take back the buffer of a frame that no longer counts. Ignores anything but the buffer of a long frame."""
-        if not isinstance(buffer, bytearray) or len(buffer) > self._most_spare:
+        if not isinstance(buffer, bytearray) or not 0 < len(buffer) <= self._most_spare:
             return
         if any(buffer is spare for spare in self._spare):
             return  # two parts of the frame were kept, and each gave its buffer back

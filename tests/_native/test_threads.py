@@ -123,6 +123,29 @@ def test_no_other_thread_finds_records_before_all_of_them_are_there() -> None:
     assert 0 not in found
 
 
+def test_no_other_thread_finds_headers_before_all_of_them_are_there() -> None:
+    """What it would find is a tuple with holes, which ends the process when they are read."""
+    count = 61
+    (record,) = reader_of([NewRecord(None, headers=[("long", bytes(1 << 20))] * count)]).take(1)
+    found = list[int]()
+    is_over = threading.Event()
+
+    def search() -> None:
+        while not is_over.is_set():
+            tuples = [it for it in gc.get_objects(0) if type(it) is tuple and len(it) == count]
+            found.extend(len(gc.get_referents(it)) for it in tuples)
+
+    searching = threading.Thread(target=search)
+    searching.start()
+    try:
+        headers = record.headers
+    finally:
+        is_over.set()
+        searching.join()
+    assert len(headers) == count
+    assert set(found) <= {count}
+
+
 def test_each_record_of_a_reader_becomes_one_row() -> None:
     for _ in range(ROUNDS // 10):
         reader, builder = reader_of(some(400)), _native.ColumnBuilder(COLUMNS)

@@ -39,7 +39,9 @@ class ColumnRecords(Protocol):
 
 
 def column_records(columns: ArrowColumns) -> ColumnRecords:
-    """Return the rows of a record batch. Raises TypeError for columns of other types, or where there is no value.
+    """Return the rows of a record batch, or of an array of structs.
+
+    Raises TypeError for columns of other types, where there is no column value, and where a row is null.
 
     Without the extension it raises ImportError where pyarrow is missing.
     """
@@ -59,7 +61,7 @@ class PyArrowRecords:
     def __init__(self, columns: ArrowColumns) -> None:
         import pyarrow  # here: it is needed where there is no extension
 
-        batch = pyarrow.record_batch(columns)
+        batch = _batch(pyarrow, columns)
         types, given = pyarrow.types, [name for name in batch.schema.names if name in _NAMES]
         for name in given:
             if given.count(name) > 1:
@@ -101,6 +103,17 @@ class PyArrowRecords:
             appenders, "", rows, 0, len(rows), timestamp, sticky, keys, largest, room, touched
         )
         return max(start, 0) + at, room
+
+
+def _batch(pyarrow: Any, columns: ArrowColumns) -> Any:
+    """Return the rows as a record batch: pyarrow.record_batch() takes no part of an array, nor one with null rows."""
+    rows = pyarrow.array(columns)
+    if not pyarrow.types.is_struct(rows.type):
+        raise TypeError(f"Arrow's type {rows.type}: give a record batch, with a column for each part of a record")
+    if rows.null_count:
+        row = rows.is_null().index(True).as_py()
+        raise TypeError(f"row {row} is null: a record without a value is a row whose column value is null")
+    return pyarrow.RecordBatch.from_struct_array(rows)
 
 
 def _fits(types: Any, name: str, kind: Any) -> bool:

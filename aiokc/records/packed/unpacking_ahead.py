@@ -18,6 +18,9 @@ _LENGTH: Final = slice(8, 12)
 _CODEC_AT: Final = 22
 _CODEC_BITS: Final = 0x07
 
+# Those whose libraries the thread can call
+_CODECS: Final = (Codec.LZ4, Codec.ZSTD)
+
 # So many bytes of lz4 a thread unpacks in 0.1 ms; of zstd, half of it takes twice as long. To wake the thread takes the
 # loop 16 µs. Of twice as much the buffers of a few partitions are no more in the CPU's cache when they are read.
 _OF_LZ4: Final = 512 << 10
@@ -32,6 +35,9 @@ class Buffers(Protocol):
 
     def take(self, length: int) -> bytearray:
         """Return a buffer of about so many bytes, or an empty one."""
+
+    def give_back(self, buffer: object) -> None:
+        """Keep a buffer that was taken and is not used, unless it is empty."""
 
 
 class _Begun(NamedTuple):
@@ -63,9 +69,10 @@ class UnpackingAhead:
         self._forget_late()
         if len(packed) < _WORTH_A_THREAD or self.bytes >= self._most or name in self._begun:
             return
-        if int.from_bytes(packed[_LENGTH]) < _LEAST_BATCH:
+        codec = packed[_CODEC_AT] & _CODEC_BITS
+        if codec not in _CODECS or int.from_bytes(packed[_LENGTH]) < _LEAST_BATCH:
             return
-        at_once = _OF_LZ4 if packed[_CODEC_AT] & _CODEC_BITS == Codec.LZ4 else UNPACKED_AT_ONCE
+        at_once = _OF_LZ4 if codec == Codec.LZ4 else UNPACKED_AT_ONCE
         size, _ = room_to_unpack(packed, limit=limit, at_once=at_once)
         if not size or self._late or size > min(room // 2, self._most - self.bytes):
             return
@@ -74,6 +81,8 @@ class UnpackingAhead:
             work = extension.UnpackAhead(packed, buffer, limit, at_once, check_crcs)
         except MemoryError:
             return  # it would only help: whoever needs these batches unpacks them
+        if not work.is_begun:  # no library was found, or not yet, or the first batch is corrupt
+            return self._buffers.give_back(buffer)
         self._begun[name] = _Begun(work, buffer, size)
         self.bytes += size
 
@@ -82,21 +91,26 @@ class UnpackingAhead:
         begun = self._begun.pop(name, None)
         if begun is None:
             return bytearray(), 0
-        taken: int = begun.work.end(_PATIENCE)
-        if taken < 0:
-            self._late.append(begun)
-            return bytearray(), 0
-        self.bytes -= begun.size
-        return begun.buffer, taken
+        taken = self._end(begun)
+        return (begun.buffer, taken) if taken else (bytearray(), 0)
 
     def cancel(self, name: object) -> None:
         """Forget what was begun; unless the thread is late, nothing refers to the bytes of the packed run any more."""
         begun = self._begun.pop(name, None)
-        if begun is None or self._is_over(begun):
-            return
-        begun.work.end(_PATIENCE)
-        if not self._is_over(begun):
+        if begun is not None and not self._is_over(begun):
+            self._end(begun)
+
+    def _end(self, begun: _Begun) -> int:
+        """Wait for the thread; return how many bytes of the packed run are unpacked, 0 if the thread is late."""
+        try:
+            taken: int = begun.work.end(_PATIENCE)
+        except MemoryError:  # to cut the buffer off behind the run, when the thread was done with it
+            taken = 0
+        if taken < 0:
             self._late.append(begun)
+            return 0
+        self.bytes -= begun.size
+        return taken
 
     def _is_over(self, begun: _Begun) -> bool:
         is_over: bool = begun.work.cancel()

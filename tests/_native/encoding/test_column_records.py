@@ -165,9 +165,33 @@ def test_two_columns_of_one_name_are_refused() -> None:
             make()
 
 
-def test_an_array_is_no_batch_and_a_batch_is_taken_over_once() -> None:
-    with pytest.raises(TypeError, match="give a record batch"):
-        _native.ColumnRecords(*pa.array([b"v"]).__arrow_c_array__())
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (pa.array([b"v"]), "give a record batch"),
+        (pa.array([{"value": b"a"}, None]), "row 1 is null"),
+        (
+            pa.StructArray.from_arrays([pa.array([b"a", b"hidden"])], names=["value"], mask=pa.array([False, True])),
+            "row 1 is null",
+        ),
+        (pa.array([None] * 9 + [{"value": b"a"}] * 9 + [None] * 9).slice(9, 10), "row 9 is null"),
+    ],
+    ids=["no struct", "null", "masked", "null in a part"],
+)
+def test_an_array_of_anything_else_or_with_null_rows_is_refused(rows: Any, message: str) -> None:
+    for make in (lambda: _native.ColumnRecords(*rows.__arrow_c_array__()), lambda: PyArrowRecords(rows)):
+        with pytest.raises(TypeError, match=message):
+            make()
+
+
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_a_part_of_an_array_is_sent_whatever_is_null_beside_it(count: int) -> None:
+    rows = pa.array([None] * 9 + [{"value": b"%d" % row} for row in range(9)] + [None] * 9).slice(9, count)
+    for records in both(rows):
+        assert [records.record(row)[0] for row in range(len(records))] == [b"%d" % row for row in range(count)]
+
+
+def test_a_batch_is_taken_over_once() -> None:
     capsules = pa.record_batch({"value": [b"v"]}).__arrow_c_array__()
     assert len(_native.ColumnRecords(*capsules)) == 1
     with pytest.raises(ValueError, match="taken over before"):

@@ -44,8 +44,10 @@ def begun(data: bytes, buffer: bytearray, *, check_crcs: bool = True) -> UnpackA
 def test_it_unpacks_what_a_call_would(codec: Codec, waits: int) -> None:
     data, buffer = packed(codec), bytearray()
     work = begun(data, buffer)
+    was_begun = work.is_begun
     while (taken := work.end(waits)) < 0:
         pass
+    assert (was_begun, work.is_begun) == (True, False)
     assert (taken, bytes(buffer)) == unpacked(data)
     assert work.end(0) == 0, "there is nothing more"
     buffer.append(0)
@@ -55,6 +57,7 @@ def test_it_unpacks_what_a_call_would(codec: Codec, waits: int) -> None:
 def test_what_no_library_unpacks_does_not_begin(codec: Codec) -> None:
     data, buffer = packed(codec), bytearray()
     work = begun(data, buffer)
+    assert not work.is_begun
     assert work.end(-1) == 0
     assert work.cancel()
     assert buffer == b""

@@ -31,7 +31,7 @@ ME = MemberToken(1, "m")
 class Member:
     """The Reconciler of one member. The test plays the machine, and an application that never polls."""
 
-    def __init__(self, listener: Noting, max_poll_interval: float = 60.0) -> None:
+    def __init__(self, listener: Noting, max_poll_interval: float = 60.0, revocation_margin: float = 0.0) -> None:
         self.subscription = Subscription()
         self.subscription.subscribe(["t", "u"])
         self.listener = listener
@@ -48,6 +48,7 @@ class Member:
             listener=self.calls,
             polls=self.polls,
             max_poll_interval=max_poll_interval,
+            revocation_margin=lambda: revocation_margin,
             commits=LastCommits("g", CommitOrder(), None, 1.0),
             tell_assignor=self.told_assignor.append,
         )
@@ -63,8 +64,10 @@ class Member:
 
 
 @asynccontextmanager
-async def member(listener: Noting, max_poll_interval: float = 60.0) -> AsyncIterator[Member]:
-    started = Member(listener, max_poll_interval)
+async def member(
+    listener: Noting, max_poll_interval: float = 60.0, revocation_margin: float = 0.0
+) -> AsyncIterator[Member]:
+    started = Member(listener, max_poll_interval, revocation_margin)
     task = asyncio.get_running_loop().create_task(started.changes.run(started.release))
     try:
         yield started
@@ -262,6 +265,27 @@ async def test_a_callback_ends_with_what_is_left_since_the_last_poll() -> None:
         with pytest.raises(ListenerTimedOut, match=r"Noting.on_partitions_assigned\(\) for t-0 was cancelled"):
             it.calls.raise_error()
         it.calls.raise_error()  # raises nothing: each error is raised once
+
+
+@pytest.mark.parametrize(
+    ("change", "time"),
+    [(Assign(ME, (T0, T1), (T1,), "range"), 60.0), (Revoke(2, (T0,), wait=True), 68.0)],
+    ids=["assignment", "revocation"],
+)
+async def test_only_a_revocation_has_the_margin(change: Assign | Revoke, time: float) -> None:
+    """The group waits for a revocation. Of an assignment nobody waits for the end: a poll has to come in time."""
+    gate = Gate()
+    async with member(Noting(), revocation_margin=8.0) as it:
+        it.polls.waiting = True
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await it.listener.until(lambda: it.listener.done == 1)
+        it.listener.on = {"assigned": gate, "revoked": gate}
+        since = asyncio.get_running_loop().time()
+        it.changes.add(change)
+        await gate.began.wait()
+        assert it.calls._scope is not None
+        assert it.calls._scope.deadline == pytest.approx(since + time, abs=2)
+        gate.go_on.set()
 
 
 @pytest.mark.parametrize("leaves_by", ["stop", "unsubscribe"])

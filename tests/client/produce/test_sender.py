@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from aiokc import Producer, ProducerObserver, ProducerRecord
 from aiokc.client.produce import answers
 from aiokc.client.produce.sender import Sender
+from aiokc.core.backoff import Backoff
 from aiokc.core.produce.failure import Cause, Failure
+from aiokc.core.stopwatch import RequestCounter
 from aiokc.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
@@ -789,3 +792,17 @@ def test_brokers_that_are_gone_leave_nothing_behind(options: Any) -> None:
             assert not channels, "also where nothing is sent any more"
 
     virtually(story, brokers=3)
+
+
+@pytest.mark.parametrize(("state", "under_way"), [("preparing", True), ("reading", True), ("in_flight", ["a request"])])
+def test_what_is_under_way_to_a_broker_that_is_gone_is_not_forgotten(state: str, under_way: object) -> None:
+    """Its id may come back: a second channel would connect beside the first, and send before what is in flight."""
+    channels = answers.Channels(lambda: Backoff(0.1, 1.0, Random(1)), RequestCounter())
+    channel = channels[1]
+    idle = getattr(channel, state)
+    setattr(channel, state, under_way)
+    assert channels.leave({2}) == []
+    assert channels[1] is channel
+    setattr(channel, state, idle)
+    assert channels.leave({2}) == [1]
+    assert not channels

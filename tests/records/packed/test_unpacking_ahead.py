@@ -94,9 +94,30 @@ def test_on_one_cpu_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     assert begin(UnpackingAhead(FrameBuffers(), MIB), "a", packed()) == 0
 
 
+@pytest.mark.parametrize(
+    ("codec", "has_libraries"),
+    [(Codec.GZIP, True), (Codec.SNAPPY, True), (Codec.LZ4, False), (Codec.ZSTD, False)],
+    ids=["gzip", "snappy", "lz4 without its library", "zstd without its library"],
+)
+@pytest.mark.usefixtures("ahead")
+def test_what_no_library_unpacks_takes_no_buffer(codec: Codec, has_libraries: bool) -> None:
+    from tests._native.unpack_twin import use_libraries
+
+    use_libraries(has_libraries)
+    run, buffers, spare = packed(codec=codec), FrameBuffers(MIB), bytearray(300 << 10)
+    for given in (bytearray(), spare):
+        buffers.give_back(given)
+        ahead = UnpackingAhead(buffers, MIB)
+        assert begin(ahead, "a", run) == 0
+        assert buffers.spare_bytes == len(given)
+        assert ahead.end("a")[1] == 0
+    assert buffers.take(len(spare)) is spare
+
+
 class Late:
     """Work that the thread is in the middle of until it ``is_done``."""
 
+    is_begun = True
     is_done = False
     waited: Final[list[int]] = []
 
@@ -131,4 +152,21 @@ def test_while_the_thread_is_late_nothing_is_begun(
     monkeypatch.setattr(Late, "is_done", True)
     assert begin(ahead, "b", packed()) == 0, "as much counts as before"
     assert ahead.end("b")[1] > 0
+    assert ahead.bytes == 0
+
+
+class WithoutMemory(Late):
+    """Work that ends, but there is no memory to cut its buffer."""
+
+    def end(self, _: int) -> int:
+        raise MemoryError
+
+
+def test_what_ends_without_memory_counts_no_more(ahead: UnpackingAhead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever needs these batches unpacks them; else a buffer that nobody has would count for good."""
+    monkeypatch.setattr(extension, "UnpackAhead", WithoutMemory)
+    assert begin(ahead, "a", packed()) > 0
+    assert ahead.end("a")[1] == 0
+    assert begin(ahead, "b", packed()) > 0
+    ahead.cancel("b")
     assert ahead.bytes == 0
