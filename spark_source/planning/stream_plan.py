@@ -47,6 +47,7 @@ class StreamPlan:
         self._initial: Offsets | None = None
         self._unresolved: KafkaError | None = None
         self._targets: Offsets | None = None
+        self._frozen: Offsets = {}  # the last target of each partition, also of those that are gone
         self._pace = Pace(clock=clock, sleep=sleep)
         self._ends: Offsets | None = None
         self._gone: dict[TopicPartition, tuple[int, UUID]] = {}  # where it was read up to, and of which topic
@@ -55,6 +56,7 @@ class StreamPlan:
     def freeze(self) -> None:
         """Fix the ends of the logs: later records belong to no batch. For trigger(availableNow=True)."""
         self._targets = self._view.ends()
+        self._frozen = dict(self._targets)
 
     def initial(self) -> OffsetJson:
         """Return where the query starts. Spark asks twice, and must get the same answer twice.
@@ -195,13 +197,19 @@ class StreamPlan:
         """
         self._view.look_for(due)
         ends, listed_id = self._view.ends(), self._view.listed_id
-        back = {tp: position for tp, (position, topic_id) in self._gone.items() if topic_id == listed_id(tp.topic)}
-        ends = self._ends = self._view.confirmed_ends(ends, back | due)
-        if (frozen := self._targets) is not None:
+        back = {
+            tp: max(position, self._frozen.get(tp, position))
+            for tp, (position, topic_id) in self._gone.items()
+            if topic_id == listed_id(tp.topic)
+        }
+        due = back | due
+        ends = self._ends = self._view.confirmed_ends(ends, due)
+        if self._targets is not None:
             # freeze() does not know what was read. So it may have missed a partition that one broker had not heard of.
             ends = self._targets = {
-                tp: min(until, ends[tp]) if tp in frozen else ends[tp] for tp, until in due.items() if tp in ends
+                tp: min(until, ends[tp]) if tp in self._frozen else ends[tp] for tp, until in due.items() if tp in ends
             }
+            self._frozen |= ends
         return ends
 
     def _without_lost(
