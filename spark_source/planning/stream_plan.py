@@ -94,7 +94,7 @@ class StreamPlan:
             del self._gone[tp]  # it is back, and Spark has recorded a batch of it
         is_first = offsets.ANCHOR not in start and reached == self._initial
         begins = self._without_lost(reached, ends, due, is_first=is_first)
-        new, are_whole = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
+        new, are_whole = self._starts_of_new(ends.keys() - begins.keys(), reached, ends)
         ends = {tp: end for tp, end in ends.items() if tp in begins or tp in new}
         is_idle = not is_first and not new and ends == reached
         # A recreated topic is reported only once, and what a new partition has lost is reported until a batch records
@@ -265,18 +265,19 @@ class StreamPlan:
         """Whether a new partition is due from offset 0 on: it is a loss if its first records are deleted by then.
 
         A topic that was added to `subscribe` may be old: it may have lost its first records. One that
-        `subscribePattern` finds is new, and so is a partition of a topic that the query has (``known``).
+        `subscribePattern` finds is new, and so is a partition of a topic that the query has, or had (``known``), also if
+        it was recreated.
         """
         return self._options.choice.topics is None or tp.topic in known
 
-    def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> tuple[Offsets, bool]:
+    def _starts_of_new(self, new: Iterable[TopicPartition], reached: Offsets, ends: Offsets) -> tuple[Offsets, bool]:
         """Return the starts of the partitions that the query does not have, and whether nothing of them is lost.
 
         They start at their earliest records; one that is deleted meanwhile has no start. One that was only hidden,
         since somebody took the permission to see its topic away and gave it back, goes on where it was.
         """
         starts, are_whole = self._view.earliest(new, ends), True
-        known = {tp.topic for tp in begins}
+        known = {tp.topic for tp in reached.keys() | self._gone.keys()}
         for tp, earliest in sorted(starts.items()):
             wanted, what = 0, "the first records of this new partition were deleted before they could be read"
             position, topic_id = self._gone.get(tp, (0, None))
