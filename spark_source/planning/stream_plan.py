@@ -95,6 +95,7 @@ class StreamPlan:
         is_first = offsets.ANCHOR not in start and reached == self._initial
         begins = self._without_lost(reached, ends, due, is_first=is_first)
         new, are_whole = self._starts_of_new(ends.keys() - begins.keys(), reached, ends)
+        self._view.forget_all_but({tp.topic for tp in reached.keys() | ends.keys() | self._gone.keys()})
         ends = {tp: end for tp, end in ends.items() if tp in begins or tp in new}
         is_idle = not is_first and not new and ends == reached
         # A recreated topic is reported only once, and what a new partition has lost is reported until a batch records
