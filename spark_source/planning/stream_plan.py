@@ -266,8 +266,8 @@ class StreamPlan:
         """Whether a new partition is due from offset 0 on: it is a loss if its first records are deleted by then.
 
         A topic that was added to `subscribe` may be old: it may have lost its first records. One that
-        `subscribePattern` finds is new, and so is a partition of a topic that the query has, or had (``known``), also if
-        it was recreated.
+        `subscribePattern` finds is new, and so is a partition of a topic that the query has, or had (``known``),
+        also if it was recreated.
         """
         return self._options.choice.topics is None or tp.topic in known
 
