@@ -185,20 +185,7 @@ class _TaskRead:
         data loss.
         """
         fail = self._options.fail_on_data_loss
-        try:
-            there = await topics(client, sorted({tp.topic for tp in wanted}), timeout_ms=_LOOK_MS)
-        except KafkaError:
-            raise error from error.__cause__  # the problem is that no broker answers
-        existing = {
-            tp: there[tp.topic].topic_id
-            for tp in wanted
-            if tp.topic in there and tp.partition in there[tp.topic].partitions
-        }
-        recreated = self._recreated(existing, error)
-        # After a timeout, a partition is taken to have what is wanted. It is lost only if it, or its topic, is gone.
-        asked = recreated if isinstance(error, RequestTimedOut) else existing
-        # What lies behind an open transaction is in the log: a task waits for it, also with read_committed.
-        logs = await log_ranges(client, asked, isolation_level="read_uncommitted")
+        existing, recreated, logs = await self._looked_up(client, wanted, error)
         available = {tp: wanted[tp] for tp in existing} | logs
         truncated = existing.keys() & (error.offsets.keys() if isinstance(error, LogTruncated) else ())
         for tp in sorted(recreated | truncated):
@@ -224,22 +211,55 @@ class _TaskRead:
         self._heads |= {(tp, left[tp][0]) for tp in heads & left.keys()}
         return left
 
+    async def _looked_up(
+        self, client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], error: KafkaError
+    ) -> tuple[dict[TopicPartition, UUID | None], set[TopicPartition], dict[TopicPartition, tuple[int, int]]]:
+        """Return the topic ids of the partitions that exist, which are recreated, and what the logs hold.
+
+        Raises ``error`` if no broker tells, or if partitions are listed again that their leader does not know.
+        """
+        before: dict[TopicPartition, UUID | None] | None = None
+        twice = self._contradicted_twice(error)
+        while True:
+            try:
+                there = await topics(client, sorted({tp.topic for tp in wanted}), timeout_ms=_LOOK_MS)
+            except KafkaError:
+                raise error from error.__cause__  # the problem is that no broker answers
+            existing = {
+                tp: there[tp.topic].topic_id
+                for tp in wanted
+                if tp.topic in there and tp.partition in there[tp.topic].partitions
+            }
+            recreated = {tp for tp, topic_id in existing.items() if self._is_other(tp, topic_id) or tp in twice}
+            # After a timeout, a partition is taken to have what is wanted. It is lost only if it, or its topic, is
+            # gone.
+            asked = recreated if isinstance(error, RequestTimedOut) else existing
+            try:
+                # What lies behind an open transaction is in the log: a task waits for it, also with read_committed.
+                return existing, recreated, await log_ranges(client, asked, isolation_level="read_uncommitted")
+            except UnknownTopic:  # it was deleted just after it was listed
+                if existing == before:
+                    raise error from error.__cause__
+            before = existing
+
     def _what_happened(self, tp: TopicPartition, topic_id: UUID | None) -> str:
         """Say that the topic was recreated. Where brokers still name the planned one, only its rows have told."""
         what = "its topic was deleted and created again after this was planned"
         is_named = self._is_other(tp, topic_id)
         return f"{what}: its id was {self._topic_ids[tp]} and is {topic_id}" if is_named else what
 
-    def _recreated(self, existing: Mapping[TopicPartition, UUID | None], error: KafkaError) -> set[TopicPartition]:
-        """Return those of these partitions, given with the ids that brokers name now, that are of another topic."""
-        recreated = {tp for tp, topic_id in existing.items() if self._is_other(tp, topic_id)}
-        if isinstance(error, OtherTopic):
-            # Rows of another topic, while a broker names the one that was planned: one of the two brokers is behind.
-            # If it was the leader that gave the rows, the next read has those of the planned topic. If they are of
-            # another topic again, it was the one that was asked.
-            recreated |= existing.keys() & error.offsets.keys() & self._contradicted
-            self._contradicted |= error.offsets.keys()
-        return recreated
+    def _contradicted_twice(self, error: KafkaError) -> set[TopicPartition]:
+        """Return the partitions of which rows were of another topic for the second time, as ``error`` says.
+
+        A broker names the topic that was planned: one of the two brokers is behind. If it was the leader that gave the
+        rows, the next read has those of the planned topic. If they are of another topic again, it was the one that was
+        asked.
+        """
+        if not isinstance(error, OtherTopic):
+            return set()
+        twice = self._contradicted & error.offsets.keys()
+        self._contradicted |= error.offsets.keys()
+        return twice
 
     async def _hand_over(self, batch: RecordColumns) -> None:
         loop = asyncio.get_running_loop()

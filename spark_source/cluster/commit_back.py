@@ -56,7 +56,8 @@ class CommitBack:
             # for the former one, so the same offset has to be committed once more.
             for tp in anchor(end):
                 self._committed.pop(tp, None)
-        changed = {tp: offset for tp, offset in positions(end).items() if self._committed.get(tp) != offset}
+        ends = positions(end)
+        changed = {tp: offset for tp, offset in ends.items() if self._committed.get(tp) != offset}
         if not changed or self._clock() < self._not_before:
             return
         try:
@@ -65,4 +66,4 @@ class CommitBack:
             self._not_before = self._clock() + _RETRY_SECONDS
             _logger.warning("commitOffsets: the commit for group %r failed: %s", self._group_id, error)
         else:
-            self._committed |= changed
+            self._committed = ends  # without partitions that are gone: a pattern may find new topics every day

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Final, Literal, TypeVar
 from uuid import UUID
 
@@ -24,6 +24,8 @@ _MAX_AGE_SECONDS: Final = 2.0
 _MISSING_SECONDS: Final = 60.0
 # How long high watermarks are kept: an open transaction may stop an idle query for long.
 _MARKS_SECONDS: Final = 10.0
+# How many former ids of recreated topics are remembered, the last ones: a topic may be recreated every hour.
+_MOST_LEFT: Final = 10_000
 
 
 class TopicsView:
@@ -42,7 +44,7 @@ class TopicsView:
         self._valid_until = clock()
         self._look_again_at = clock()  # for topics of the options that are missing
         self._ids: dict[str, UUID] = {}
-        self._left: set[UUID] = set()
+        self._left: dict[UUID, None] = {}  # in the order in which they were left
         self._high_watermarks: tuple[Offsets, float] = ({}, clock())
 
     def partitions(self) -> list[TopicPartition]:
@@ -112,6 +114,11 @@ class TopicsView:
     def listed_id(self, topic: str) -> UUID | None:
         """Return the id of this topic as it was listed last, recreated or not; None if it was not there."""
         return self._topics[topic].topic_id if topic in self._topics else None
+
+    def forget_all_but(self, topics: Set[str]) -> None:
+        """Forget the ids of topics that are neither listed nor among these: a pattern may find new ones every day."""
+        for name in self._ids.keys() - self._topics.keys() - topics:
+            del self._ids[name]
 
     def leaders(self) -> int:
         """Return how many brokers lead the query's partitions: each of them gets a request for the ends of its logs."""
@@ -285,6 +292,8 @@ class TopicsView:
                 continue
             self._ids[name] = topic_id
             if known is not None:
-                self._left.add(known)
+                self._left[known] = None
+                if len(self._left) > _MOST_LEFT:
+                    del self._left[next(iter(self._left))]
                 changed[name] = f"its id was {known} and is {topic_id}"
         return changed

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiokc import ClientConfig
 from aiokc.config import SecurityConfig
-from aiokc.errors import AuthenticationFailed, ConfigError, ConnectionFailed, RequestTimedOut
+from aiokc.errors import AuthenticationFailed, ConfigError, ConnectionFailed, OffsetOutOfRange, RequestTimedOut
 
 from .refused_security import is_about_security, spelled_here
 from .security_options import FIELDS, SECURITY_OPTIONS, SecurityTexts
@@ -96,11 +96,17 @@ REFUSED: Final = {
 }
 
 
+_OTHER_START: Final = (
+    "; if Spark's other attempts at the task fail, too, run the query again, or choose where it starts by "
+    "startingOffsets (a stream: with a new checkpoint)"
+)
 # What a client advises that has objects for options, and what a query can do instead.
 _ADVICE: Final = (
-    ("map it to another address by the option resolve", "let DNS or /etc/hosts map it to another address"),
-    ("; or clear ssl.VERIFY_X509_STRICT in the verify_flags of an ssl_context of your own", ""),
-    (", or put one into the ssl_context", ""),
+    (re.compile("map it to another address by the option resolve"), "let DNS or /etc/hosts map it to another address"),
+    (re.compile(r"; or clear ssl\.VERIFY_X509_STRICT in the verify_flags of an ssl_context of your own"), ""),
+    (re.compile(", or put one into the ssl_context"), ""),
+    (re.compile(r"; go on from an existing offset: a Consumer by seek\(\).* a Client by another range"), _OTHER_START),
+    (re.compile(r"; seek\(\) .* to go on, or set offset_out_of_range_reset"), _OTHER_START),
 )
 
 #: A task reads one partition, unless the options say otherwise: then a fetch of a client's 1 MB brings no more than
@@ -157,17 +163,18 @@ def in_java_names() -> Iterator[None]:
 
 @contextmanager
 def in_words_of_a_query() -> Iterator[None]:
-    """Raise what is raised inside for a connection or a login with Java's names, and advice that a query can follow.
+    """Raise what is raised inside with Java's names, and advice that a query can follow.
 
-    It is a copy, of the same class and with the same fields. An error of another kind is raised as it is: a ConfigError
-    may quote the name of a file.
+    This is about connections, logins, and offsets that the logs do not hold. What is raised is a copy, of the same
+    class and with the same fields. An error of another kind is raised as it is: a ConfigError may quote the name of a
+    file.
     """
     try:
         yield
-    except (AuthenticationFailed, ConnectionFailed, RequestTimedOut) as error:
+    except (AuthenticationFailed, ConnectionFailed, RequestTimedOut, OffsetOutOfRange) as error:
         text = str(error)
         for clients, queries in _ADVICE:
-            text = text.replace(clients, queries)
+            text = clients.sub(queries, text)
         again = copy(error)
         again.args = (with_java_names(text),)
         raise again from error.__cause__

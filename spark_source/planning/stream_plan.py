@@ -47,6 +47,7 @@ class StreamPlan:
         self._initial: Offsets | None = None
         self._unresolved: KafkaError | None = None
         self._targets: Offsets | None = None
+        self._frozen: Offsets = {}  # the last target of each partition, also of those that are gone
         self._pace = Pace(clock=clock, sleep=sleep)
         self._ends: Offsets | None = None
         self._gone: dict[TopicPartition, tuple[int, UUID]] = {}  # where it was read up to, and of which topic
@@ -55,6 +56,7 @@ class StreamPlan:
     def freeze(self) -> None:
         """Fix the ends of the logs: later records belong to no batch. For trigger(availableNow=True)."""
         self._targets = self._view.ends()
+        self._frozen = dict(self._targets)
 
     def initial(self) -> OffsetJson:
         """Return where the query starts. Spark asks twice, and must get the same answer twice.
@@ -92,7 +94,8 @@ class StreamPlan:
             del self._gone[tp]  # it is back, and Spark has recorded a batch of it
         is_first = offsets.ANCHOR not in start and reached == self._initial
         begins = self._without_lost(reached, ends, due, is_first=is_first)
-        new, are_whole = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
+        new, are_whole = self._starts_of_new(ends.keys() - begins.keys(), reached, ends)
+        self._view.forget_all_but({tp.topic for tp in reached.keys() | ends.keys() | self._gone.keys()})
         ends = {tp: end for tp, end in ends.items() if tp in begins or tp in new}
         is_idle = not is_first and not new and ends == reached
         # A recreated topic is reported only once, and what a new partition has lost is reported until a batch records
@@ -195,13 +198,19 @@ class StreamPlan:
         """
         self._view.look_for(due)
         ends, listed_id = self._view.ends(), self._view.listed_id
-        back = {tp: position for tp, (position, topic_id) in self._gone.items() if topic_id == listed_id(tp.topic)}
-        ends = self._ends = self._view.confirmed_ends(ends, back | due)
-        if (frozen := self._targets) is not None:
+        back = {
+            tp: max(position, self._frozen.get(tp, position))
+            for tp, (position, topic_id) in self._gone.items()
+            if topic_id == listed_id(tp.topic)
+        }
+        due = back | due
+        ends = self._ends = self._view.confirmed_ends(ends, due)
+        if self._targets is not None:
             # freeze() does not know what was read. So it may have missed a partition that one broker had not heard of.
             ends = self._targets = {
-                tp: min(until, ends[tp]) if tp in frozen else ends[tp] for tp, until in due.items() if tp in ends
+                tp: min(until, ends[tp]) if tp in self._frozen else ends[tp] for tp, until in due.items() if tp in ends
             }
+            self._frozen |= ends
         return ends
 
     def _without_lost(
@@ -257,18 +266,19 @@ class StreamPlan:
         """Whether a new partition is due from offset 0 on: it is a loss if its first records are deleted by then.
 
         A topic that was added to `subscribe` may be old: it may have lost its first records. One that
-        `subscribePattern` finds is new, and so is a partition of a topic that the query has (``known``).
+        `subscribePattern` finds is new, and so is a partition of a topic that the query has, or had (``known``),
+        also if it was recreated.
         """
         return self._options.choice.topics is None or tp.topic in known
 
-    def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> tuple[Offsets, bool]:
+    def _starts_of_new(self, new: Iterable[TopicPartition], reached: Offsets, ends: Offsets) -> tuple[Offsets, bool]:
         """Return the starts of the partitions that the query does not have, and whether nothing of them is lost.
 
         They start at their earliest records; one that is deleted meanwhile has no start. One that was only hidden,
         since somebody took the permission to see its topic away and gave it back, goes on where it was.
         """
         starts, are_whole = self._view.earliest(new, ends), True
-        known = {tp.topic for tp in begins}
+        known = {tp.topic for tp in reached.keys() | self._gone.keys()}
         for tp, earliest in sorted(starts.items()):
             wanted, what = 0, "the first records of this new partition were deleted before they could be read"
             position, topic_id = self._gone.get(tp, (0, None))

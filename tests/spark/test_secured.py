@@ -15,7 +15,15 @@ import pytest
 from pyspark import SparkFiles
 
 from aiokc import Client, ClientConfig, Secret, TopicPartition
-from aiokc.errors import AuthenticationFailed, CertificateRefused, ConfigError, KafkaError, RequestTimedOut
+from aiokc.errors import (
+    AuthenticationFailed,
+    CertificateRefused,
+    ConfigError,
+    KafkaError,
+    LogTruncated,
+    OffsetOutOfRange,
+    RequestTimedOut,
+)
 from aiokc.net.tls.our_side import OurSide
 from aiokc.net.tls.tls_errors import tls_failure
 from aiokc.testing import Certificates, Cluster, Listener
@@ -34,6 +42,7 @@ from tests.producing import produce
 
 from .queries.listeners import with_password
 
+EVENTS = TopicPartition("events", 0)
 JAAS = "kafka.sasl.jaas.config"
 GIVEN = {
     "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -161,7 +170,7 @@ def test_a_task_on_a_machine_without_the_file() -> None:
     options = parse_options({**GIVEN, JAAS: "file:/nowhere/jaas.conf"})
 
     with pytest.raises(ConfigError, match=rf"option '{JAAS}': there is no '/nowhere/jaas.conf' on "):
-        list(read_task(options, ("value",), (OffsetRange(TopicPartition("events", 0), 0, 1),)))
+        list(read_task(options, ("value",), (OffsetRange(EVENTS, 0, 1),)))
 
     assert not _runtimes
 
@@ -303,7 +312,7 @@ async def ask_in_the_driver(options: SourceOptions) -> None:
 
 
 async def read_in_a_task(options: SourceOptions) -> None:
-    task = (OffsetRange(TopicPartition("events", 0), 0, 1),)
+    task = (OffsetRange(EVENTS, 0, 1),)
     await asyncio.to_thread(lambda: list(read_task(options, ("value",), task)))
 
 
@@ -350,15 +359,21 @@ def error_of(*, verify_code: int = 0, reason: str = "") -> KafkaError:
             AuthenticationFailed("needs sasl_mechanism", mechanism="PLAIN", code=58, retriable=True),
             "needs kafka.sasl.m",
         ),
+        (OffsetOutOfRange({EVENTS: 7}), "7: deleted by retention, or never written; if Spark's other attempts"),
+        (
+            LogTruncated({EVENTS: 7}, {EVENTS: 5}),
+            "not in it any more; if Spark's other attempts at the task fail, too, run the query again, or choose where "
+            "it starts by startingOffsets (a stream: with a new checkpoint)",
+        ),
         (RequestTimedOut("no answer within request_timeout_ms=5"), "within kafka.request.timeout.ms=5"),
     ],
 )
-def test_errors_of_connections_are_told_in_words_of_a_query(error: KafkaError, says: str) -> None:
+def test_errors_are_told_in_words_of_a_query(error: KafkaError, says: str) -> None:
     with pytest.raises(type(error)) as raised, in_words_of_a_query():
         raise error
     again = raised.value
     assert says in str(again)
-    assert not re.search(r"\b(ssl|sasl|security)_|ssl_context|VERIFY_X509|option resolve", str(again))
+    assert not re.search(r"\b(ssl|sasl|security)_|ssl_context|VERIFY_X509|option resolve|seek|_reset", str(again))
     assert (type(again), vars(again), again.retriable) == (type(error), vars(error), error.retriable)
     assert again.__cause__ is error.__cause__
 

@@ -68,6 +68,39 @@ def test_it_goes_on_where_it_was(cluster: PlayedCluster, caplog: pytest.LogCaptu
     assert restarted.ranges(end, after) == {A0: (50, 60)}, "Spark repeats that batch"
 
 
+@pytest.mark.parametrize("is_missed", [False, True], ids=["found by freeze()", "missed by freeze()"])
+def test_available_now_goes_on_where_it_was_up_to_the_frozen_end(cluster: PlayedCluster, is_missed: bool) -> None:
+    """Else the query would end without it, and the next run would read it from its first record."""
+    cluster.logs[A0] = (0, 100)
+    plan = cluster.plan(fail_on_data_loss=False, choice=BY_PATTERN)
+    cluster.hidden = [A0] * is_missed
+    plan.freeze()
+    cluster.sleep(10)
+    read = stored(plan.latest(READ, 20))
+    assert read == {"a": {"0": 70}}
+    end = after_hiding(cluster, plan, read)
+    assert end == {}
+    cluster.logs[A0] = (0, 130)
+
+    after = stored(plan.latest(end))
+
+    assert after == {"a": {"0": 100}, ANCHOR: {"a": {"0": 70}}}
+    assert plan.ranges(end, after) == {A0: (70, 100)}
+    assert plan.latest(after) is after
+
+
+def test_available_now_does_not_go_on_in_another_topic_of_that_name(cluster: PlayedCluster) -> None:
+    """It is new since freeze(): the next run reads it from its first record."""
+    plan = cluster.plan(fail_on_data_loss=False, choice=BY_PATTERN)
+    plan.freeze()
+    end = after_hiding(cluster, plan, stored(plan.latest({"a": {"0": 20}}, 20)))
+    cluster.ids["a"] = UUID(int=2)
+
+    assert plan.latest(end) is end
+    later = cluster.plan(fail_on_data_loss=False, choice=BY_PATTERN)
+    assert later.ranges(end, stored(later.latest(end))) == {A0: (0, 50)}
+
+
 def test_a_new_leader_that_does_not_know_its_end_yet_is_asked_again(
     cluster: PlayedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

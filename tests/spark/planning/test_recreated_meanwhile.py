@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from spark_source.options.topic_choice import subscribe
+from spark_source.options.topic_choice import TopicChoice, subscribe
 
 from .played_cluster import A0, A1, B0, FROM_EARLIEST, PlayedCluster, stored
 
@@ -76,3 +76,30 @@ def test_its_log_is_shorter_than_the_old_one(
     assert plan.ranges(end, after) == {A0: (0, 50)}
     assert "its topic was deleted and created again" in caplog.text
     assert "its log ends before" not in caplog.text
+
+
+@pytest.mark.parametrize("was_seen_to_be_gone", [False, True], ids=["at once", "after it was gone"])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        TopicChoice("subscribePattern", None, "a"),
+        subscribe("a"),
+        TopicChoice("assign", frozenset("a"), None, frozenset({A0})),
+    ],
+    ids=lambda choice: choice.option,
+)
+def test_its_first_records_that_are_deleted_by_then_are_a_loss(
+    cluster: PlayedCluster, caplog: pytest.LogCaptureFixture, choice: TopicChoice, was_seen_to_be_gone: bool
+) -> None:
+    plan = cluster.plan(choice=choice, fail_on_data_loss=False, starting=FROM_EARLIEST)
+    end = stored(plan.latest(plan.initial()))
+    if was_seen_to_be_gone:
+        del cluster.logs[A0]
+        cluster.sleep(10)
+        end = stored(plan.latest(end))
+        assert end == {}
+    cluster.ids["a"], cluster.logs[A0] = UUID(int=2), (500, 550)
+    cluster.sleep(100)
+
+    assert plan.ranges(end, stored(plan.latest(end))) == {A0: (500, 550)}
+    assert caplog.text.count("the first records of this new partition were deleted") == 1

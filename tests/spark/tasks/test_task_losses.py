@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,8 +13,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
-from aiokc import ClientConfig, TopicPartition
-from aiokc.errors import RequestTimedOut
+from aiokc import ClientConfig, ErrorCode, TopicPartition
+from aiokc.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopic
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from spark_source import runtimes, worker
@@ -111,6 +112,53 @@ def test_with_fail_on_data_loss_false_the_others_are_read(
         assert offsets_read(lenient, task) == {"other": [0, 1, 2]}
 
     assert said in caplog.text
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_topic_that_is_deleted_while_its_loss_is_looked_at(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fail: bool
+) -> None:
+    """Retention has deleted records of it. It is listed still, and deleted before the offsets of its log are asked."""
+    monkeypatch.setattr("spark_source.cluster.driver._PATIENCE_MS", 200)
+    options, task = prepared(cluster, lambda cluster: cluster._partition(*EVENTS).log.trim(2))
+    listed: list[Exchange] = []
+
+    def delete_once(exchange: Exchange) -> None:
+        listed.append(exchange)
+        if len(listed) == 1:
+            delete(cluster)
+
+    cluster.intercept(ApiKey.LIST_OFFSETS, delete_once)
+    said = r"topic 'events', partition 0: the partition is gone\. Wanted: offsets 0 to 3"
+
+    if fail:
+        with pytest.raises(DataLoss, match=said):
+            offsets_read(options, task)
+    else:
+        with caplog.at_level(logging.WARNING, logger="spark_source"):
+            assert offsets_read(replace(options, fail_on_data_loss=False), task) == {"other": [0, 1, 2]}
+        assert re.search(said, caplog.text)
+    assert listed
+
+
+def test_a_topic_that_stays_listed_though_its_leader_does_not_know_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no loss as far as anybody knows: Spark tries the task again."""
+    looks: list[object] = []
+
+    async def unknown(*asked: object, **settings: object) -> Any:
+        looks.append(asked)
+        raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    options, task = prepared(cluster, lambda cluster: cluster._partition(*EVENTS).log.trim(2))
+    monkeypatch.setattr("spark_source.worker.log_ranges", unknown)
+
+    with pytest.raises(OffsetOutOfRange, match=r"events-0 at 0: .*\(.*\); if Spark's other attempts") as raised:
+        offsets_read(options, task)
+
+    assert len(looks) == 2
+    assert "seek()" not in "".join(traceback.format_exception(raised.value)), "that is what a Consumer can do"
 
 
 @pytest.mark.parametrize("fail", [True, False])
