@@ -341,7 +341,7 @@ class OffsetOutOfRange(BrokerError):
 
     def __init__(self, offsets: Mapping[TopicPartition, int], found: str = "") -> None:
         self.offsets, self.found = dict(offsets), found
-        names = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in sorted(self.offsets.items()))
+        names = named(self.offsets, write=lambda tp: f"{tp} at {self.offsets[tp]}")
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{names}: deleted by retention, or never written{found and f' ({found})'}; go on from an existing offset: "
@@ -361,8 +361,8 @@ class LogTruncated(OffsetOutOfRange):
         self, offsets: Mapping[TopicPartition, int], safe_offsets: Mapping[TopicPartition, int], why: str = ""
     ) -> None:
         self.offsets, self.safe_offsets = dict(offsets), dict(safe_offsets)
-        names = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in sorted(self.offsets.items()))
-        safe = ", ".join(f"{tp.topic}-{tp.partition} to {offset}" for tp, offset in sorted(self.safe_offsets.items()))
+        names = named(self.offsets, write=lambda tp: f"{tp} at {self.offsets[tp]}")
+        safe = safe_offsets and named(safe_offsets, write=lambda tp: f"{tp} to {safe_offsets[tp]}")
         BrokerError.__init__(
             self,
             ErrorCode.OFFSET_OUT_OF_RANGE,

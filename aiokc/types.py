@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias
@@ -54,9 +54,9 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def named(partitions: Collection[TopicPartition], most: int = 20) -> str:
+def named(partitions: Collection[TopicPartition], most: int = 20, write: Callable[[TopicPartition], str] = str) -> str:
     """Return "a-0, a-1 and 4,998 more": the first ``most`` in order. A consumer may have thousands."""
-    shown = ", ".join(map(str, nsmallest(most, partitions))) or "no partition"
+    shown = ", ".join(map(write, nsmallest(most, partitions))) or "no partition"
     return f"{shown} and {len(partitions) - most:,} more" if len(partitions) > most else shown
 
 
@@ -492,5 +492,5 @@ class RecordColumns:
         return self._arrow.__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        reach = ", ".join(f"{tp} up to {end[0]}" for tp, end in sorted(self._ends.items()))
-        return f"<RecordColumns: {len(self)} rows, {self.nbytes} bytes; {reach or 'nothing'}>"
+        reach = named(self._ends, write=lambda tp: f"{tp} up to {self._ends[tp][0]}") if self._ends else "nothing"
+        return f"<RecordColumns: {len(self)} rows, {self.nbytes} bytes; {reach}>"

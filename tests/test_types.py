@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from aiokc.errors import NoOffsetForPartition
+from aiokc.errors import LogTruncated, NoOffsetForPartition, OffsetOutOfRange
 from aiokc.types import TopicPartition, named
 
 A = [TopicPartition("a", number) for number in range(5_000)]
@@ -32,3 +34,19 @@ def test_an_error_of_thousands_of_partitions_has_a_message_that_can_be_read() ->
     error = NoOffsetForPartition(A)
     assert len(str(error)) < 500
     assert error.partitions == set(A)
+
+
+@pytest.mark.parametrize("make", [OffsetOutOfRange, lambda offsets: LogTruncated(offsets, offsets)])
+def test_an_error_of_thousands_of_offsets_has_a_message_that_can_be_read(
+    make: Callable[[dict[TopicPartition, int]], OffsetOutOfRange],
+) -> None:
+    error = make(dict.fromkeys(A, 7))
+    assert "a-0 at 7, a-1 at 7, " in str(error)
+    assert " and 4,980 more" in str(error)
+    assert len(str(error)) < 1_000
+    assert error.offsets == dict.fromkeys(A, 7)
+
+
+def test_a_truncated_log_names_where_to_seek() -> None:
+    assert "; seek() a-0 to 5 to go on" in str(LogTruncated({A[0]: 7}, {A[0]: 5}))
+    assert "; seek() to an existing offset to go on" in str(LogTruncated({A[0]: 7}, {}))

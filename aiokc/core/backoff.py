@@ -6,7 +6,8 @@ from typing import Final, Protocol
 
 from ..config import ClusterConfig
 
-_SHORTEST: Final = 0.001
+#: No pause is shorter, whatever the options say (seconds).
+SHORTEST: Final = 0.001
 _LONGEST_SEARCH_PAUSE: Final = 10.0
 
 
@@ -27,8 +28,8 @@ class Backoff:
     def __init__(
         self, initial: float, maximum: float, random: Chance, factor: float = 2.0, jitter: float = 0.2
     ) -> None:
-        self._initial = max(initial, _SHORTEST)
-        self._maximum = max(maximum, _SHORTEST)
+        self._initial = max(initial, SHORTEST)
+        self._maximum = max(maximum, SHORTEST)
         self._random = random
         self._factor = factor
         self._jitter = jitter

@@ -14,7 +14,7 @@ import anyio
 
 from ...config import ClientConfig, IsolationLevel, isolation_code
 from ...core.backoff import retry_backoff
-from ...core.cluster.by_leader import group_by_leader
+from ...core.cluster.by_leader import former_leaders, group_by_leader, is_any_led
 from ...core.cluster.leader_hints import DENIALS
 from ...core.cluster.snapshot import Cluster, known_error, unknown_partition
 from ...error_codes import ErrorCode
@@ -31,6 +31,7 @@ from ...errors import (
 )
 from ...native import untrack
 from ...net.pool import Pool
+from ...net.reply import in_steps
 from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition, named
 from ...wire import prepare
 from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -112,69 +113,85 @@ class OffsetLister:
         deadline = loop.time() + timeout
         backoff = retry_backoff(self._config, self._random)
         found: Found = {}
-        causes: list[Exception] = []
+        cause: KafkaError | None = None
         while left := {tp: timestamp for tp, timestamp in asked.items() if tp not in found}:
             remaining = deadline - loop.time()
             if remaining <= 0:
                 await asyncio.sleep(0)  # without time, no other task has run yet, and a caller may ask again at once
-                raise self._too_late(left, timeout, causes)
+                raise self._too_late(left, timeout, cause)
             before = self._metadata.cluster
-            await self._ask_leaders(left, remaining, found, causes, isolation_level)
+            cause = await self._ask_leaders(left, remaining, found, isolation_level) or cause
             left = {tp: timestamp for tp, timestamp in left.items() if tp not in found}
             cluster = self._metadata.cluster
-            if not left or (cluster is not before and any(_is_led_anew(tp, before, cluster) for tp in left)):
+            if not left or len(await in_steps(former_leaders(before, cluster, left))) > 0:
                 continue  # metadata that have come meanwhile name a leader to ask
-            if any(map(self._is_led, left)):
+            if await in_steps(is_any_led(cluster, left)):
                 self._metadata.request_update()
             else:
                 self._metadata.request_missing()
-            pause_end = min(loop.time() + backoff.next(), deadline)
-            while await self._metadata.changed.wait(pause_end - loop.time()):
-                error = known_error(self._metadata.cluster, {tp.topic for tp in left})
-                if error is not None and self._metadata.cluster.version > version:
-                    raise fresh(error)
-                if any(map(self._is_led, left)):
-                    break
+            await self._pause(left, cluster, version, min(loop.time() + backoff.next(), deadline))
         return found
 
-    def _is_led(self, tp: TopicPartition) -> bool:
-        return self._metadata.cluster.leader(tp) is not None
+    async def _pause(self, left: Asked, looked_at: Cluster, version: int, end: float) -> None:
+        """Return at ``end``, or once other metadata than ``looked_at`` name a leader to ask.
+
+        Raises the error of a topic, where metadata that are newer than ``version`` have it.
+        """
+        loop = asyncio.get_running_loop()
+        # To look at thousands of partitions lets other tasks run. A refresh may end meanwhile, unnoticed by wait().
+        while self._metadata.cluster is not looked_at or await self._metadata.changed.wait(end - loop.time()):
+            looked_at = self._metadata.cluster
+            error = known_error(looked_at, {tp.topic for tp in left})
+            if error is not None and looked_at.version > version:
+                raise fresh(error)
+            if await in_steps(is_any_led(looked_at, left)):
+                return
 
     async def _ask_leaders(
         self,
         left: Asked,
         timeout: float,
         found: Found,
-        causes: list[Exception],
         isolation_level: IsolationLevel | None,
-    ) -> None:
+    ) -> KafkaError | None:
         """Ask all leaders. Return once each has answered, or has lost a partition for which it has not answered yet.
 
-        A broker that hangs loses its partitions within seconds, and says nothing for request_timeout_ms.
+        Returns the last error that may pass; raises any other one. A broker that hangs loses its partitions within
+        seconds, and says nothing for request_timeout_ms.
         """
         before = self._metadata.cluster
         by_leader = group_by_leader(before, left)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         failures: list[KafkaError] = []
+        cause: KafkaError | None = None  # of all that may pass only the last: each partition has one at each attempt
         under_way = {node_id: anyio.CancelScope() for node_id in by_leader}
 
         async def ask(node_id: int, asked: Asked) -> None:
+            nonlocal cause
             with under_way[node_id]:
                 for portion in portions(asked):
                     left_seconds = deadline - loop.time()
                     answer = await self.ask(node_id, portion, timeout=left_seconds, isolation_level=isolation_level)
                     found.update(answer.found)
                     for error in answer.errors.values():
-                        (causes if may_pass(error) else failures).append(error)
+                        if may_pass(error):
+                            cause = error
+                        else:
+                            failures.append(error)
             del under_way[node_id]
 
         async def leave_former_leaders() -> None:
-            while True:  # the metadata may be newer already when this task begins
-                for node_id, scope in under_way.items():
-                    asked = (tp for tp in by_leader[node_id] if tp not in found)
-                    if any(_is_led_anew(tp, before, self._metadata.cluster) for tp in asked):
-                        scope.cancel()
+            looked_at = before
+            # The metadata may be newer already when this task begins, and after a look at thousands of partitions.
+            while True:
+                while looked_at is not self._metadata.cluster:
+                    looked_at = self._metadata.cluster
+                    lacking = (tp for tp in left if tp not in found)
+                    former = await in_steps(former_leaders(before, looked_at, lacking))
+                    for node_id, scope in under_way.items():
+                        if node_id in former:
+                            scope.cancel()
                 await self._metadata.changed.wait()
 
         async with anyio.create_task_group() as watching:
@@ -185,6 +202,7 @@ class OffsetLister:
             watching.cancel_scope.cancel()
         if failures:
             raise fresh(failures[0])
+        return cause
 
     async def ask(
         self,
@@ -273,21 +291,15 @@ class OffsetLister:
             timeout_ms=self._config.request_timeout_ms,
         )
 
-    def _too_late(self, left: Asked, timeout: float, causes: list[Exception]) -> Exception:
+    def _too_late(self, left: Asked, timeout: float, cause: KafkaError | None) -> Exception:
         unknown = unknown_partition(self._metadata.cluster, left)
         if unknown is not None:
             return unknown
-        cause = causes[-1] if causes else self._metadata.error
+        cause = cause or self._metadata.error
         why = f": {cause}" if cause is not None else ""
         error = RequestTimedOut(f"no offsets of {named(left)} after {timeout:.3g} s{why}")
         error.__cause__ = cause
         return error
-
-
-def _is_led_anew(tp: TopicPartition, before: Cluster, now: Cluster) -> bool:
-    """Whether the metadata name a leader ``now``, and named none or another one ``before``."""
-    leader, former = now.leader(tp), before.leader(tp)
-    return leader is not None and (former is None or former.node_id != leader.node_id)
 
 
 def portions(asked: Mapping[TopicPartition, A]) -> Iterator[dict[TopicPartition, A]]:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final, TypeVar
 
 from ...config import ClusterConfig
-from ...core.backoff import retry_backoff, search_pause
+from ...core.backoff import SHORTEST, retry_backoff, search_pause
 from ...core.cluster.leader_hints import LeaderHints
 from ...core.cluster.snapshot import Cluster, NewLeader, merge
 from ...core.cluster.unfollowed import without_old_errors, without_old_topics
@@ -20,6 +20,7 @@ from ...net.reply import in_steps
 from ...types import Broker, TopicPartition
 from ...wire import prepare
 from ...wire.messages.discovery import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from .topic_interest import Interests, TopicInterest
 
@@ -66,6 +67,10 @@ class Metadata:
         self._lacking: Mapping[str, int] = {}
         self._lacking_since = 0.0
         self._search_pauses = retry_backoff(config, random)
+        # Without these floors a broker nearby is asked some thousand times a second where the options say 0.
+        self._retry_pause = max(config.retry_backoff_ms / 1e3, SHORTEST)
+        self._longest_pause = max(config.retry_backoff_max_ms / 1e3, SHORTEST)
+        self._complaints = Complaints(logger)
 
     def interest(self, *, may_create: bool = False) -> TopicInterest:
         """Return a handle by which its owner says which topics to keep up to date. New topics request an update.
@@ -135,14 +140,14 @@ class Metadata:
                 if isinstance(error, AuthenticationFailed) and not error.retriable:
                     pause = max(pause, self._pool.logins.pause(loop.time()))  # the pool has logged it
                 else:
-                    logger.warning("cannot refresh the metadata: %s", error)
+                    self._complaints.warn(type(error), "cannot refresh the metadata: %s", error)
                 await asyncio.sleep(pause)
                 continue
             if self._update_asked:  # the snapshot was found wrong again while the response was on its way
                 await self._pause(backoff.next())
             else:
                 backoff.reset()
-                await self._pause(self._config.retry_backoff_ms / 1e3)
+                await self._pause(self._retry_pause)
 
     async def _pause(self, seconds: float) -> None:
         """Wait between two refreshes. New topics end the pause: the application waits for the first answer about them.
@@ -157,8 +162,8 @@ class Metadata:
                 self._pause_for_new = 0.0
                 return
         await asyncio.sleep(min(self._pause_for_new, max(0.0, end - loop.time())))
-        shortest = self._config.retry_backoff_ms / 1e3 * _SHORTEST_SHARE
-        self._pause_for_new = min(max(2 * self._pause_for_new, shortest), self._config.retry_backoff_ms / 1e3)
+        shortest = self._retry_pause * _SHORTEST_SHARE
+        self._pause_for_new = min(max(2 * self._pause_for_new, shortest), self._retry_pause)
 
     def _max_age(self) -> float:
         """How many seconds this snapshot stays valid: few if it lacks a followed topic, which may be created soon.
@@ -176,7 +181,7 @@ class Metadata:
         if not self._lacking:
             return longest
         if _COMING.isdisjoint(self._lacking.values()):
-            return min(self._config.retry_backoff_max_ms / 1e3, longest)
+            return min(self._longest_pause, longest)
         pause = self._search_pauses.next()
         if self._lacking.keys() <= {*map(str, self._interests.topic_ids), *self.cluster.partial}:
             pause = max(pause, search_pause(self._last_refresh - self._lacking_since))

@@ -288,8 +288,8 @@ def _partition(topic: str, item: MetadataResponsePartition) -> PartitionInfo:
 
 def known_error(cluster: Cluster, topics: Iterable[str]) -> BrokerError | None:
     """Return the first error of these topics that only the application can repair (authorization, an invalid name)."""
-    for topic in sorted(topics):
-        code = cluster.errors.get(topic)
+    for topic in sorted(cluster.errors.keys() & topics):
+        code = cluster.errors[topic]
         if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION):
             return topic_error(code, topic)
     return None

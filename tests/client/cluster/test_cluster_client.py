@@ -171,6 +171,19 @@ def test_calls_and_start_say_in_the_end_why_they_have_no_answer(fault: Fault, sa
     virtually(story)
 
 
+def test_metadata_that_can_t_be_refreshed_are_complained_of_twice_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            cluster.intercept(MetadataRequest, ErrorCode.INVALID_REQUEST)
+            client._cluster.metadata.request_update()
+            await asyncio.sleep(100)
+
+    virtually(story)
+    said = [record.getMessage() for record in caplog.records if "cannot refresh the metadata" in record.getMessage()]
+    assert len(said) == 4
+    assert re.search(r"\(\d+ more since the last such message\)$", said[-1])
+
+
 def test_a_client_starts_beside_a_broker_that_starts() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.intercept(MetadataRequest, of_a_broker_that_starts, times=5)

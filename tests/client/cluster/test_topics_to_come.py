@@ -135,6 +135,32 @@ def test_a_topic_that_may_not_be_seen_is_not_looked_for_in_haste() -> None:
     virtually(story)
 
 
+def test_between_an_answer_and_the_next_question_is_a_pause_also_where_the_options_say_none() -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = the_loop()
+        ended: list[float] = []
+        pauses: list[float] = []
+
+        async def answered(exchange: Exchange) -> Any:
+            pauses.extend(loop.time() - end for end in ended[-1:])
+            answer = await exchange.handle()
+            ended.append(loop.time())
+            return answer
+
+        consumer = Consumer(
+            "a b", bootstrap_servers=cluster.bootstrap, group_id="g", retry_backoff_ms=0, retry_backoff_max_ms=0
+        )
+        async with consumer:
+            with pytest.raises(Exception, match="a b"):
+                await consumer.getmany(timeout_ms=30_000)
+            cluster.intercept(MetadataRequest, answered)
+            await asyncio.sleep(0.2)
+        assert min(pauses) >= 0.001
+        assert len(pauses) > 10
+
+    virtually(story)
+
+
 def test_a_client_that_waits_for_a_topic_does_not_hammer_the_brokers() -> None:
     async def story(cluster: Cluster) -> None:
         asked = Asked(cluster, the_loop())

@@ -57,7 +57,7 @@ class AwsAsker:
         self.name = f"the token provider ({options.identity})"
         self._options = options
         self._clock = clock
-        self._session: Any = None  # botocore's: it keeps credentials until they end
+        self._session: Any = None  # botocore's, kept for the next token where it renews its credentials itself
         self._thread = OwnThread("aiokc aws")
 
     async def ask(self) -> OAuthToken:
@@ -67,14 +67,23 @@ class AwsAsker:
         self._thread.close()
 
     def _sign(self) -> OAuthToken:
-        if self._session is None:
-            self._session = self._new_session()
-        region = self._region()
-        credentials = self._credentials(region)
+        """Return a token, signed with the credentials that are there now.
+
+        A session of botocore's reads keys out of a file or the environment once. So it is used for one token, or for
+        ever it would sign with keys that were replaced, and are good no more. A session whose credentials botocore
+        renews (those of a machine, of SSO) is kept, until they can't be had: a profile's role is assumed with keys that
+        were read once, too.
+        """
+        session, self._session = self._session or self._new_session(), None
+        region = self._region(session)
+        credentials = self._credentials(session, region)
+        if session is not None and hasattr(session.get_credentials(), "refresh_needed"):
+            self._session = session
         now = self._clock()
         return OAuthToken(msk_token(credentials, region, now=now), now + LIFETIME)
 
     def _new_session(self) -> Any:
+        """Return one that has read nothing yet; None without botocore."""
         try:
             botocore_session = importlib.import_module("botocore.session")
         except ImportError as error:
@@ -84,23 +93,23 @@ class AwsAsker:
             return None
         return botocore_session.Session(profile=self._options.profile)
 
-    def _region(self) -> str:
+    def _region(self, session: Any) -> str:
         region = self._options.region or os.environ.get("AWS_REGION")
-        if not region and self._session is not None:
-            region = self._session.get_config_variable("region")
+        if not region and session is not None:
+            region = session.get_config_variable("region")
         if not region and not (region := os.environ.get("AWS_DEFAULT_REGION")):
             raise self._problem("no region is known: set sasl_aws_region to that of the cluster")
         return region
 
-    def _credentials(self, region: str) -> AwsCredentials:
-        if self._session is None:
+    def _credentials(self, session: Any, region: str) -> AwsCredentials:
+        if session is None:
             return self._of_environment()
         if self._options.role_arn is not None:
-            service = self._session.create_client("sts", region_name=region)
+            service = session.create_client("sts", region_name=region)
             answer = service.assume_role(RoleArn=self._options.role_arn, RoleSessionName=_SESSION_NAME)
             found = answer["Credentials"]
             return _made(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
-        credentials = self._session.get_credentials()
+        credentials = session.get_credentials()
         if credentials is None:
             raise self._problem("botocore finds no credentials: neither in the environment, nor in files, nor a role")
         frozen = credentials.get_frozen_credentials()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from base64 import urlsafe_b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,13 +19,19 @@ from aiokc.config import ClientConfig, SecurityConfig
 from aiokc.core.sasl.mechanism import Mechanism
 from aiokc.errors import AuthenticationFailed
 from aiokc.net.credentials.credentials import Credentials
+from aiokc.net.credentials.tokens.aws_credentials import AwsAsker, AwsOptions
 
-from .loopback_idp import http, idp
+from .loopback_idp import LoopbackIdp, http, idp
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 ASSUMED = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
 <AccessKeyId>AKIDROLE</AccessKeyId><SecretAccessKey>canary-role</SecretAccessKey><SessionToken>canary-session/
 </SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"""
+
+
+XML = "Content-Type: text/xml"
+REFUSED = """<ErrorResponse><Error><Code>InvalidClientTokenId</Code><Message>no such key</Message></Error>
+</ErrorResponse>"""
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +72,10 @@ async def login(**options: Any) -> Mechanism:
 
 def signed(mechanism: Mechanism) -> tuple[str, dict[str, str]]:
     """Return the host and the query of the URL in the token."""
-    text = mechanism.secrets[0].reveal()
+    return in_url(mechanism.secrets[0].reveal())
+
+
+def in_url(text: str) -> tuple[str, dict[str, str]]:
     url = urlsplit(urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode())
     return url.netloc, {name: values[0] for name, values in parse_qs(url.query).items()}
 
@@ -93,10 +106,17 @@ async def test_a_profile(tmp_path: Path) -> None:
     assert mechanism.identity == "AWS profile 'work'"
 
 
+@asynccontextmanager
+async def roles(monkeypatch: pytest.MonkeyPatch, *answers: bytes) -> AsyncIterator[LoopbackIdp]:
+    """The service that gives out the keys of roles (STS)."""
+    async with idp(*answers) as sts:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{sts.port}")
+        yield sts
+
+
 @pytest.mark.usefixtures("keys")
 async def test_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with idp(http(200, ASSUMED, "Content-Type: text/xml")) as sts:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{sts.port}")
+    async with roles(monkeypatch, http(200, ASSUMED, XML)) as sts:
         mechanism = await login(sasl_aws_region="eu-west-3", sasl_aws_role_arn=ROLE)
         assert sts.form()["RoleArn"] == ROLE
         assert sts.form()["RoleSessionName"] == "aiokc"
@@ -173,3 +193,87 @@ async def test_keys_that_rotate_are_the_same_principal(monkeypatch: pytest.Monke
     second = await login(sasl_aws_region="eu-west-3")
     assert signed(first)[1]["X-Amz-Credential"] != signed(second)[1]["X-Amz-Credential"]
     assert Credentials.is_same_principal(first, second)
+
+
+@asynccontextmanager
+async def asker(*, role_arn: str | None = None, profile: str | None = None) -> AsyncIterator[AwsAsker]:
+    found = AwsAsker(AwsOptions("eu-west-3", profile, role_arn), time.time)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+async def key(asked: AwsAsker) -> str:
+    """Return the id of the key that signed the next token."""
+    _, query = in_url((await asked.ask()).value.reveal())
+    return query["X-Amz-Credential"].partition("/")[0]
+
+
+class Keys:
+    """The keys of the environment, or of a file."""
+
+    def __init__(self, place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self._place, self._monkeypatch, self._tmp_path = place, monkeypatch, tmp_path
+
+    def become(self, name: str, profile: str = "default") -> None:
+        if self._place == "environment":
+            self._monkeypatch.setenv("AWS_ACCESS_KEY_ID", name)
+            self._monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
+        else:
+            lines = f"[{profile}]", f"aws_access_key_id = {name}", "aws_secret_access_key = canary", ""
+            (self._tmp_path / self._place).write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("place", ["credentials", "config", "environment"])
+async def test_keys_that_were_replaced_sign_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    keys = Keys(place, monkeypatch, tmp_path)
+    async with asker() as asked:
+        for name in ("AKIDFIRST", "AKIDNEXT"):
+            keys.become(name)
+            assert await key(asked) == name
+
+
+@pytest.mark.parametrize("place", ["credentials", "environment"])
+async def test_a_role_is_assumed_with_the_keys_that_are_there_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    keys = Keys(place, monkeypatch, tmp_path)
+    async with roles(monkeypatch, http(200, ASSUMED, XML)) as sts, asker(role_arn=ROLE) as asked:
+        for name in ("AKIDFIRST", "AKIDNEXT"):
+            keys.become(name)
+            assert await key(asked) == "AKIDROLE"
+            assert f"Credential={name}/" in sts.asked[-1][1]["authorization"]
+
+
+async def test_credentials_that_botocore_renews_are_asked_for_when_they_end(tmp_path: Path) -> None:
+    calls, answer = tmp_path / "calls", tmp_path / "answer"
+    answer.write_text(
+        '{"Version": 1, "AccessKeyId": "AKIDPROCESS", "SecretAccessKey": "canary", "Expiration": "2099-01-01T00:00Z"}'
+    )
+    program = tmp_path / "program"
+    program.write_text(f"echo called >> {shlex.quote(str(calls))}; cat {shlex.quote(str(answer))}")
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = sh {shlex.quote(str(program))}\n")
+    async with asker() as asked:
+        assert [await key(asked) for _ in range(3)] == ["AKIDPROCESS"] * 3
+    assert calls.read_text() == "called\n"
+
+
+async def test_keys_of_a_profile_s_role_are_read_again_when_they_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """botocore renews the role's credentials itself, with the keys that it read at first."""
+    (tmp_path / "config").write_text(f"[profile work]\nrole_arn = {ROLE}\nsource_profile = base\nregion = eu-west-3\n")
+    keys = Keys("credentials", monkeypatch, tmp_path)
+    soon = (datetime.now(UTC) + timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ending = http(200, ASSUMED.replace("2099-01-01T00:00:00Z", soon), XML)
+    async with roles(monkeypatch, ending, http(403, REFUSED, XML), ending) as sts, asker(profile="work") as asked:
+        keys.become("AKIDFIRST", "base")
+        assert await key(asked) == "AKIDROLE"
+        keys.become("AKIDNEXT", "base")
+        with pytest.raises(AuthenticationFailed, match="InvalidClientTokenId"):
+            await key(asked)
+        assert await key(asked) == "AKIDROLE"
+        assert "Credential=AKIDNEXT/" in sts.asked[-1][1]["authorization"]
