@@ -367,8 +367,9 @@ class Consumer(Introspection, Generic[K, V]):
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
         """Go on at the beginning of these partitions (none given: of all assigned); return when positions are known.
 
-        Where none is given, those that a rebalance takes in the meantime are left out. What a call has begun that is
-        cancelled, or times out, goes on in the background.
+        Where none is given, those that a rebalance takes in the meantime are left out, and UsageError is raised before
+        the first assignment (so by seek_to_end, seek_to_committed and committed): start() does not wait for that,
+        wait_assigned() does. What a call has begun that is cancelled, or times out, goes on in the background.
         """
         await self._reset(partitions, EARLIEST, timeout_ms)
 
@@ -378,7 +379,8 @@ class Consumer(Introspection, Generic[K, V]):
 
     async def _reset(self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: int | None) -> None:
         wanted, timeout = checked_partitions(partitions), self._seconds(timeout_ms)
-        moved = self._runtime.subscribing.reset(wanted, timestamp)
+        moved = wanted or self._runtime.all_assigned()
+        self._runtime.subscribing.reset(moved, timestamp)
         await wait_positions(self._runtime, moved, timeout, but_gone=not wanted)
 
     async def seek_to_committed(
@@ -427,7 +429,7 @@ class Consumer(Introspection, Generic[K, V]):
         self, *partitions: TopicPartition, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed for these partitions (none given: for all assigned); None: nothing."""
-        wanted = checked_partitions(partitions) or list(self._runtime.subscription.assigned)
+        wanted = checked_partitions(partitions)
         with self._runtime.cluster_client.call():
             return await self._runtime.committed(wanted, timeout=self._seconds(timeout_ms))
 
