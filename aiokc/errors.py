@@ -35,7 +35,7 @@
     └── BrokerError                         an error code of the protocol; .code, .retriable
         ├── OffsetOutOfRange                the log does not hold the position (any more)
         │   └── LogTruncated                the log lost, or replaced, records that were read already
-        ├── CommitFailed                    the group has gone on without this member; its offsets were not stored
+        ├── CommitFailed                    the group has gone on without this member, or the topic was recreated
         ├── RebalanceInProgress             the group is rebalancing; go on polling, then commit again
         ├── MemberFenced                    another member took over this group_instance_id
         ├── ProducerFenced                  another producer took over this transactional_id
@@ -374,7 +374,8 @@ class LogTruncated(OffsetOutOfRange):
 class CommitFailed(BrokerError):
     """The group has gone on without this member; nothing was committed. Never retriable.
 
-    With UNKNOWN_TOPIC_ID: the topic was recreated after the consumer had read the offsets that the message names.
+    With UNKNOWN_TOPIC_ID the topic was recreated after the consumer had read the offsets that the message names: the
+    member is still one, and all other offsets of the commit are stored.
     """
 
     def __init__(self, code: int, message: str = "") -> None:

@@ -181,6 +181,11 @@ class Subscription(AssignedPartitions):
         """The partitions that were given up while the application held records of them: those are delivered again."""
         return frozenset(self._taken)
 
+    @property
+    def recreated(self) -> frozenset[TopicPartition]:
+        """Those of them that nobody else was given: their topic was recreated while the application held records."""
+        return frozenset(self._former_ids)
+
     def hand_out(self, tp: TopicPartition, position: int, leader_epoch: int | None) -> None:
         """Note that the application holds everything of ``tp`` below ``position``; serve all others first now."""
         held = self._assigned.pop(tp, None) or self[tp]
