@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager
 from heapq import nsmallest
 from types import TracebackType
@@ -43,7 +43,7 @@ async def read_ranges(
     counters: FetchCounters,
     avoided: AvoidedReplicas,
     following: AbstractContextManager[None],
-) -> AsyncIterator[PartitionRecords]:
+) -> AsyncGenerator[PartitionRecords, None]:
     """Yield the records of ``{partition: (from, until)}``, each partition's in order.
 
     A range ends by position: it also ends at offsets that hold no record (control records, aborted or compacted ones).
@@ -79,7 +79,7 @@ async def read_column_ranges(
     counters: FetchCounters,
     avoided: AvoidedReplicas,
     following: AbstractContextManager[None],
-) -> AsyncIterator[RecordColumns]:
+) -> AsyncGenerator[RecordColumns, None]:
     """Yield the records of these ranges as batches of columns, each full with the record that reaches ``batch_bytes``.
 
     The last batch may be smaller. It has no row where the ranges end with offsets that hold none: it says so, and of
