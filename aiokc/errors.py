@@ -3,9 +3,9 @@
     KafkaError
     ├── ConfigError (ValueError)            an option is unknown, of a wrong type or out of range
     ├── UsageError (RuntimeError)           the call is not allowed in the consumer's present state
-    │   ├── ClientClosed                    the client was stopped, or never started
-    │   │   ├── ConsumerClosed              ... a Consumer or a Client
-    │   │   └── ProducerClosed              ... a Producer
+    │   ├── ClientClosed                    the Client, Consumer or Producer was stopped, or never started
+    │   │   ├── ConsumerClosed              ... the Consumer
+    │   │   └── ProducerClosed              ... the Producer
     │   └── ConcurrentCall                  another task is inside getmany, getone, the iterator or wait_assigned
     ├── ConnectionFailed (ConnectionError)  no connection could be made, or it broke; retriable
     │   └── NoBrokersAvailable              none of the addresses answered before the deadline
@@ -95,11 +95,11 @@ class UsageError(KafkaError, RuntimeError):
 
 
 class ClientClosed(UsageError):
-    """The Consumer, Producer or Client was stopped, or has not been started."""
+    """The Client, Consumer or Producer was stopped, or has not been started. A Client raises this class itself."""
 
 
 class ConsumerClosed(ClientClosed):
-    """The Consumer (or Client) was stopped, or has not been started."""
+    """The Consumer was stopped, or has not been started."""
 
 
 class ProducerClosed(ClientClosed):

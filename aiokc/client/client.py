@@ -54,7 +54,7 @@ class Client(ClusterCalls, GroupCalls):
                 ...
 
     Options are those of ClientConfig, by keyword or as ``config``. Every call raises RequestTimedOut after its
-    ``timeout_ms`` (default: default_api_timeout_ms), ConsumerClosed before start() and after stop(), and ConfigError
+    ``timeout_ms`` (default: default_api_timeout_ms), ClientClosed before start() and after stop(), and ConfigError
     for an invalid argument. A Client that is garbage-collected while it runs gives a ResourceWarning and is stopped, as
     a Consumer is.
     """

@@ -14,7 +14,7 @@ from ...core.subscription.change_count import ChangeCount
 from ...core.subscription.mode import Mode
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Subscription
-from ...errors import UsageError, shown
+from ...errors import ConsumerClosed, UsageError, shown
 from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..aio.last_steps import in_time, to_its_end
 from ..aio.loop_lag import LoopLag
@@ -72,7 +72,9 @@ class ConsumerRuntime:
         self.listener.observe = self.observers.rebalance
         self.subscription = Subscription()
         self.changed.followed_by(self.changes)
-        self.cluster_client = ClusterClient(config, random, allow_auto_topic_creation=config.allow_auto_create_topics)
+        self.cluster_client = ClusterClient(
+            config, random, allow_auto_topic_creation=config.allow_auto_create_topics, closed=ConsumerClosed
+        )
         self._set_up_reading(random, key, value)
         self._set_up_assignment(random, new_protocol)
         self.lister = OffsetLister(config, self.cluster_client.pool, self.cluster_client.metadata, random)

@@ -50,7 +50,7 @@ async def read_ranges(
     ``counters`` counts what is fetched, ``avoided`` knows from before which replicas are silent, and ``following``
     keeps the topics in the metadata. Raises OffsetOutOfRange where the log does not hold a range's start any more,
     RequestTimedOut, which names the positions, after ``timeout`` seconds without progress, or UnknownTopic where the
-    cluster says that a partition does not exist, and ConsumerClosed when the client is stopped meanwhile. An error of a
+    cluster says that a partition does not exist, and ClientClosed when the client is stopped meanwhile. An error of a
     topic (AuthorizationFailed, an invalid name) is raised as soon as newer metadata have it, behind what was read.
     """
     async with _RangeReading(cluster_client, ranges, timeout, counters, avoided, following) as reading:
