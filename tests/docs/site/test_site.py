@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
+import aiokc
 from aiokc import (
     Client,
     Consumer,
@@ -43,6 +47,33 @@ def headings(page: Path) -> set[str]:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.replace("`", "")).strip().lower().replace(" ", "-") for title in found}
+
+
+def test_the_reference_has_every_public_name() -> None:
+    """By itself, or in the module that defines it; and what a class inherits from an internal one is on its page."""
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    entries = re.findall(r"^::: (\S+)\n((?: +.*\n)*)", reference + "\n", re.MULTILINE)
+    assert "aiokc.observation" in dict(entries)
+    listed = dict(entries)
+    missing = [
+        name
+        for name in aiokc.__all__
+        if f"aiokc.{name}" not in listed and f"aiokc{aiokc._MODULES.get(name)}" not in listed
+    ]
+    assert missing == []
+    hidden = []
+    for entry, options in entries:
+        module, _, name = entry.rpartition(".")
+        cls = getattr(importlib.import_module(module), name, None)
+        bases = cls.__mro__[1:] if inspect.isclass(cls) and not issubclass(cls, Enum | dict) else ()
+        inherits = any(base.__module__.startswith("aiokc") and not is_private_only(base) for base in bases)
+        if inherits and "inherited_members" not in options:
+            hidden.append(entry)
+    assert hidden == []
+
+
+def is_private_only(base: type) -> bool:
+    return all(name.startswith("_") for name in vars(base))
 
 
 def test_every_link_leads_somewhere(pages: Path) -> None:
