@@ -150,9 +150,10 @@ class Producer(TransactionCalls, Generic[K, V]):
         headers: HeadersToSend | None = (),
         timeout_ms: float | None = None,
     ) -> RecordMetadata:
-        """Do as send(), and wait until the record is stored; delivery_timeout_ms bounds that.
+        """Do as send(), and wait until the record is stored: ``timeout_ms`` bounds the append, not the whole call.
 
-        A call that is cancelled may have appended its record, which is sent then.
+        delivery_timeout_ms bounds the rest; to wait for a shorter time use asyncio.timeout(). A call that is cancelled
+        may have appended its record, which is sent then.
         """
         if timeout_ms is None:
             delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers)

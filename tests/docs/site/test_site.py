@@ -32,7 +32,7 @@ from .programs import program
 staging = program("staging")
 
 # What the pages call on something that is neither a consumer, a client nor a record.
-OTHERS = {"Consumer", "Producer", "RebalanceListener", "Client", "topic", "value", "compile", "gather"}
+OTHERS = {*aiokc.__all__, "code", "compile", "encode", "gather", "items", "len", "value"}
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,17 @@ def test_what_other_clients_calls_become_is_there() -> None:
     rows = re.findall(r"^\| .+ \| (.+) \|$", (ROOT / "docs" / "coming-from.md").read_text(), re.MULTILINE)
     code = " ".join(part for row in rows for part in re.findall(r"`([^`]+)`", row))
     names = set(re.findall(r"\b(?<!\.)(\w+)\(", code)) | set(re.findall(r"\.(\w+)", code))
-    options = set(re.findall(r"(\w+)=", code)) - {"config", "listener", "timeout_ms", "max_records", "on_done"}
+    given = {
+        "config",
+        "headers",
+        "key_serializer",
+        "listener",
+        "max_records",
+        "on_done",
+        "timeout_ms",
+        "value_serializer",
+    }
+    options = set(re.findall(r"(\w+)=", code)) - given
     classes = (Consumer, ConsumerConfig, Client, Producer, Transaction, ConsumerRecord, RecordMetadata, PartitionInfo)
     there = {name for one in classes for name in dir(one)} | set(OTHERS)
     assert len(names) > 8
@@ -148,6 +158,8 @@ def test_it_is_built_and_each_public_name_is_in_it(tmp_path: Path) -> None:
     assert 'href="../style.css"' in reference
     for name in (
         "Consumer.getmany",
+        "Consumer.health",
+        "ConsumerConfig.from_mapping",
         "Producer.send",
         "Transaction.send_offsets",
         "Client.list_offsets",
