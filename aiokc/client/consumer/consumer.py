@@ -409,8 +409,7 @@ class Consumer(Introspection, Generic[K, V]):
         The consumer retries what can be retried until ``timeout_ms``. Raises CommitFailed where the group has gone on
         without this member, or has given a partition to another member in between; with UNKNOWN_TOPIC_ID once all is
         stored but the offsets of a topic that was recreated; and RebalanceInProgress while the group rebalances. After
-        each of these, go on polling. Raises MemberFenced, AuthorizationFailed, and UsageError without a
-        group_id.
+        each of these, go on polling. Raises MemberFenced, AuthorizationFailed, and UsageError without a group_id.
         """
         with self._runtime.cluster_client.call():
             await self._runtime.group("commit()").commit(offsets, timeout=self._seconds(timeout_ms))
