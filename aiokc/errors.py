@@ -3,9 +3,9 @@
     KafkaError
     ├── ConfigError (ValueError)            an option is unknown, of a wrong type or out of range
     ├── UsageError (RuntimeError)           the call is not allowed in the consumer's present state
-    │   ├── ClientClosed                    the client was stopped, or never started
-    │   │   ├── ConsumerClosed              ... a Consumer or a Client
-    │   │   └── ProducerClosed              ... a Producer
+    │   ├── ClientClosed                    the Client, Consumer or Producer was stopped, or never started
+    │   │   ├── ConsumerClosed              ... the Consumer
+    │   │   └── ProducerClosed              ... the Producer
     │   └── ConcurrentCall                  another task is inside getmany, getone, the iterator or wait_assigned
     ├── ConnectionFailed (ConnectionError)  no connection could be made, or it broke; retriable
     │   └── NoBrokersAvailable              none of the addresses answered before the deadline
@@ -35,7 +35,7 @@
     └── BrokerError                         an error code of the protocol; .code, .retriable
         ├── OffsetOutOfRange                the log does not hold the position (any more)
         │   └── LogTruncated                the log lost, or replaced, records that were read already
-        ├── CommitFailed                    the group has gone on without this member; its offsets were not stored
+        ├── CommitFailed                    the group has gone on without this member, or the topic was recreated
         ├── RebalanceInProgress             the group is rebalancing; go on polling, then commit again
         ├── MemberFenced                    another member took over this group_instance_id
         ├── ProducerFenced                  another producer took over this transactional_id
@@ -95,11 +95,11 @@ class UsageError(KafkaError, RuntimeError):
 
 
 class ClientClosed(UsageError):
-    """The Consumer, Producer or Client was stopped, or has not been started."""
+    """The Client, Consumer or Producer was stopped, or has not been started. A Client raises this class itself."""
 
 
 class ConsumerClosed(ClientClosed):
-    """The Consumer (or Client) was stopped, or has not been started."""
+    """The Consumer was stopped, or has not been started."""
 
 
 class ProducerClosed(ClientClosed):
@@ -374,7 +374,8 @@ class LogTruncated(OffsetOutOfRange):
 class CommitFailed(BrokerError):
     """The group has gone on without this member; nothing was committed. Never retriable.
 
-    With UNKNOWN_TOPIC_ID: the topic was recreated after the consumer had read the offsets that the message names.
+    With UNKNOWN_TOPIC_ID the topic was recreated after the consumer had read the offsets that the message names: the
+    member is still one, and all other offsets of the commit are stored.
     """
 
     def __init__(self, code: int, message: str = "") -> None:

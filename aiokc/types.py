@@ -26,8 +26,8 @@ else:
     V = TypeVar("V")
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
-#: The headers of a record to send: pairs, in any sequence.
-HeadersToSend: TypeAlias = Sequence[tuple[str, bytes | None]]
+#: The headers of a record to send: pairs, in any iterable, which a send reads once.
+HeadersToSend: TypeAlias = Iterable[tuple[str, bytes | None]]
 
 #: Values of ConsumerRecord.timestamp_type (Kafka's TimestampType). With NO_TIMESTAMP the timestamp is -1, too.
 NO_TIMESTAMP: Final = -1
@@ -183,15 +183,15 @@ class RecordMetadata(NamedTuple):
         return f"{self.topic}-{self.partition} at offset {'unknown' if self.offset is None else self.offset}"
 
 
-class ProducerRecord(NamedTuple, Generic[K, V]):
+class ProducerRecord(NamedTuple, Generic[K_co, V_co]):
     """A record to send.
 
     ``partition`` None: the producer chooses. ``timestamp_ms`` None, or NO_TIMESTAMP: the time of the append.
     """
 
     topic: str
-    value: V | None = None
-    key: K | None = None
+    value: V_co | None = None
+    key: K_co | None = None
     partition: int | None = None
     timestamp_ms: int | None = None
     headers: HeadersToSend = ()

@@ -147,7 +147,7 @@ class _TaskRead:
             )
             try:
                 # A read that is left half-way would go on fetching beside the next one.
-                async with aclosing(reading) as batches:  # type: ignore[type-var]
+                async with aclosing(reading) as batches:
                     async for batch in batches:
                         self._check_topics(ranges, batch)
                         if len(batch):

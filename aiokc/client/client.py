@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
 from types import TracebackType
@@ -54,7 +54,7 @@ class Client(ClusterCalls, GroupCalls):
                 ...
 
     Options are those of ClientConfig, by keyword or as ``config``. Every call raises RequestTimedOut after its
-    ``timeout_ms`` (default: default_api_timeout_ms), ConsumerClosed before start() and after stop(), and ConfigError
+    ``timeout_ms`` (default: default_api_timeout_ms), ClientClosed before start() and after stop(), and ConfigError
     for an invalid argument. A Client that is garbage-collected while it runs gives a ResourceWarning and is stopped, as
     a Consumer is.
     """
@@ -75,7 +75,7 @@ class Client(ClusterCalls, GroupCalls):
         self._fetched = FetchCounters()
         self._avoided = AvoidedReplicas()
 
-    async def start(self, *, timeout_ms: int | None = None) -> None:
+    async def start(self, *, timeout_ms: float | None = None) -> None:
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``."""
         await self._cluster.start([self._followed.run], timeout=self._seconds(timeout_ms))
 
@@ -93,7 +93,7 @@ class Client(ClusterCalls, GroupCalls):
         await self.stop()
 
     async def list_topics(
-        self, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
+        self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> dict[str, TopicInfo]:
         """Ask the cluster for these topics (None: all that this principal may see); return them by name.
 
@@ -110,7 +110,7 @@ class Client(ClusterCalls, GroupCalls):
         timestamps: Mapping[TopicPartition, Literal[-2, -1]],
         *,
         isolation_level: IsolationLevel | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp]: ...
     @overload
     async def list_offsets(
@@ -118,14 +118,14 @@ class Client(ClusterCalls, GroupCalls):
         timestamps: Mapping[TopicPartition, int],
         *,
         isolation_level: IsolationLevel | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
     async def list_offsets(
         self,
         timestamps: Mapping[TopicPartition, int],
         *,
         isolation_level: IsolationLevel | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> Any:
         """Return the first offset with a timestamp at or after each given one; None where there is none.
 
@@ -144,7 +144,7 @@ class Client(ClusterCalls, GroupCalls):
             return await self._lister.list_offsets(wanted, timeout=timeout, isolation_level=level)
 
     async def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+        self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what ``group_id`` has committed for each partition; None where it has committed nothing."""
         self._cluster.check()
@@ -158,7 +158,7 @@ class Client(ClusterCalls, GroupCalls):
         group_id: str,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> None:
         """Store offsets for ``group_id``, from outside the group: each the next offset to read.
 
@@ -176,8 +176,8 @@ class Client(ClusterCalls, GroupCalls):
             await group.commit(wanted, timeout=self._seconds(timeout_ms), current_id=current_id)
 
     def read(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]], *, timeout_ms: int | None = None
-    ) -> AsyncIterator[PartitionRecords]:
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], *, timeout_ms: float | None = None
+    ) -> AsyncGenerator[PartitionRecords, None]:
         """Iterate over the records of ``{partition: (from, until)}``, in order within each partition.
 
         ``until`` is exclusive. The iteration ends when every range is passed, also where offsets at its end hold no
@@ -205,8 +205,8 @@ class Client(ClusterCalls, GroupCalls):
         columns: Iterable[str] | None = None,
         timestamp_unit: TimestampUnit = "ms",
         batch_bytes: int = 4 << 20,
-        timeout_ms: int | None = None,
-    ) -> AsyncIterator[RecordColumns]:
+        timeout_ms: float | None = None,
+    ) -> AsyncGenerator[RecordColumns, None]:
         """Iterate over the records of ``{partition: (from, until)}`` as Arrow columns, in batches of some MB.
 
         A batch is full with the record with which it reaches ``batch_bytes`` (64 KiB to 1 GiB, default 4 MiB); the last
@@ -244,12 +244,12 @@ class Client(ClusterCalls, GroupCalls):
             yield
 
     @contextmanager
-    def _asking(self, timeout_ms: int | None) -> Iterator[Asking]:
+    def _asking(self, timeout_ms: float | None) -> Iterator[Asking]:
         with self._cluster.call():
             yield Asking(self._cluster, self._lister, self._seconds(timeout_ms))
 
     def _topic_id(self, topic: str) -> Any:
         return self._cluster.metadata.cluster.topic_id(topic)
 
-    def _seconds(self, timeout_ms: int | None) -> float:
+    def _seconds(self, timeout_ms: float | None) -> float:
         return checked_seconds(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)

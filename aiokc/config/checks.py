@@ -96,6 +96,8 @@ def check_types(config: Any) -> None:
             called = _CALLED.get(annotation, annotation)
             given = "" if "Secret" in annotation or not field.repr else f" ({shown(value)})"
             instead = f": leave it out for its default, {field.default!r}" if value is None else ""
+            if isinstance(value, str) and list in allowed:  # a type checker takes a str for a sequence of strings
+                instead = f": give a list: {[value]!r}"
             raise ConfigError(f"{name} must be {called}, not {type(value).__name__}{given}{instead}")
         if annotation == "Observer | None" and value is not None:
             check_observer(name, value)

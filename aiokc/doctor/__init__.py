@@ -30,7 +30,7 @@ async def examine(
     *,
     topic: str | None = None,
     group: str | None = None,
-    timeout_ms: int = _TIMEOUT_MS,
+    timeout_ms: float = _TIMEOUT_MS,
     on_finding: Callable[[Finding], None] | None = None,
     **options: Unpack[ConsumerOptions],
 ) -> Report:

@@ -22,9 +22,9 @@ class ClusterCalls:
     """The part of Client that looks at the cluster. Its calls change nothing."""
 
     _cluster: ClusterClient[ClientConfig]
-    _asking: Callable[[int | None], AbstractContextManager[Asking]]
+    _asking: Callable[[float | None], AbstractContextManager[Asking]]
 
-    async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
+    async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterDescription:
         """Return the cluster's id, its controller, its brokers, and what the client's principal may do to it.
 
         Brokers older than Kafka 2.8 answer by Metadata instead of DescribeCluster (KIP-700). Fenced brokers are named
@@ -38,7 +38,7 @@ class ClusterCalls:
             return await cluster.describe_cluster(asking)
 
     async def api_versions(
-        self, nodes: Iterable[int] | None = None, *, timeout_ms: int | None = None
+        self, nodes: Iterable[int] | None = None, *, timeout_ms: float | None = None
     ) -> dict[int, BrokerVersions | KafkaError]:
         """Return the API versions and features of these brokers (None: of all), by id."""
         self._cluster.check()
@@ -50,7 +50,7 @@ class ClusterCalls:
             return await cluster.api_versions(asking, wanted)
 
     async def describe_topics(
-        self, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
+        self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> dict[str, TopicDescription | KafkaError]:
         """Return these topics (None: all that this principal may see), with what the principal may do to each.
 
@@ -66,7 +66,7 @@ class ClusterCalls:
             return await cluster.describe_topics(asking, wanted)
 
     async def topic_configs(
-        self, names: Iterable[str], *, timeout_ms: int | None = None
+        self, names: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, dict[str, ConfigEntry] | KafkaError]:
         """Return all settings in force of these topics, by name, with their origin (DescribeConfigs).
 
@@ -81,7 +81,7 @@ class ClusterCalls:
             return await cluster.topic_configs(asking, wanted)
 
     async def log_dirs(
-        self, nodes: Iterable[int] | None = None, *, timeout_ms: int | None = None
+        self, nodes: Iterable[int] | None = None, *, timeout_ms: float | None = None
     ) -> dict[int, Mapping[str, LogDir] | KafkaError]:
         """Return the log directories of these brokers (None: of all) by path, with the bytes of each replica.
 

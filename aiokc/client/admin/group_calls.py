@@ -31,10 +31,10 @@ class GroupCalls:
 
     config: ClientConfig
     _cluster: ClusterClient[ClientConfig]
-    _asking: Callable[[int | None], AbstractContextManager[Asking]]
+    _asking: Callable[[float | None], AbstractContextManager[Asking]]
 
     async def list_groups(
-        self, states: Iterable[str] = (), types: Iterable[str] = (), *, timeout_ms: int | None = None
+        self, states: Iterable[str] = (), types: Iterable[str] = (), *, timeout_ms: float | None = None
     ) -> list[GroupListing]:
         """Ask every broker for its groups; return them in the order of their ids.
 
@@ -53,7 +53,7 @@ class GroupCalls:
             return await groups.list_groups(asking, *chosen)
 
     async def describe_groups(
-        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+        self, group_ids: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, GroupDescription | KafkaError]:
         """Return these groups by id: state, members, what each owns; of the classic, consumer and share protocols.
 
@@ -69,7 +69,7 @@ class GroupCalls:
             return await groups.describe_groups(asking, wanted)
 
     async def group_offsets(
-        self, group_id: str, *, timeout_ms: int | None = None
+        self, group_id: str, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return all that a group has committed, of the topics that this principal may DESCRIBE.
 
@@ -90,7 +90,7 @@ class GroupCalls:
         *,
         isolation_level: IsolationLevel | None = None,
         with_time: bool = False,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> dict[str, dict[TopicPartition, Lag] | KafkaError]:
         """Return how far these groups are behind, by partition: all that they have committed, or that a member owns.
 
@@ -115,7 +115,7 @@ class GroupCalls:
         *,
         topics: Iterable[str] | None = None,
         partitions: Iterable[TopicPartition] | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> ResetPlan:
         """Return the offsets that ``target`` means for a group, partition by partition; writes nothing.
 
@@ -139,7 +139,7 @@ class GroupCalls:
             )
 
     async def apply_reset(
-        self, plan: ResetPlan, *, timeout_ms: int | None = None
+        self, plan: ResetPlan, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Commit the offsets that a plan changes; return None, or why it was refused, for each of those partitions.
 
@@ -164,7 +164,7 @@ class GroupCalls:
         *,
         instances: Iterable[str] = (),
         reason: str = "",
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> dict[str, KafkaError | None]:
         """Take members out of a group, by member id, and static members by ``instances``, which frees their place.
 
@@ -182,7 +182,7 @@ class GroupCalls:
             return await groups.remove_members(asking, group, *leaving, *checked_texts([reason]))
 
     async def delete_groups(
-        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+        self, group_ids: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, KafkaError | None]:
         """Delete groups without members, and all that they have committed; return None, or why not, for each.
 
@@ -198,7 +198,7 @@ class GroupCalls:
             return await groups.delete_groups(asking, wanted)
 
     async def delete_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+        self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Delete what a group has committed for these partitions; return None, or why not, for each.
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import anyio
 
-from ...errors import ClientClosed, ConsumerClosed, KafkaError, fresh, shown
+from ...errors import ClientClosed, KafkaError, fresh, shown
 from ...net.user_errors import cancellation_is_ours
 from .signal import Signal
 
@@ -31,7 +31,7 @@ class Supervisor:
     ``start``: so the group lives in a task of its own.
     """
 
-    def __init__(self, name: str, closed: type[ClientClosed] = ConsumerClosed) -> None:
+    def __init__(self, name: str, closed: type[ClientClosed] = ClientClosed) -> None:
         """``closed`` is the error for an end that has no other cause."""
         self.error: Exception | None = None
         self.ended = Signal()

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from ...config import ClusterConfig
 from ...core.cluster.snapshot import Cluster, topic_error
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ClientClosed, ConsumerClosed, KafkaError, UsageError, fresh
+from ...errors import BrokerError, ClientClosed, KafkaError, UsageError, fresh
 from ...net.pool import Pool
 from ...types import TopicInfo
 from ..aio.supervisor import Driver, Supervisor
@@ -56,7 +56,7 @@ class ClusterClient(Generic[Config_co]):
         random: Random,
         *,
         allow_auto_topic_creation: bool = False,
-        closed: type[ClientClosed] = ConsumerClosed,
+        closed: type[ClientClosed] = ClientClosed,
     ) -> None:
         self.config = config
         self.random = random

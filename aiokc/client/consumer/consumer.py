@@ -115,14 +115,14 @@ class Consumer(Introspection, Generic[K, V]):
 
     # Life cycle
 
-    async def start(self, *, timeout_ms: int | None = None) -> None:
+    async def start(self, *, timeout_ms: float | None = None) -> None:
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``.
 
         The consumer joins its group in the background. If start() fails, this consumer is stopped: make another one.
         """
         await self._runtime.start(timeout=self._seconds(timeout_ms))
 
-    async def stop(self, *, timeout_ms: int = _STOP_MS, leave: bool | None = None) -> None:
+    async def stop(self, *, timeout_ms: float = _STOP_MS, leave: bool | None = None) -> None:
         """Stop fetching, finish commits, commit processed records (with enable_auto_commit), leave the group, close.
 
         stop() ends within ``timeout_ms``, and no step waits for what can't come any more: where nothing is left to
@@ -245,7 +245,7 @@ class Consumer(Introspection, Generic[K, V]):
         """The partitions that this consumer reads now."""
         return frozenset(self._runtime.subscription.assigned)
 
-    async def wait_assigned(self, *, timeout_ms: int | None = None) -> frozenset[TopicPartition]:
+    async def wait_assigned(self, *, timeout_ms: float | None = None) -> frozenset[TopicPartition]:
         """Wait until partitions are assigned, and on_partitions_assigned() is done; return the whole assignment.
 
             async with Consumer("events", group_id="replay") as consumer:
@@ -271,7 +271,7 @@ class Consumer(Introspection, Generic[K, V]):
     # Records
 
     async def getmany(
-        self, *partitions: TopicPartition, timeout_ms: int | None = None, max_records: int | None = None
+        self, *partitions: TopicPartition, timeout_ms: float | None = None, max_records: int | None = None
     ) -> ConsumerRecords[K | None, V | None]:
         """Return the next records (of ``partitions``, else of all assigned): at least one, at most ``max_records``.
 
@@ -291,7 +291,7 @@ class Consumer(Introspection, Generic[K, V]):
     async def getmany_columns(
         self,
         *partitions: TopicPartition,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
         max_records: int | None = None,
         max_bytes: int = 4 << 20,
         columns: Iterable[str] | None = None,
@@ -350,7 +350,7 @@ class Consumer(Introspection, Generic[K, V]):
 
     # Positions
 
-    async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
+    async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """Return the offset of the next record to hand out, as soon as it is known."""
         tp = checked_partition(partition)
         return (await wait_positions(self._runtime, [tp], self._seconds(timeout_ms)))[tp]
@@ -364,25 +364,27 @@ class Consumer(Introspection, Generic[K, V]):
         where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         self._runtime.subscribing.seek(tp, checked_offset(f"cannot seek {tp} to", where))
 
-    async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
+    async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> None:
         """Go on at the beginning of these partitions (none given: of all assigned); return when positions are known.
 
-        Where none is given, those that a rebalance takes in the meantime are left out. What a call has begun that is
-        cancelled, or times out, goes on in the background.
+        Where none is given, those that a rebalance takes in the meantime are left out, and UsageError is raised before
+        the first assignment (so by seek_to_end, seek_to_committed and committed): start() does not wait for that,
+        wait_assigned() does. What a call has begun that is cancelled, or times out, goes on in the background.
         """
         await self._reset(partitions, EARLIEST, timeout_ms)
 
-    async def seek_to_end(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
+    async def seek_to_end(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> None:
         """Go on at the end of these partitions, as seek_to_beginning() at their beginning."""
         await self._reset(partitions, LATEST, timeout_ms)
 
-    async def _reset(self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: int | None) -> None:
+    async def _reset(self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: float | None) -> None:
         wanted, timeout = checked_partitions(partitions), self._seconds(timeout_ms)
-        moved = self._runtime.subscribing.reset(wanted, timestamp)
+        moved = wanted or self._runtime.all_assigned()
+        self._runtime.subscribing.reset(moved, timestamp)
         await wait_positions(self._runtime, moved, timeout, but_gone=not wanted)
 
     async def seek_to_committed(
-        self, *partitions: TopicPartition, timeout_ms: int | None = None
+        self, *partitions: TopicPartition, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Go on at the offsets that the group has committed (none given: of all assigned), and return those.
 
@@ -397,7 +399,7 @@ class Consumer(Introspection, Generic[K, V]):
         self,
         offsets: Committable = None,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> None:
         """Store these offsets for the group, each the *next* one to read. None: all that was returned so far.
 
@@ -405,9 +407,9 @@ class Consumer(Introspection, Generic[K, V]):
         since.
 
         The consumer retries what can be retried until ``timeout_ms``. Raises CommitFailed where the group has gone on
-        without this member, or has given a partition to another member in between, and RebalanceInProgress while the
-        group rebalances; after both, go on polling. Raises MemberFenced, AuthorizationFailed, and UsageError without a
-        group_id.
+        without this member, or has given a partition to another member in between; with UNKNOWN_TOPIC_ID once all is
+        stored but the offsets of a topic that was recreated; and RebalanceInProgress while the group rebalances. After
+        each of these, go on polling. Raises MemberFenced, AuthorizationFailed, and UsageError without a group_id.
         """
         with self._runtime.cluster_client.call():
             await self._runtime.group("commit()").commit(offsets, timeout=self._seconds(timeout_ms))
@@ -424,10 +426,10 @@ class Consumer(Introspection, Generic[K, V]):
         self._runtime.group("commit_soon()").commit_soon(offsets, on_done)
 
     async def committed(
-        self, *partitions: TopicPartition, timeout_ms: int | None = None
+        self, *partitions: TopicPartition, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed for these partitions (none given: for all assigned); None: nothing."""
-        wanted = checked_partitions(partitions) or list(self._runtime.subscription.assigned)
+        wanted = checked_partitions(partitions)
         with self._runtime.cluster_client.call():
             return await self._runtime.committed(wanted, timeout=self._seconds(timeout_ms))
 
@@ -444,7 +446,7 @@ class Consumer(Introspection, Generic[K, V]):
     # Looking at the cluster
 
     async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the first offset that is still in the log of each partition. Positions stay as they are.
 
@@ -454,13 +456,13 @@ class Consumer(Introspection, Generic[K, V]):
         return await self._runtime.edges(checked_partitions(partitions), EARLIEST, timeout=self._seconds(timeout_ms))
 
     async def end_offsets(
-        self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset behind the last record that isolation_level lets the consumer read; positions stay."""
         return await self._runtime.edges(checked_partitions(partitions), LATEST, timeout=self._seconds(timeout_ms))
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first offset with a timestamp at or after each of these (ms since the epoch); None without one.
 
@@ -471,16 +473,16 @@ class Consumer(Introspection, Generic[K, V]):
             raise ConfigError("offsets_for_times takes timestamps in ms since the epoch, not negative ones")
         return await self._runtime.list_offsets(wanted, timeout=self._seconds(timeout_ms))
 
-    async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> frozenset[int]:
+    async def partitions_for_topic(self, topic: str, *, timeout_ms: float | None = None) -> frozenset[int]:
         """Return the partition numbers of ``topic``. Raises UnknownTopic."""
         self._runtime.errors.check()
         topics = await self._runtime.cluster_client.topics(checked_topics([topic]), timeout=self._seconds(timeout_ms))
         return frozenset(topics[topic].partitions)
 
-    async def list_topics(self, *, timeout_ms: int | None = None) -> dict[str, TopicInfo]:
+    async def list_topics(self, *, timeout_ms: float | None = None) -> dict[str, TopicInfo]:
         """Return all topics that this principal may see, internal ones too."""
         self._runtime.errors.check()
         return await self._runtime.cluster_client.topics(None, timeout=self._seconds(timeout_ms))
 
-    def _seconds(self, timeout_ms: int | None) -> float:
+    def _seconds(self, timeout_ms: float | None) -> float:
         return checked_seconds(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)

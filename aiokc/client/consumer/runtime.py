@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from random import Random
 
@@ -14,7 +14,7 @@ from ...core.subscription.change_count import ChangeCount
 from ...core.subscription.mode import Mode
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Subscription
-from ...errors import UsageError, shown
+from ...errors import ConsumerClosed, UsageError, shown
 from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..aio.last_steps import in_time, to_its_end
 from ..aio.loop_lag import LoopLag
@@ -72,7 +72,9 @@ class ConsumerRuntime:
         self.listener.observe = self.observers.rebalance
         self.subscription = Subscription()
         self.changed.followed_by(self.changes)
-        self.cluster_client = ClusterClient(config, random, allow_auto_topic_creation=config.allow_auto_create_topics)
+        self.cluster_client = ClusterClient(
+            config, random, allow_auto_topic_creation=config.allow_auto_create_topics, closed=ConsumerClosed
+        )
         self._set_up_reading(random, key, value)
         self._set_up_assignment(random, new_protocol)
         self.lister = OffsetLister(config, self.cluster_client.pool, self.cluster_client.metadata, random)
@@ -258,6 +260,21 @@ class ConsumerRuntime:
             return self.subscription.mode is Mode.PARTITIONS
         return self.source.has_assigned
 
+    def all_assigned(self) -> list[TopicPartition]:
+        """Return what a call means that is given no partition. Raises UsageError before the first assignment.
+
+        start() does not wait for that one: such a call would do nothing, and the caller would take it for done. Within
+        a listener the caller knows what is assigned: it is being told.
+        """
+        subscription = self.subscription
+        assigned = list(subscription.assigned)
+        if not subscription.by_topics or subscription.was_assigned or self.has_assigned or self.listener.is_inside():
+            return assigned
+        if not any(subscription.wants(tp.topic) for tp in assigned):
+            self.cluster_client.check()
+            raise UsageError("no partition is assigned yet: await wait_assigned() first, or name the partitions")
+        return assigned
+
     # Polling
 
     def polling_begins(self, only: frozenset[TopicPartition] | None) -> None:
@@ -304,9 +321,11 @@ class ConsumerRuntime:
         return await membership.known_committed(partitions, timeout=self._config.request_timeout_ms / 1e3)
 
     async def committed(
-        self, partitions: Iterable[TopicPartition], *, timeout: float
+        self, partitions: Collection[TopicPartition], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self.group("committed()").membership.committed(partitions, timeout=timeout)
+        """Return the offsets that the group has committed for these partitions (none: for all assigned)."""
+        membership = self.group("committed()").membership
+        return await membership.committed(partitions or self.all_assigned(), timeout=timeout)
 
     def enforce_rebalance(self, reason: str) -> None:
         membership = self.group("enforce_rebalance()").membership

@@ -97,11 +97,9 @@ class Subscribing:
         self._subscription.seek(tp, where.offset, where.leader_epoch, topic_id=topic_id)
         self._moved.notify()
 
-    def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> list[TopicPartition]:
-        """Have the positions of these partitions (none: of all assigned) looked up; return which those are."""
+    def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
+        """Have the positions of these partitions looked up."""
         subscription = self._subscription
-        wanted = list(partitions) or list(subscription.assigned)
         # Asking for the tokens raises for one that is not assigned, before any of them has moved.
-        subscription.await_resets({tp: subscription[tp].token for tp in wanted}, timestamp)
+        subscription.await_resets({tp: subscription[tp].token for tp in partitions}, timestamp)
         self._moved.notify()
-        return wanted

@@ -61,7 +61,8 @@ async def seek_to_committed(
     """
     subscription = runtime.subscription
     with runtime.cluster_client.call():
-        tokens = {tp: subscription[tp].assignment_token for tp in chosen or subscription.assigned}
+        runtime.group("seek_to_committed()")
+        tokens = {tp: subscription[tp].assignment_token for tp in chosen or runtime.all_assigned()}
         committed = await runtime.committed(tokens, timeout=timeout)
     gone = subscription.given_up(tokens)
     if chosen and gone:

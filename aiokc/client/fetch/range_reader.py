@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager
 from heapq import nsmallest
 from types import TracebackType
@@ -43,14 +43,14 @@ async def read_ranges(
     counters: FetchCounters,
     avoided: AvoidedReplicas,
     following: AbstractContextManager[None],
-) -> AsyncIterator[PartitionRecords]:
+) -> AsyncGenerator[PartitionRecords, None]:
     """Yield the records of ``{partition: (from, until)}``, each partition's in order.
 
     A range ends by position: it also ends at offsets that hold no record (control records, aborted or compacted ones).
     ``counters`` counts what is fetched, ``avoided`` knows from before which replicas are silent, and ``following``
     keeps the topics in the metadata. Raises OffsetOutOfRange where the log does not hold a range's start any more,
     RequestTimedOut, which names the positions, after ``timeout`` seconds without progress, or UnknownTopic where the
-    cluster says that a partition does not exist, and ConsumerClosed when the client is stopped meanwhile. An error of a
+    cluster says that a partition does not exist, and ClientClosed when the client is stopped meanwhile. An error of a
     topic (AuthorizationFailed, an invalid name) is raised as soon as newer metadata have it, behind what was read.
     """
     async with _RangeReading(cluster_client, ranges, timeout, counters, avoided, following) as reading:
@@ -79,7 +79,7 @@ async def read_column_ranges(
     counters: FetchCounters,
     avoided: AvoidedReplicas,
     following: AbstractContextManager[None],
-) -> AsyncIterator[RecordColumns]:
+) -> AsyncGenerator[RecordColumns, None]:
     """Yield the records of these ranges as batches of columns, each full with the record that reaches ``batch_bytes``.
 
     The last batch may be smaller. It has no row where the ranges end with offsets that hold none: it says so, and of

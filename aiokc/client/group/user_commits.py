@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from ...errors import CommitFailed, ConfigError, KafkaError, fresh
 from ...types import ConsumerRecords, OffsetAndMetadata, RecordColumns, TopicPartition, named
 from ..arguments import checked_offsets
 from ..offsets.async_commits import OnCommitted
+from ..offsets.commit import of_former_topics
 from .membership import GroupMembership
 
 #: What can be committed: next offsets by partition, what one getmany() returned, or (None) all that was returned.
@@ -46,11 +47,14 @@ class UserCommits:
         """Store ``what``, and report every earlier commit_soon(), also if this commit fails."""
         wanted = self._offsets(what)
         deadline = asyncio.get_running_loop().time() + timeout
+        former: set[TopicPartition] = set()
         try:
-            mine = self._mine(what, wanted)
+            mine = self._mine(what, wanted, former)
             if mine:
-                offsets = mine if wanted is not None else self._still_mine(mine)
+                offsets = mine if wanted is not None else self._still_mine(mine, former)
                 await self.membership.commit(offsets, timeout=timeout, rewinds=self._rewinds(mine))
+            if former:
+                raise self._of_former_topics(former)
         except KafkaError:
             await self._report(deadline)
             raise
@@ -68,27 +72,33 @@ class UserCommits:
         if inspect.iscoroutinefunction(on_done):
             raise ConfigError("on_done must be a plain function: the consumer does not await what it returns")
         self._unwaited.run_callbacks()
+        former: set[TopicPartition] = set()
         try:
-            mine = self._mine(what, wanted)
+            mine = self._mine(what, wanted, former)
             member = self.membership.committer() if mine else None  # as in commit(): nothing is sent, by no member
         except KafkaError as error:
             return self._unwaited.add(None, wanted or {}, on_done, failed=error)
-        self._unwaited.add(member, mine, on_done, held=self.membership.held(mine), rewinds=self._rewinds(mine))
+        incomplete = self._of_former_topics(former) if former else None
+        held, rewinds = self.membership.held(mine), self._rewinds(mine)
+        self._unwaited.add(member, mine, on_done, incomplete=incomplete, held=held, rewinds=rewinds)
 
     def _mine(
-        self, what: Committable, wanted: dict[TopicPartition, OffsetAndMetadata] | None
+        self,
+        what: Committable,
+        wanted: dict[TopicPartition, OffsetAndMetadata] | None,
+        former: set[TopicPartition],
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets to store. Raises CommitFailed for partitions that the group has taken since they were read.
 
         Also raises the error that has ended the membership: when everything is lost, to commit nothing would look like
-        success.
+        success. Where all that was returned is wanted, ``former`` gets the partitions that ``_but_former_topics`` adds.
         """
         if self.membership.error is not None:
             raise fresh(self.membership.error)
         subscription = self.subscription
         by_group = subscription.by_topics
         if wanted is None:
-            taken = subscription.taken_from_user
+            taken = subscription.taken_from_user - subscription.recreated
         elif not self.membership.decides:  # which partitions to commit is for the application to know
             taken = frozenset()
         elif isinstance(what, ConsumerRecords | RecordColumns):
@@ -98,7 +108,7 @@ class UserCommits:
         _refuse(taken)
         if wanted is not None:
             return wanted
-        mine = self._but_former_topics(subscription.consumed(but_held=self._holds_for_good()))
+        mine = self._but_former_topics(subscription.consumed(but_held=self._holds_for_good()), former)
         if not mine and by_group and self.membership.is_out:
             self.membership.committer()  # raises where there is nothing to commit because everything is lost
         return mine
@@ -123,35 +133,40 @@ class UserCommits:
         return position.is_taken_back_by(offset)
 
     def _still_mine(
-        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], former: set[TopicPartition]
     ) -> Callable[[], dict[TopicPartition, OffsetAndMetadata]]:
         """Return a function that says, once the commit's slot has come, which of ``offsets`` can still be stored.
 
         ``offsets`` are "all that was returned". It is no error if some partitions were revoked meanwhile, provided that
-        the application had come back from their records before: from then on they could be revoked.
+        the application had come back from their records before: from then on they could be revoked. The function adds
+        to ``former`` as ``_but_former_topics`` does.
         """
         hold = self.subscription.hold
         held = {tp: hold(tp) for tp in offsets}
 
         def now() -> dict[TopicPartition, OffsetAndMetadata]:
-            _refuse(self.subscription.taken_from_user)
+            _refuse(self.subscription.taken_from_user - self.subscription.recreated)
             mine = {tp: offset for tp, offset in offsets.items() if hold(tp) is held[tp]}
-            return self._but_former_topics(mine)
+            return self._but_former_topics(mine, former)
 
         return now
 
     def _but_former_topics(
-        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], former: set[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Leave out the offsets of topics that were recreated since. Raises CommitFailed if the application holds
-        records of such a topic: to return would say that their offsets are stored."""
+        """Leave out the offsets of topics that were recreated since. If the application holds records of such a topic,
+        add the partition to ``former``: to return would say that their offsets are stored."""
         subscription = self.subscription
         ids = {topic: self.membership.topic_id(topic) for topic in {tp.topic for tp in offsets}}
-        former = {tp for tp, offset in offsets.items() if is_of_another_topic(offset, ids[tp.topic])}
-        if not former:
-            return offsets
-        _refuse(tp for tp in former if subscription.holds_records((tp,)) or tp in subscription.left.held)
-        return {tp: offset for tp, offset in offsets.items() if tp not in former}
+        gone = {tp for tp, offset in offsets.items() if is_of_another_topic(offset, ids[tp.topic])}
+        former |= subscription.recreated
+        former |= {tp for tp in gone if subscription.holds_records((tp,)) or tp in subscription.left.held}
+        if not gone and not former:
+            return offsets  # as ever: of thousands of partitions a copy takes its time
+        return {tp: offset for tp, offset in offsets.items() if tp not in gone and tp not in former}
+
+    def _of_former_topics(self, partitions: Collection[TopicPartition]) -> CommitFailed:
+        return of_former_topics(self.membership.offsets.requests.group_id, partitions)
 
     def _offsets(self, what: Committable) -> dict[TopicPartition, OffsetAndMetadata] | None:
         """Return the offsets that ``what`` names, each with its topic's id; None stands for all that was returned.

@@ -61,6 +61,7 @@ class _Pending:
     held: dict[TopicPartition, PartitionPosition | None] = field(default_factory=dict)
     rewinds: set[TopicPartition] = field(default_factory=set)
     calls: list[_Call] = field(default_factory=list)
+    incomplete: KafkaError | None = None  # of a call without a callback
     begun: bool = False
 
 
@@ -90,13 +91,17 @@ class AsyncCommits:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_done: OnCommitted | None,
         failed: KafkaError | None = None,
+        incomplete: KafkaError | None = None,
         held: HeldPositions | None = None,
         rewinds: Collection[TopicPartition] = (),
     ) -> None:
         """Commit ``offsets`` after all earlier commits. If there are none, or with ``failed``, only report that.
 
+        With ``incomplete`` the call is reported to have failed so once they are stored: they are not all that it names.
         ``held`` and ``rewinds`` are those of GroupMembership.commit_as, at the time of the call.
         """
+        if not offsets:
+            failed = failed or incomplete
         is_over = failed is not None or not offsets
         pending = None if is_over else self._shared(member)
         if pending is None:
@@ -109,7 +114,9 @@ class AsyncCommits:
         pending.rewinds.difference_update(offsets)  # in place: the commit may have them already, and begin after this
         pending.rewinds.update(rewinds)
         if on_done is not None:
-            pending.calls.append(_Call(offsets, on_done))
+            pending.calls.append(_Call(offsets, on_done, incomplete))
+        else:
+            pending.incomplete = pending.incomplete or incomplete
         if is_over and self._queue[0] is pending:
             self._finish(failed)  # nothing is before it: report it now, before this call returns
         self._moved.notify()
@@ -151,9 +158,11 @@ class AsyncCommits:
     def _finish(self, error: KafkaError | None) -> None:
         pending = self._queue.popleft()
         for call in pending.calls:
-            call.error = None if error is None else fresh(error)  # one error for each callback, which may raise it
+            call.error = call.error if error is None else fresh(error)  # one for each callback, which may raise it
         self._due += pending.calls
-        if error is not None and not pending.calls:
+        if error is None or pending.calls:
+            error = pending.incomplete
+        if error is not None:
             self._complaints.warn(type(error).__name__, "group %r: commit_soon failed: %s", self._group_id, error)
         self._moved.notify()
         if pending.calls:

@@ -66,7 +66,7 @@ class Commit:
         if self._refused:
             raise self._error_of_refused(member)
         if self.remaining:
-            raise self._of_former_topics()
+            raise of_former_topics(self.requests.group_id, self.remaining)
 
     async def _store(
         self, portion: dict[TopicPartition, OffsetAndMetadata], member: MemberToken | None, seconds: float
@@ -122,12 +122,15 @@ class Commit:
             if code in TOPIC_NOT_KNOWN and not (self.is_named and self.remaining[tp].topic_id is None)
         }
 
-    def _of_former_topics(self) -> CommitFailed:
-        return CommitFailed(
-            ErrorCode.UNKNOWN_TOPIC_ID,
-            f"{self._of_group(self.remaining)}: the topic was deleted and created again since these offsets were read: "
-            "they mean nothing in the new one; poll, and commit what is read of that",
-        )
-
     def _of_group(self, partitions: Collection[TopicPartition]) -> str:
         return f"group {self.requests.group_id!r}, {named(partitions)}"
+
+
+def of_former_topics(group_id: str, partitions: Collection[TopicPartition]) -> CommitFailed:
+    """Return the error of a commit that has stored everything but the offsets of these partitions."""
+    return CommitFailed(
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        f"group {group_id!r}, {named(partitions)}: the topic was deleted and created again since these offsets were "
+        "read: they mean nothing in the new one, and were not stored, unlike all others; poll, and commit what is read "
+        "of the new one",
+    )

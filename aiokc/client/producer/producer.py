@@ -68,7 +68,7 @@ class Producer(TransactionCalls, Generic[K, V]):
             lambda: None,
         )
 
-    async def start(self, *, timeout_ms: int | None = None) -> None:
+    async def start(self, *, timeout_ms: float | None = None) -> None:
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``.
 
         ``timeout_ms`` is by default max_block_ms. If start() fails, this producer is stopped: make another one.
@@ -76,7 +76,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         """
         await self._runtime.start(timeout=self._seconds(timeout_ms))
 
-    async def stop(self, *, timeout_ms: int = _STOP_MS) -> None:
+    async def stop(self, *, timeout_ms: float = _STOP_MS) -> None:
         """Send what was appended, for ``timeout_ms`` at most, and close every connection. Then each Delivery is done.
 
         Records that are not acknowledged by then fail, with ``persisted`` "maybe" if they were sent. Callbacks that are
@@ -114,7 +114,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         timestamp_ms: int | None = None,
         headers: HeadersToSend | None = (),
         on_done: OnDelivered | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> Delivery:
         """Append a record, and return its Delivery: await that for where the record is stored.
 
@@ -148,11 +148,12 @@ class Producer(TransactionCalls, Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersToSend | None = (),
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> RecordMetadata:
-        """Do as send(), and wait until the record is stored; delivery_timeout_ms bounds that.
+        """Do as send(), and wait until the record is stored: ``timeout_ms`` bounds the append, not the whole call.
 
-        A call that is cancelled may have appended its record, which is sent then.
+        delivery_timeout_ms bounds the rest; to wait for a shorter time use asyncio.timeout(). A call that is cancelled
+        may have appended its record, which is sent then.
         """
         if timeout_ms is None:
             delivery = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
@@ -186,7 +187,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         topic: str,
         records: Iterable[V | ProducerRecord[K, V] | None] | ArrowColumns,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: float | None = None,
     ) -> BatchDelivery:
         """Append many records of one topic, for much less time per record than send() takes; return one BatchDelivery.
 
@@ -201,7 +202,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         """
         return await self._runtime.many.send(topic, records, timeout=self._patience(timeout_ms))
 
-    async def flush(self, *, timeout_ms: int | None = None) -> None:
+    async def flush(self, *, timeout_ms: float | None = None) -> None:
         """Send at once what was appended before; return when each record has its outcome, and its callback was called.
 
         Records that are appended meanwhile don't prolong it. Raises the first failure that nobody has seen: of a record
@@ -229,7 +230,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         """Undo ``observe()``; does nothing for an object that is no observer of this producer."""
         self._runtime.observers.remove(observer)
 
-    async def partitions_for(self, topic: str, *, timeout_ms: int | None = None) -> list[PartitionInfo]:
+    async def partitions_for(self, topic: str, *, timeout_ms: float | None = None) -> list[PartitionInfo]:
         """Return the partitions of a topic, in order, without those that no broker has told of.
 
         Raises MetadataMissing after ``timeout_ms`` (max_block_ms).
@@ -241,10 +242,10 @@ class Producer(TransactionCalls, Generic[K, V]):
             route = await self._runtime.routes.find(topic, None, self._seconds(timeout_ms))
         return [known for number in range(len(route.queues)) if (known := route.info.partitions.get(number))]
 
-    def _seconds(self, timeout_ms: int | None) -> float:
+    def _seconds(self, timeout_ms: float | None) -> float:
         return checked_seconds(self.config.max_block_ms if timeout_ms is None else timeout_ms)
 
-    def _patience(self, timeout_ms: int | None) -> float:
+    def _patience(self, timeout_ms: float | None) -> float:
         """As _seconds(), for a call that sends a record."""
         try:
             return self._seconds(timeout_ms)

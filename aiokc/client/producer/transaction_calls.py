@@ -20,7 +20,7 @@ class TransactionCalls:
     """Transactions of a producer with a ``transactional_id`` (KIP-98). All others raise UsageError."""
 
     _runtime: ProducerRuntime
-    _seconds: Callable[[int | None], float]
+    _seconds: Callable[[float | None], float]
 
     def transaction(self) -> Transaction:
         """Return a transaction for ``async with``: it begins with the block, commits at its end, or aborts.
@@ -29,7 +29,7 @@ class TransactionCalls:
         """
         return Transaction(self._driver("transaction()"), self._seconds(None))
 
-    async def begin_transaction(self, *, timeout_ms: int | None = None) -> None:
+    async def begin_transaction(self, *, timeout_ms: float | None = None) -> None:
         """Begin a transaction: what is sent from here on belongs to it. An abort that still goes on is waited for.
 
         ``timeout_ms`` is by default max_block_ms, here and in the other calls.
@@ -37,7 +37,7 @@ class TransactionCalls:
         driver, deadline = self._driver("begin_transaction()"), self._deadline(timeout_ms)
         await driver.begin(deadline)
 
-    async def commit_transaction(self, *, timeout_ms: int | None = None) -> None:
+    async def commit_transaction(self, *, timeout_ms: float | None = None) -> None:
         """Send what is buffered, and commit; return once the coordinator has committed, and callbacks were called.
 
         Raises the first error of the transaction's records and offsets, if any has failed: then abort it. Raises
@@ -49,7 +49,7 @@ class TransactionCalls:
         driver, deadline = self._driver("commit_transaction()"), self._deadline(timeout_ms)
         await driver.commit(deadline)
 
-    async def abort_transaction(self, *, timeout_ms: int | None = None) -> None:
+    async def abort_transaction(self, *, timeout_ms: float | None = None) -> None:
         """Abort: what was not sent yet fails by TransactionAborted, and no reader of committed records sees the rest.
 
         A call that is cancelled, or takes too long, does not end the abort; the next transaction waits for it.
@@ -58,7 +58,7 @@ class TransactionCalls:
         await driver.abort(deadline)
 
     async def send_offsets_to_transaction(
-        self, offsets: Offsets, group_metadata: GroupMetadata, *, timeout_ms: int | None = None
+        self, offsets: Offsets, group_metadata: GroupMetadata, *, timeout_ms: float | None = None
     ) -> None:
         """Commit these offsets of a group, each the *next* one to read, if and when the transaction commits (KIP-447).
 
@@ -74,7 +74,7 @@ class TransactionCalls:
         call, deadline = "send_offsets_to_transaction()", partial(self._deadline, timeout_ms)
         await send_offsets(self._driver(call), offsets, group_metadata, deadline, call)
 
-    def _deadline(self, timeout_ms: int | None) -> float:
+    def _deadline(self, timeout_ms: float | None) -> float:
         return asyncio.get_running_loop().time() + self._seconds(timeout_ms)
 
     def _driver(self, call: str) -> TransactionDriver:

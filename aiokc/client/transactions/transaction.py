@@ -77,7 +77,7 @@ class Transaction:
         return None
 
     async def send_offsets(
-        self, offsets: Offsets, group_metadata: GroupMetadata, *, timeout_ms: int | None = None
+        self, offsets: Offsets, group_metadata: GroupMetadata, *, timeout_ms: float | None = None
     ) -> None:
         """Commit these offsets of a group, each the *next* one to read, if and when this transaction commits.
 
@@ -89,7 +89,7 @@ class Transaction:
         deadline = partial(self._deadline, timeout_ms)
         await send_offsets(self._driver, offsets, group_metadata, deadline, "send_offsets()")
 
-    def _deadline(self, timeout_ms: int | None = None) -> float:
+    def _deadline(self, timeout_ms: float | None = None) -> float:
         seconds = self._seconds if timeout_ms is None else checked_seconds(timeout_ms)
         return asyncio.get_running_loop().time() + seconds
 

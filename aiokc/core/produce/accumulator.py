@@ -7,14 +7,14 @@ ends what took too long. What each answer of a broker means is decided in settli
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 from uuid import UUID
 
 from ...records.encoding.batch_builder import BATCH_OVERHEAD, ClosedBatch, OpenBatch
-from ...types import TopicPartition
+from ...types import HeadersToSend, TopicPartition
 from ..cluster.snapshot import Cluster
 from .batch import Flushes, FlushMark, Outcome, ProducerBatch, Stored
 from .batch_memory import BATCH_COST, BatchMemory
@@ -123,7 +123,7 @@ class RecordAccumulator:
         timestamp: int,
         key: bytes | None,
         value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
+        headers: HeadersToSend,
         now: float,
     ) -> ProducerBatch:
         """Append a record, and return its batch: it is the last one there. ``has_room`` was asked before."""

@@ -35,6 +35,7 @@ class Subscription(AssignedPartitions):
         self.pattern: TopicPattern | None = None
         self.server_pattern: SubscriptionPattern | None = None
         self._not_read: frozenset[str] = frozenset()  # internal topics that a server_pattern does not mean
+        self.was_assigned = False  # whether the group, or the metadata, gave an assignment since the subscription
         self.is_matched = False  # if not, ``topics`` are those subscribed to before that the pattern may match
         self._held: set[TopicPartition] = set()
         self._taken: set[TopicPartition] = set()
@@ -49,7 +50,9 @@ class Subscription(AssignedPartitions):
         The assignment stays until the group (or, without one, the metadata) gives a new one.
         """
         self._enter(Mode.TOPICS)
-        return self._want(topics)
+        changed = self._want(topics)
+        self.was_assigned = self.was_assigned and not changed
+        return changed
 
     def subscribe_pattern(self, pattern: TopicPattern) -> bool:
         """Subscribe to the topics that match; return whether that is a change.
@@ -59,7 +62,7 @@ class Subscription(AssignedPartitions):
         self._enter(Mode.PATTERN)
         if pattern == self.pattern:
             return False
-        self.pattern, self.is_matched = pattern, False
+        self.pattern, self.is_matched, self.was_assigned = pattern, False, False
         self._want(topic for topic in self.topics if pattern.may_match(topic))
         return True
 
@@ -72,6 +75,7 @@ class Subscription(AssignedPartitions):
         self._enter(Mode.SERVER_PATTERN)
         changed = pattern != self.server_pattern
         self.server_pattern = pattern
+        self.was_assigned = self.was_assigned and not changed
         return changed
 
     def leave_out(self, topics: Iterable[str]) -> frozenset[str]:
@@ -113,7 +117,7 @@ class Subscription(AssignedPartitions):
         """
         taken, held = set(self._taken), [tp for tp in self._held if self._assigned[tp].held]
         self.left.unsubscribed(held, self._assigned, by_hand=self.mode is Mode.PARTITIONS)
-        self.mode, self.topics, self.is_matched = Mode.NONE, frozenset(), False
+        self.mode, self.topics, self.is_matched, self.was_assigned = Mode.NONE, frozenset(), False, False
         self.pattern = self.server_pattern = None
         self._leave_for(())
         self._taken = taken
@@ -176,6 +180,11 @@ class Subscription(AssignedPartitions):
     def taken_from_user(self) -> frozenset[TopicPartition]:
         """The partitions that were given up while the application held records of them: those are delivered again."""
         return frozenset(self._taken)
+
+    @property
+    def recreated(self) -> frozenset[TopicPartition]:
+        """Those of them that nobody else was given: their topic was recreated while the application held records."""
+        return frozenset(self._former_ids)
 
     def hand_out(self, tp: TopicPartition, position: int, leader_epoch: int | None) -> None:
         """Note that the application holds everything of ``tp`` below ``position``; serve all others first now."""

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from aiokc.client.aio.supervisor import Driver, Supervisor
-from aiokc.errors import AuthenticationFailed, ConsumerClosed
+from aiokc.errors import AuthenticationFailed, ClientClosed
 
 pytestmark = pytest.mark.any_loop
 
@@ -116,6 +116,6 @@ async def test_a_driver_that_ends_before_stop_ends_them_all_and_is_an_error(driv
     supervisor.start([for_ever, driver])
     assert await supervisor.ended.wait(20)
     assert not supervisor.alive
-    with pytest.raises(ConsumerClosed, match=f"the background task {why}"):
+    with pytest.raises(ClientClosed, match=f"the background task {why}"):
         supervisor.check()
     await supervisor.stop()

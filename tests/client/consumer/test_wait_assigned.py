@@ -144,6 +144,70 @@ def test_it_hears_from_a_slow_coordinator_that_there_is_nothing_more_to_come() -
     virtually(story)
 
 
+@READERS
+def test_a_call_for_all_assigned_partitions_is_refused_before_there_are_any(options: dict[str, Any]) -> None:
+    """start() does not wait for the assignment: a replay that just went on would skip the whole log."""
+
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, **options) as consumer:
+            calls: list[Callable[[], Awaitable[object]]] = [consumer.seek_to_beginning, consumer.seek_to_end]
+            if consumer.config.group_id is not None:
+                calls += [consumer.seek_to_committed, consumer.committed]
+            for topic in ("t", "u"):
+                consumer.subscribe([topic])
+                for call in calls:
+                    with pytest.raises(UsageError, match=r"no partition is assigned yet: await wait_assigned\(\)"):
+                        await call()
+                await consumer.wait_assigned()
+                for call in calls:
+                    await call()
+            consumer.unsubscribe()
+            for call in calls:
+                await call()
+
+    virtually(story, topics={"t": 2, "u": 1})
+
+
+@READERS
+def test_a_call_for_all_assigned_partitions_does_nothing_where_the_assignment_is_empty(options: dict[str, Any]) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, "missing", allow_auto_create_topics=False, **options) as consumer:
+            assert await consumer.wait_assigned() == frozenset()
+            await consumer.seek_to_beginning()
+            if consumer.config.group_id is not None:
+                assert await consumer.committed() == await consumer.seek_to_committed() == {}
+
+    virtually(story)
+
+
+@GROUPS
+def test_a_listener_may_call_for_all_assigned_partitions(group_id: str | None) -> None:
+    """Also for those that go because the application has subscribed to another topic."""
+
+    class Seeks(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            told.append("revoked")
+            await consumer.seek_to_end()
+
+        async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            told.append("assigned")
+            await consumer.seek_to_beginning()
+
+    told: list[str] = []
+    consumer: Consumer[Any, Any]
+
+    async def story(cluster: Cluster) -> None:
+        nonlocal consumer
+        consumer = consumer_of(cluster, "t", group_id=group_id, listener=Seeks())
+        async with consumer:
+            await consumer.wait_assigned()
+            consumer.subscribe(["u"], listener=Seeks())
+            await consumer.wait_assigned()
+            assert told == ["assigned", "revoked", "assigned"]
+
+    virtually(story, topics={"t": 2, "u": 1})
+
+
 @PROTOCOLS
 def test_a_member_beyond_the_number_of_partitions_has_the_empty_set(assignor: str) -> None:
     async def story(cluster: Cluster) -> None:

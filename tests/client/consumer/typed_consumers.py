@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Any, assert_type
 
 from aiokc import (
@@ -21,9 +22,12 @@ from aiokc import (
     ConsumerRecords,
     Headers,
     OffsetAndTimestamp,
+    PartitionRecords,
     Producer,
     ProducerOptions,
+    ProducerRecord,
     RawRecords,
+    RecordColumns,
     Secret,
     TopicPartition,
 )
@@ -123,8 +127,24 @@ assert_type(Producer(value_serializer=WithHeader()), Producer[bytes | None, Orde
 
 async def sent(producer: Producer, headers: Headers | None) -> None:
     await producer.send("t", b"v", headers=headers)
-    await producer.send_and_wait("t", b"v", headers=headers)
+    await producer.send_and_wait("t", b"v", headers=headers, timeout_ms=0.5)
+    await producer.send("t", b"v", headers={"name": b"content"}.items())
+    await producer.send("t", b"v", headers=((name, b"content") for name in ("a", "b")))
     producer.send_soon("t", b"v", headers=headers)
+
+
+# Records are made beforehand, or within the call; with keys or without.
+async def sent_together(raw: Producer, typed: Producer[str, Order], headers: dict[str, bytes]) -> None:
+    keyless = [ProducerRecord("t", b"v"), ProducerRecord("t", b"w", headers=headers.items())]
+    await raw.send_many("t", keyless)
+    await raw.send_many("t", [ProducerRecord("t", b"v", b"k"), ProducerRecord("t", b"w"), ProducerRecord("t"), None])
+    values = [b"v", b"w"]
+    await raw.send_many("t", values)
+    orders = [ProducerRecord("t", Order(), "k")]
+    await typed.send_many("t", orders)
+    await typed.send_many("t", [Order(), None, ProducerRecord("t", Order())])
+    await typed.send_many("t", (ProducerRecord("t", Order(), str(number)) for number in range(3)))
+    await typed.send_many("t", keyless)  # type: ignore[arg-type]
 
 
 # Each partition has a beginning and an end, and may have no record at or after a time.
@@ -135,6 +155,16 @@ async def offsets(client: Client, partitions: list[TopicPartition]) -> None:
     assert_type(both, dict[TopicPartition, OffsetAndTimestamp])
     at = await client.list_offsets(dict.fromkeys(partitions, 1_767_225_600_000))
     assert_type(at, dict[TopicPartition, OffsetAndTimestamp | None])
+
+
+# A loop that breaks off closes what it reads by aclosing().
+async def some(client: Client, ranges: dict[TopicPartition, tuple[int, int]]) -> None:
+    async with aclosing(client.read(ranges)) as parts:
+        async for part in parts:
+            assert_type(part, PartitionRecords)
+    async with aclosing(client.read_columns(ranges, timeout_ms=1e3)) as batches:
+        async for batch in batches:
+            assert_type(batch, RecordColumns)
 
 
 # One dictionary of options for several clients.

@@ -16,7 +16,7 @@ from aiokc.client.fetch import range_reader
 from aiokc.errors import (
     AuthorizationFailed,
     BrokerError,
-    ConsumerClosed,
+    ClientClosed,
     LogTruncated,
     OffsetOutOfRange,
     RequestTimedOut,
@@ -81,7 +81,7 @@ async def test_a_client_that_is_stopped_while_others_run_ends_its_readings(
         client = Client(bootstrap_servers=cluster.bootstrap)
         at_first_pause(lambda _: client.stop())
         await client.start()
-        with pytest.raises(ConsumerClosed, match="stopped"):
+        with pytest.raises(ClientClosed, match="stopped"):
             await anext(reader(client, {ZERO: (0, 5)}, timeout_ms=2_000))
 
 
@@ -95,7 +95,7 @@ async def test_a_client_that_is_stopped_ends_its_readings() -> None:
         waiting = asyncio.ensure_future(anext(reading))
         await cluster.intercept(FetchRequest, lambda exchange: None).caught()
         await client.stop()
-        with pytest.raises(ConsumerClosed, match="stopped"):
+        with pytest.raises(ClientClosed, match="stopped"):
             async with asyncio.timeout(5):
                 await waiting
 

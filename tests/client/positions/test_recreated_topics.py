@@ -42,8 +42,7 @@ def member(cluster: Cluster, **options: Any) -> Consumer:
         "bootstrap_servers": cluster.bootstrap,
         "group_id": "g",
         "auto_offset_reset": "earliest",
-        "session_timeout_ms": 10_000,
-        "heartbeat_interval_ms": 500,
+        **({} if "group_protocol" in options else {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500}),
         **options,
     }
     consumer = Consumer(**settings)
@@ -200,26 +199,46 @@ def test_a_crash_after_a_refused_commit_loses_no_record_of_the_new_topic() -> No
     with_old_records(story)
 
 
-def test_commit_soon_reports_what_is_of_the_old_topic_and_stores_the_rest() -> None:
+@pytest.mark.parametrize("reset_is_known", [False, True])
+@pytest.mark.parametrize("protocol", [{}, BY_TOPIC_ID], ids=["classic", "consumer"])
+@pytest.mark.parametrize("what", ["batch", "offsets", "everything"])
+@pytest.mark.parametrize("call", ["commit", "commit_soon", "commit_soon without a callback"])
+def test_what_is_of_the_old_topic_is_refused_and_the_rest_is_stored(
+    call: str, what: str, protocol: dict[str, Any], reset_is_known: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether only the metadata have told of the new topic, or the consumer is about to read it already."""
+
     async def story(cluster: Cluster) -> None:
-        cluster.create_topic("other", 1)
         cluster.append("other", b"x")
         reports: list[KafkaError | None] = []
-        consumer = member(cluster, enable_auto_commit=False)
+        consumer = member(cluster, enable_auto_commit=False, **protocol)
         consumer.subscribe(["ev", "other"])
         async with consumer:
-            batches: dict[TopicPartition, Any] = {}
-            while len(batches) < 2:
-                batches |= (await consumer.getmany(timeout_ms=5_000)).next_offsets
+            await consumer.wait_assigned()
+            for partition in (ZERO, OTHER):
+                await consumer.position(partition)
+            await asyncio.sleep(1)  # both are fetched meanwhile
+            batch = await consumer.getmany(timeout_ms=5_000)
+            assert set(batch) == {ZERO, OTHER}
             await recreate(cluster, None)
             await heard_of_it(cluster, consumer)
-            consumer.commit_soon(batches, lambda offsets, error: reports.append(error))
-            await asyncio.sleep(1)
-            await consumer.getmany(timeout_ms=0)
-            assert [type(error) for error in reports] == [CommitFailed]
-            assert cluster.committed("g") == {TopicPartition("other", 0): 1}
+            if reset_is_known:
+                await asyncio.sleep(1)
+            given: dict[str, Any] = {"batch": batch, "offsets": batch.next_offsets, "everything": None}
+            if call == "commit":
+                with pytest.raises(CommitFailed, match=r"UNKNOWN_TOPIC_ID.*, ev-0: the topic was deleted"):
+                    await consumer.commit(given[what])
+            else:
+                has_callback = call == "commit_soon"
+                on_done = (lambda offsets, error: reports.append(error)) if has_callback else None
+                consumer.commit_soon(given[what], on_done)
+                await asyncio.sleep(1)
+                await consumer.getmany(timeout_ms=0)
+                assert [type(error) for error in reports] == [CommitFailed] * has_callback
+                assert ("commit_soon failed: UNKNOWN_TOPIC_ID" in caplog.text) is not has_callback
+            assert cluster.committed("g") == {OTHER: 1}
 
-    with_old_records(story)
+    with_old_records(story, topics={"ev": 1, "other": 1})
 
 
 @pytest.mark.parametrize("as_version", ["4.0", "4.3"])

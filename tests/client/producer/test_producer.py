@@ -44,6 +44,21 @@ async def test_a_delivery_says_where_its_record_is() -> None:
         assert record.headers == (("a", None),)
 
 
+async def test_headers_may_be_any_iterable_of_pairs() -> None:
+    """Of each call, with a timeout or without: a view of a dictionary, or a generator, which is read once."""
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        for wait in (None, 5000.5):
+            for _ in range(2):
+                pairs = {"a": b"1", "b": None}.items()
+                await producer.send("t", b"v", headers=pairs, timeout_ms=wait)
+                await producer.send_and_wait("t", b"v", headers=(pair for pair in pairs), timeout_ms=wait)
+                producer.send_soon("t", b"v", headers=iter(pairs))
+                records = [ProducerRecord[bytes, bytes]("t", b"v", headers=one) for one in (pairs, iter(pairs))]
+                await producer.send_many("t", records, timeout_ms=wait)
+        await producer.flush()
+        assert [record.headers for record in cluster.records("t", 0)] == [(("a", b"1"), ("b", None))] * 20
+
+
 async def test_ten_thousand_sends_of_a_task_are_stored_in_order() -> None:
     async with Cluster(brokers=3, topics={"t": 3}) as cluster, producing(cluster) as producer:
         sent = [await producer.send("t", b"%d" % number, partition=number % 3) for number in range(10_000)]

@@ -464,7 +464,7 @@ async def test_headers_that_raise_do_not_take_the_records_before_with_them(seria
         raise ZeroDivisionError
 
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster, value_serializer=serializer) as producer:
-        last = ProducerRecord("t", b"4", headers=failing())  # type: ignore[arg-type]
+        last = ProducerRecord("t", b"4", headers=failing())
         with pytest.raises(ZeroDivisionError) as raised:
             await producer.send_many("t", [b"1", b"2", b"3", last])
         assert raised.value.__notes__ == ["aiokc: 3 records of this send_many() were appended before this one"]

@@ -111,14 +111,14 @@ async def test_whatever_a_call_that_sends_raises_for_its_arguments_prevents_the_
             (ConfigError, lambda: producer.send_many("out", b"3")),  # type: ignore[arg-type]
             (ConfigError, lambda: producer.send_many("out", 5)),  # type: ignore[arg-type]
             (ConfigError, lambda: producer.send_many("", [b"3"])),
-            (ZeroDivisionError, lambda: producer.send("out", b"3", headers=failing())),  # type: ignore[arg-type]
-            (ZeroDivisionError, lambda: producer.send_and_wait("out", b"3", headers=Unsure())),  # type: ignore[arg-type]
+            (ZeroDivisionError, lambda: producer.send("out", b"3", headers=failing())),
+            (ZeroDivisionError, lambda: producer.send_and_wait("out", b"3", headers=Unsure())),
             (ZeroDivisionError, lambda: send_soon(headers=failing())),
             (ZeroDivisionError, lambda: send_soon(headers=Unsure())),
-            (ZeroDivisionError, lambda: producer.send_many("out", [ProducerRecord("out", headers=Unsure())])),  # type: ignore[arg-type]
-            (UsageError, lambda: producer.send("out", b"3", headers=cancelled())),  # type: ignore[arg-type]
+            (ZeroDivisionError, lambda: producer.send_many("out", [ProducerRecord("out", headers=Unsure())])),
+            (UsageError, lambda: producer.send("out", b"3", headers=cancelled())),
             (UsageError, lambda: send_soon(headers=cancelled())),
-            (UsageError, lambda: producer.send_many("out", [ProducerRecord("out", headers=cancelled())])),  # type: ignore[arg-type]
+            (UsageError, lambda: producer.send_many("out", [ProducerRecord("out", headers=cancelled())])),
         ]
         for error, send in cases:
             with pytest.raises(error):

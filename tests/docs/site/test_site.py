@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
+import aiokc
 from aiokc import (
     Client,
     Consumer,
@@ -28,7 +32,7 @@ from .programs import program
 staging = program("staging")
 
 # What the pages call on something that is neither a consumer, a client nor a record.
-OTHERS = {"Consumer", "Producer", "RebalanceListener", "Client", "topic", "value", "compile", "gather"}
+OTHERS = {*aiokc.__all__, "code", "compile", "encode", "gather", "items", "len", "value"}
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,33 @@ def headings(page: Path) -> set[str]:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.replace("`", "")).strip().lower().replace(" ", "-") for title in found}
+
+
+def test_the_reference_has_every_public_name() -> None:
+    """By itself, or in the module that defines it; and what a class inherits from an internal one is on its page."""
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    entries = re.findall(r"^::: (\S+)\n((?: +.*\n)*)", reference + "\n", re.MULTILINE)
+    assert "aiokc.observation" in dict(entries)
+    listed = dict(entries)
+    missing = [
+        name
+        for name in aiokc.__all__
+        if f"aiokc.{name}" not in listed and f"aiokc{aiokc._MODULES.get(name)}" not in listed
+    ]
+    assert missing == []
+    hidden = []
+    for entry, options in entries:
+        module, _, name = entry.rpartition(".")
+        cls = getattr(importlib.import_module(module), name, None)
+        bases = cls.__mro__[1:] if inspect.isclass(cls) and not issubclass(cls, Enum | dict) else ()
+        inherits = any(base.__module__.startswith("aiokc") and not is_private_only(base) for base in bases)
+        if inherits and "inherited_members" not in options:
+            hidden.append(entry)
+    assert hidden == []
+
+
+def is_private_only(base: type) -> bool:
+    return all(name.startswith("_") for name in vars(base))
 
 
 def test_every_link_leads_somewhere(pages: Path) -> None:
@@ -94,7 +125,17 @@ def test_what_other_clients_calls_become_is_there() -> None:
     rows = re.findall(r"^\| .+ \| (.+) \|$", (ROOT / "docs" / "coming-from.md").read_text(), re.MULTILINE)
     code = " ".join(part for row in rows for part in re.findall(r"`([^`]+)`", row))
     names = set(re.findall(r"\b(?<!\.)(\w+)\(", code)) | set(re.findall(r"\.(\w+)", code))
-    options = set(re.findall(r"(\w+)=", code)) - {"config", "listener", "timeout_ms", "max_records", "on_done"}
+    given = {
+        "config",
+        "headers",
+        "key_serializer",
+        "listener",
+        "max_records",
+        "on_done",
+        "timeout_ms",
+        "value_serializer",
+    }
+    options = set(re.findall(r"(\w+)=", code)) - given
     classes = (Consumer, ConsumerConfig, Client, Producer, Transaction, ConsumerRecord, RecordMetadata, PartitionInfo)
     there = {name for one in classes for name in dir(one)} | set(OTHERS)
     assert len(names) > 8
@@ -117,6 +158,8 @@ def test_it_is_built_and_each_public_name_is_in_it(tmp_path: Path) -> None:
     assert 'href="../style.css"' in reference
     for name in (
         "Consumer.getmany",
+        "Consumer.health",
+        "ConsumerConfig.from_mapping",
         "Producer.send",
         "Transaction.send_offsets",
         "Client.list_offsets",

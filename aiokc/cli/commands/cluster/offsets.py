@@ -174,7 +174,7 @@ async def _record_at(client: Client, tp: TopicPartition, offset: int) -> tuple[A
     first, end = (await offsets_at(client, [tp], EARLIEST))[tp], (await offsets_at(client, [tp], LATEST))[tp]
     if not first <= offset < end:
         raise Problem(f"{tp} has no offset {offset}: its log has those from {first} to before {end}")
-    async with aclosing(client.read({tp: (offset, end)})) as parts:  # type: ignore[type-var]
+    async with aclosing(client.read({tp: (offset, end)})) as parts:
         async for part in parts:
             for record in part.records:
                 return (*tp, record.offset, record.timestamp if record.timestamp >= 0 else None, record.leader_epoch)

@@ -87,7 +87,7 @@ async def write_ranges(
     positions = {tp: start for tp, (start, _) in ranges.spans.items()}
     spans = {tp: span for tp, span in ranges.spans.items() if span[0] < span[1]}
     with progress(context.system, context.terminal, topic.name, ranges.offsets, quiet=context.args.quiet) as bar:
-        async with aclosing(client.read(spans)) as parts:  # type: ignore[type-var]
+        async with aclosing(client.read(spans)) as parts:
             async for part in parts:
                 await contents.prepare(part)
                 printer.take(part.records)

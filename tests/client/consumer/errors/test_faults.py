@@ -147,7 +147,7 @@ async def test_a_range_left_half_way_leaves_nothing_behind(kafka: LocalKafka, to
         before = len(asyncio.all_tasks())
         reading = client.read({TopicPartition(topic_name, 0): (0, 3000)})
         assert (await anext(reading)).records
-        await reading.aclose()  # type: ignore[attr-defined]
+        await reading.aclose()
         assert len(asyncio.all_tasks()) == before
 
 
