@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
-from ...config import ClientConfig, IsolationLevel, isolation_code
+from ...config import IsolationLevel, isolation_code
 from ...core.admin.first_record import Look, first_record
 from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.snapshot import Cluster, topic_error
 from ...error_codes import ErrorCode
 from ...errors import KafkaError, MalformedResponse, RecordTooLarge, broker_error
+from ...net.own_thread import OwnThread
 from ...types import OffsetAndTimestamp, TopicPartition
 from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ..cluster.list_offsets import may_pass, portions
@@ -165,7 +165,6 @@ async def record_times(
     Mostly that takes one Fetch of each leader. It takes more where batches are large, and where the first offsets hold
     no record.
     """
-    config = asking.cluster_client.config
     positions = {tp: start for tp, (start, _) in ranges.items()}
     # A broker sends nothing of a partition whose next batch is larger than what was asked for, unless it is the first.
     sizes = dict.fromkeys(ranges, _PARTITION_BYTES)
@@ -196,7 +195,7 @@ async def record_times(
             what = f"fetching {tp} at {positions[tp]} from broker {node_id}"
             return broker_error(data.error_code, what, needs="READ")
         try:
-            look = await _look_at(tp, data, positions[tp], config)
+            look = await _look_at(asking, thread, tp, data, positions[tp])
         except KafkaError as error:
             return error
         if look == (None, positions[tp]):
@@ -208,7 +207,9 @@ async def record_times(
             return _MORE
         return look.timestamp if look.timestamp >= 0 else None
 
-    return await ask_leaders(asking, dict.fromkeys(ranges), ask)
+    # Not that of ``asking``: opening a batch may take seconds, and what reads the answers is not to wait behind it.
+    with closing(OwnThread("aiokc large batches")) as thread:
+        return await ask_leaders(asking, dict.fromkeys(ranges), ask)
 
 
 def _fetch_topics(
@@ -230,8 +231,12 @@ def _fetched(response: FetchResponse) -> list[tuple[TopicPartition, PartitionDat
     ]
 
 
-async def _look_at(tp: TopicPartition, data: PartitionData, offset: int, config: ClientConfig) -> Look:
-    """Return what ``first_record`` does: of a batch that is large, or turns out to be, in a thread."""
+async def _look_at(asking: Asking, thread: OwnThread, tp: TopicPartition, data: PartitionData, offset: int) -> Look:
+    """Return what ``first_record`` does: of a batch that is large, or turns out to be, in a thread.
+
+    Raises RequestTimedOut at the deadline, and ConnectionFailed where the process can have no more threads.
+    """
+    config = asking.cluster_client.config
 
     def look(most: int) -> Look:
         return first_record(data, offset, topic=tp.topic, check_crcs=config.check_crcs, max_decompressed_bytes=most)
@@ -240,4 +245,6 @@ async def _look_at(tp: TopicPartition, data: PartitionData, offset: int, config:
     if len(data.records or b"") <= _AT_ONCE_BYTES:
         with suppress(RecordTooLarge):  # which only an attempt shows: a few kB of compressed zeros are 100 MB
             return look(min(limit, _AT_ONCE_DECOMPRESSED))
-    return await asyncio.to_thread(look, limit)
+    with anyio.move_on_after(asking.left):
+        return await thread.run(partial(look, limit))
+    raise asking.too_late(f"opening the batch of {tp} at offset {offset}", None)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -282,32 +279,3 @@ def test_the_end_by_isolation_level() -> None:
             assert isinstance((await client.describe_topics(["x"]))["x"], BrokerError)
 
     virtually(story)
-
-
-async def test_a_long_answer_is_read_in_a_thread() -> None:
-    async with Cluster() as cluster, client_of(cluster) as client:
-        with client._asking(1_000) as asking:
-            assert await asking.read(threading.get_ident, 10) == threading.get_ident()
-            assert await asking.read(threading.get_ident, 10_000) != threading.get_ident()
-
-
-def test_the_first_call_loads_its_code_in_a_thread() -> None:
-    """Most clients never make one; and the event loop goes on while it loads."""
-    program = """
-import asyncio, sys, threading
-from aiokc import Client
-from aiokc.client.admin import loading
-
-async def main():
-    assert "aiokc.client.admin.groups" not in sys.modules
-    threads = []
-    load = loading._load
-    loading._load = lambda: (threads.append(threading.current_thread()), load())
-    await loading.drivers_loaded()
-    await loading.drivers_loaded()
-    assert "aiokc.client.admin.groups" in sys.modules
-    assert len(threads) == 1 and threads[0] is not threading.main_thread()
-
-asyncio.run(main())
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=25)
