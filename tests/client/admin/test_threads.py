@@ -21,6 +21,7 @@ from aiokc.errors import ClientClosed, ConnectionFailed, RequestTimedOut
 from aiokc.net.own_thread import OwnThread
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
+from tests.net.scripted import ticks
 
 from ..aio.full_pool import full_pool
 from .scene import ZERO, client_of
@@ -62,10 +63,9 @@ def code_to_load(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 async def test_a_long_answer_is_read_in_a_thread() -> None:
-    async with Cluster() as cluster, client_of(cluster) as client:
-        async with client._asking(1_000) as asking:
-            assert await asking.read(threading.get_ident, 10) == threading.get_ident()
-            assert await asking.read(threading.get_ident, 10_000) != threading.get_ident()
+    async with Cluster() as cluster, client_of(cluster) as client, client._asking(1_000) as asking:
+        assert await asking.read(threading.get_ident, 10) == threading.get_ident()
+        assert await asking.read(threading.get_ident, 10_000) != threading.get_ident()
 
 
 def test_the_first_call_loads_its_code_in_a_thread() -> None:
@@ -115,8 +115,7 @@ async def test_loading_the_code_ends_at_the_deadline(code_to_load: threading.Eve
 async def test_loading_the_code_ends_with_the_client(code_to_load: threading.Event) -> None:
     async with Cluster() as cluster, client_of(cluster) as client:
         call = asyncio.create_task(client.describe_cluster())
-        while not client._cluster._calls._scopes:
-            await asyncio.sleep(0)
+        await ticks(5)  # it is under way
         await client.stop()
         with pytest.raises(ClientClosed):
             await call
