@@ -32,6 +32,7 @@ from aiokc.errors import (
 )
 from aiokc.records import NewRecord
 from aiokc.testing import Acl, Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.describing import DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest
 from aiokc.wire.messages.discovery import MetadataRequest
@@ -133,6 +134,24 @@ def test_an_error_of_settings_that_passes_is_tried_again() -> None:
             assert isinstance((await client.topic_configs("t"))["t"], dict)
 
     virtually(story)
+
+
+def test_settings_that_brokers_have_answered_outlive_a_later_request() -> None:
+    """A request has a hundred topics. Those of one that nobody answers have the error, and no others."""
+    names = [f"t{number:03}" for number in range(101)]
+
+    async def story(cluster: Cluster) -> None:
+        def is_second(exchange: Exchange) -> bool:
+            assert isinstance(exchange.request, DescribeConfigsRequest)
+            return len(exchange.request.resources) == 1
+
+        cluster.intercept(DescribeConfigsRequest, drop(), where=is_second)
+        async with client_of(cluster, request_timeout_ms=1_000) as client:
+            found = await client.topic_configs(names, timeout_ms=5_000)
+        assert [name for name, one in found.items() if isinstance(one, dict)] == names[:100]
+        assert isinstance(found["t100"], RequestTimedOut)
+
+    virtually(story, topics=dict.fromkeys(names, 1))
 
 
 @pytest.mark.parametrize("release", ["2.1", "4.3"])
