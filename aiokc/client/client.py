@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
 from random import Random
 from types import TracebackType
 from typing import Any, Literal, Unpack, cast, overload
@@ -12,6 +12,7 @@ from uuid import UUID
 from ..config import ClientConfig, ClientOptions, IsolationLevel, configured
 from ..core.cluster.avoided_replicas import AvoidedReplicas
 from ..core.counters import FetchCounters
+from ..net.own_thread import OwnThread
 from ..observation import ReadMetrics
 from ..records import checked_columns, new_builder
 from ..records.columns import TimestampUnit
@@ -27,6 +28,7 @@ from .admin.arguments import checked_isolation, checked_names
 from .admin.asking import Asking
 from .admin.cluster_calls import ClusterCalls
 from .admin.group_calls import GroupCalls
+from .admin.loading import drivers_loaded
 from .arguments import (
     checked_count,
     checked_group,
@@ -243,10 +245,12 @@ class Client(ClusterCalls, GroupCalls):
         with self._followed.following({tp.topic for tp in partitions}):
             yield
 
-    @contextmanager
-    def _asking(self, timeout_ms: float | None) -> Iterator[Asking]:
-        with self._cluster.call():
-            yield Asking(self._cluster, self._lister, self._seconds(timeout_ms))
+    @asynccontextmanager
+    async def _asking(self, timeout_ms: float | None) -> AsyncIterator[Asking]:
+        with self._cluster.call(), closing(OwnThread("aiokc administration")) as thread:
+            asking = Asking(self._cluster, self._lister, self._seconds(timeout_ms), thread)
+            await drivers_loaded(asking)
+            yield asking
 
     def _topic_id(self, topic: str) -> Any:
         return self._cluster.metadata.cluster.topic_id(topic)

@@ -85,13 +85,14 @@ class Verdict(NamedTuple):
 
 
 def verdict(now: Health, before: Verdict | None = None, rules: Rules = Rules()) -> Verdict:
-    """Conclude from a consumer's health, and from the verdict ``before`` (None: this is the first), how it stands.
+    """Conclude from a consumer's health, and from the verdict ``before`` (None: there is none), how it stands.
 
     Live: it was not started yet, or it runs, no error has ended its background or its membership, no partition stands
     still for longer than the rules say, and the application asks for records. (``handler_after_ms`` None is no reason
     here: a Health does not say how long a member may take.) Ready: it runs without such an error, and
     has had its first assignment, maybe an empty one, and brokers know all the topics that it subscribes to by name. A
-    later rebalance does not make it unready, nor a topic that is deleted: that would hold up a rollout.
+    later rebalance does not make it unready, nor a topic that is deleted: that would hold up a rollout. So ``before``
+    is the last ready verdict, or one of an error that came behind it.
     """
     dead: list[str] = []
     if now.error is not None:
@@ -146,7 +147,7 @@ def producer_verdict(now: ProducerHealth, rules: Rules = Rules()) -> Verdict:
 
 
 class Probe:
-    """The verdict about consumers and producers: the worst one. It remembers the last ones, as ``verdict`` needs it."""
+    """The verdict about consumers and producers: the worst one. It remembers who was ready, as ``verdict`` needs it."""
 
     def __init__(self, *clients: Watched, rules: Rules | None = None) -> None:
         """``rules``: for all of them. Without a ``handler_after_ms`` a consumer that is, or has been, a member of its
@@ -162,8 +163,7 @@ class Probe:
 
     def look(self) -> Verdict:
         """Look at the clients now. Each reason begins with the client_id where there are several."""
-        found = [self._verdict(one, before) for one, before in zip(self._clients, self._before, strict=True)]
-        self._before = [*found]
+        found = [self._verdict(number, one) for number, one in enumerate(self._clients)]
         if len(found) == 1:
             return found[0]
         return Verdict(
@@ -176,7 +176,7 @@ class Probe:
             ),
         )
 
-    def _verdict(self, client: Watched, before: Verdict | None) -> Verdict:
+    def _verdict(self, number: int, client: Watched) -> Verdict:
         rules = self._rules
         if not isinstance(client, Consumer):
             return producer_verdict(client.health(), rules)
@@ -185,7 +185,12 @@ class Probe:
         has_joined = now.last_heartbeat_age_ms is not None
         if rules.handler_after_ms is None and has_joined:
             rules = replace(rules, handler_after_ms=Rules.of(client).handler_after_ms)
-        return verdict(now, before, rules)
+        found = verdict(now, self._before[number], rules)
+        # A stall, or a handler that takes long, may pass. What was ready before is then ready again, though a topic was
+        # deleted meanwhile, which would else keep it unready for ever. After an error it begins anew.
+        if found.ready or now.error is not None or not now.running:
+            self._before[number] = found
+        return found
 
 
 @asynccontextmanager

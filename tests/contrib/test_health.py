@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -112,6 +113,21 @@ def test_ready_begins_once_all_topics_are_known_and_outlives_a_topic_that_is_del
     assert verdict(misspelled, WELL) == WELL
     many = verdict(health(missing_topics=frozenset("abcdefg")))
     assert many.reasons == ("no broker knows 'a', 'b', 'c', 'd', 'e' and 2 more",)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "is_ready"), [({"stalled": {T0: 60_000.0}}, True), ({"error": FAILED}, False)], ids=["stall", "error"]
+)
+def test_ready_outlives_a_stall_in_which_a_topic_is_deleted_and_no_error(
+    trouble: dict[str, Any], *, is_ready: bool
+) -> None:
+    deleted = {"missing_topics": frozenset({"u"})}
+    reader = Consumer("t", "u")
+    probe = Probe(reader)
+    with patch.object(reader, "health", side_effect=[health(), health(**deleted, **trouble), health(**deleted)]):
+        assert probe.look() == WELL
+        assert not probe.look().live
+        assert probe.look().ready == is_ready
 
 
 @pytest.mark.parametrize("options", [{}, {"group_id": "g"}, {"group_id": "g", "group_protocol": "consumer"}], ids=str)

@@ -46,7 +46,7 @@ class LagHistory:
     def __init__(self, window_seconds: float = WINDOW_SECONDS) -> None:
         self._window = window_seconds
         self._samples: dict[Key, deque[_Sample]] = {}
-        self._summed: dict[Key, frozenset[tuple[str | None, int | None]]] = {}
+        self._summed: dict[Key, frozenset[tuple[str, str | None, int | None]]] = {}
 
     def add(self, at: float, rows: Iterable[LagRow]) -> None:
         """Note what was seen at ``at``, in seconds of any clock that goes forward."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 Grouping: TypeAlias = Literal["partition", "topic", "member", "group"]
@@ -22,7 +22,7 @@ class LagRow:
     could not be asked for. ``lag_ms`` is the age of the record at the committed offset, None where it is not known.
     In a sum ``partitions`` counts all partitions, ``unknown`` those without a lag, which the sum leaves out, and
     ``lag_ms`` is the largest; ``without_age`` counts those with a lag that have none; ``summed`` names the partitions
-    with a lag, by topic and number. ``error`` says why something is not known.
+    with a lag, by group, topic and number. ``error`` says why something is not known.
     """
 
     group: str
@@ -38,7 +38,7 @@ class LagRow:
     unknown: int = 0
     without_age: int = 0
     error: str | None = None
-    summed: frozenset[tuple[str | None, int | None]] = frozenset()
+    summed: frozenset[tuple[str, str | None, int | None]] = frozenset()
 
     @property
     def key(self) -> Key:
@@ -67,7 +67,7 @@ class _Sum:
             unknown=len(self.rows) - len(known),
             without_age=len(known) - len(ages),
             error=next((row.error for row in self.rows if row.error is not None), None),
-            summed=frozenset((row.topic, row.partition) for row in known),
+            summed=frozenset((row.group, row.topic, row.partition) for row in known),
         )
 
 
@@ -89,6 +89,14 @@ def summed(rows: Iterable[LagRow], by: Grouping) -> list[LagRow]:
         within = {"topic": row.topic, "member": row.member_id, "group": None}[by]
         sums.setdefault((row.group, within), _Sum(row)).rows.append(row)
     return [one.row(by) for one in sums.values()]
+
+
+def total(rows: Sequence[LagRow]) -> LagRow | None:
+    """Add up rows of partitions over all groups, as ``summed`` does; the sum's group is "". None: there are no rows.
+
+    Rates of the sum need one key, whichever groups there are.
+    """
+    return replace(_Sum(rows[0], list(rows)).row("group"), group="") if rows else None
 
 
 def member_names(members: Iterable[tuple[str, str | None, str, str]]) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ from ...errors import (
     RequestTimedOut,
     fresh,
 )
+from ...net.own_thread import OwnThread
 from ...wire import Request, Response
 from ..cluster.cluster_client import ClusterClient
 from ..cluster.list_offsets import OffsetLister
@@ -70,10 +71,13 @@ _AT_ONCE: Final = 200
 class Asking:
     """The requests of one call, until its deadline."""
 
-    def __init__(self, cluster_client: ClusterClient[ClientConfig], lister: OffsetLister, timeout: float) -> None:
+    def __init__(
+        self, cluster_client: ClusterClient[ClientConfig], lister: OffsetLister, timeout: float, thread: OwnThread
+    ) -> None:
         self.cluster_client = cluster_client
         self.lister = lister
         self.timeout = timeout
+        self._thread = thread
         self._config = cluster_client.config
         self._pool = cluster_client.pool
         self._loop = asyncio.get_running_loop()
@@ -98,7 +102,7 @@ class Asking:
 
         One coordinator that hangs is then no reason for not asking the leaders of everything else.
         """
-        return Asking(self.cluster_client, self.lister, self.left / 2)
+        return Asking(self.cluster_client, self.lister, self.left / 2, self._thread)
 
     async def may_try_again(self) -> bool:
         """Wait before the next attempt, with newer metadata on their way; return False at the deadline.
@@ -141,7 +145,18 @@ class Asking:
 
         Where these are many, it runs in a thread: thousands of them would hold the event loop for long.
         """
-        return await asyncio.to_thread(function) if items > _AT_ONCE else function()
+        return await self.in_thread(function) if items > _AT_ONCE else function()
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Return what ``function`` returns, which waits for nothing: called in a thread of this call.
+
+        It is called in the loop where the process can have no more threads. The loop's default executor belongs to the
+        application: its threads may all be busy for longer than this call may take, and it may be shut down.
+        """
+        try:
+            return await self._thread.run(function)
+        except ConnectionFailed:
+            return function()
 
     async def any_broker(
         self,

@@ -74,18 +74,29 @@ async def _metadata(asking: Asking, names: Collection[str] | None) -> MetadataRe
 async def topic_configs(asking: Asking, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry] | KafkaError]:
     """Any broker answers for topics. A topic's error that may pass is tried again, until the deadline."""
     found: dict[str, dict[str, ConfigEntry] | KafkaError] = {}
-    left = list(dict.fromkeys(names))
+    left = wanted = list(dict.fromkeys(names))
     while left:
-        for begin in range(0, len(left), _TOPICS_AT_ONCE):
-            portion = left[begin : begin + _TOPICS_AT_ONCE]
-            response = await asking.any_broker(DescribeConfigsRequest, always(configs_request(portion)))
-            settings = sum(len(result.configs) for result in response.results)
-            described = await asking.read(partial(described_configs, response), settings)
-            found |= checked_answers(described, portion, "DescribeConfigs")
+        try:
+            for begin in range(0, len(left), _TOPICS_AT_ONCE):
+                await _ask_for_configs(asking, left[begin : begin + _TOPICS_AT_ONCE], found)
+        except KafkaError as error:
+            if not found:
+                raise
+            # What brokers have answered counts: a later request that fails is the error of its own topics alone.
+            return {name: found.get(name, error) for name in wanted}
         left = [name for name in left if passes(found[name])]
         if left and not await asking.may_try_again():
             break
-    return {name: found[name] for name in dict.fromkeys(names)}
+    return {name: found[name] for name in wanted}
+
+
+async def _ask_for_configs(
+    asking: Asking, names: Sequence[str], found: dict[str, dict[str, ConfigEntry] | KafkaError]
+) -> None:
+    response = await asking.any_broker(DescribeConfigsRequest, always(configs_request(names)))
+    settings = sum(len(result.configs) for result in response.results)
+    described = await asking.read(partial(described_configs, response), settings)
+    found |= checked_answers(described, names, "DescribeConfigs")
 
 
 async def log_dirs(asking: Asking, nodes: Collection[int] | None) -> dict[int, Mapping[str, LogDir] | KafkaError]:

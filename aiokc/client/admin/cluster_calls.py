@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from ...config import ClientConfig
@@ -12,7 +12,6 @@ from ..arguments import checked_topics
 from ..cluster.cluster_client import ClusterClient
 from .arguments import checked_names, checked_nodes
 from .asking import Asking
-from .loading import drivers_loaded
 
 if TYPE_CHECKING:
     from ...admin import BrokerVersions, ClusterDescription, ConfigEntry, LogDir, TopicDescription
@@ -22,7 +21,7 @@ class ClusterCalls:
     """The part of Client that looks at the cluster. Its calls change nothing."""
 
     _cluster: ClusterClient[ClientConfig]
-    _asking: Callable[[float | None], AbstractContextManager[Asking]]
+    _asking: Callable[[float | None], AbstractAsyncContextManager[Asking]]
 
     async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterDescription:
         """Return the cluster's id, its controller, its brokers, and what the client's principal may do to it.
@@ -31,10 +30,9 @@ class ClusterCalls:
         from Kafka 4.0 on.
         """
         self._cluster.check()
-        await drivers_loaded()
-        from . import cluster
+        async with self._asking(timeout_ms) as asking:
+            from . import cluster
 
-        with self._asking(timeout_ms) as asking:
             return await cluster.describe_cluster(asking)
 
     async def api_versions(
@@ -43,10 +41,9 @@ class ClusterCalls:
         """Return the API versions and features of these brokers (None: of all), by id."""
         self._cluster.check()
         wanted = checked_nodes(nodes)
-        await drivers_loaded()
-        from . import cluster
+        async with self._asking(timeout_ms) as asking:
+            from . import cluster
 
-        with self._asking(timeout_ms) as asking:
             return await cluster.api_versions(asking, wanted)
 
     async def describe_topics(
@@ -59,10 +56,9 @@ class ClusterCalls:
         """
         self._cluster.check()
         wanted = None if names is None else checked_names(names, checked_topics)
-        await drivers_loaded()
-        from . import cluster
+        async with self._asking(timeout_ms) as asking:
+            from . import cluster
 
-        with self._asking(timeout_ms) as asking:
             return await cluster.describe_topics(asking, wanted)
 
     async def topic_configs(
@@ -74,10 +70,9 @@ class ClusterCalls:
         """
         self._cluster.check()
         wanted = checked_names(names, checked_topics)
-        await drivers_loaded()
-        from . import cluster
+        async with self._asking(timeout_ms) as asking:
+            from . import cluster
 
-        with self._asking(timeout_ms) as asking:
             return await cluster.topic_configs(asking, wanted)
 
     async def log_dirs(
@@ -90,8 +85,7 @@ class ClusterCalls:
         """
         self._cluster.check()
         wanted = checked_nodes(nodes)
-        await drivers_loaded()
-        from . import cluster
+        async with self._asking(timeout_ms) as asking:
+            from . import cluster
 
-        with self._asking(timeout_ms) as asking:
             return await cluster.log_dirs(asking, wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from ...admin.groups import GROUP_STATES, GROUP_TYPES
@@ -20,7 +20,6 @@ from .arguments import (
     checked_words,
 )
 from .asking import Asking, raised
-from .loading import drivers_loaded
 
 if TYPE_CHECKING:
     from ...admin import GroupDescription, GroupListing, Lag, ResetPlan, ResetTarget
@@ -31,7 +30,7 @@ class GroupCalls:
 
     config: ClientConfig
     _cluster: ClusterClient[ClientConfig]
-    _asking: Callable[[float | None], AbstractContextManager[Asking]]
+    _asking: Callable[[float | None], AbstractAsyncContextManager[Asking]]
 
     async def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = (), *, timeout_ms: float | None = None
@@ -46,10 +45,9 @@ class GroupCalls:
         """
         self._cluster.check()
         chosen = checked_words("state", states, GROUP_STATES), checked_words("type", types, GROUP_TYPES)
-        await drivers_loaded()
-        from . import groups
+        async with self._asking(timeout_ms) as asking:
+            from . import groups
 
-        with self._asking(timeout_ms) as asking:
             return await groups.list_groups(asking, *chosen)
 
     async def describe_groups(
@@ -62,10 +60,9 @@ class GroupCalls:
         """
         self._cluster.check()
         wanted = checked_names(group_ids, checked_groups)
-        await drivers_loaded()
-        from . import groups
+        async with self._asking(timeout_ms) as asking:
+            from . import groups
 
-        with self._asking(timeout_ms) as asking:
             return await groups.describe_groups(asking, wanted)
 
     async def group_offsets(
@@ -77,10 +74,9 @@ class GroupCalls:
         that is still open does not count yet.
         """
         self._cluster.check()
-        await drivers_loaded()
-        from . import groups
+        async with self._asking(timeout_ms) as asking:
+            from . import groups
 
-        with self._asking(timeout_ms) as asking:
             found = await groups.all_offsets_of(asking, [checked_group(group_id)], stable=False)
         return raised(found[group_id])
 
@@ -102,10 +98,9 @@ class GroupCalls:
         self._cluster.check()
         wanted = checked_names(group_ids, checked_groups)
         level = checked_isolation(self.config.isolation_level if isolation_level is None else isolation_level)
-        await drivers_loaded()
-        from . import lag
+        async with self._asking(timeout_ms) as asking:
+            from . import lag
 
-        with self._asking(timeout_ms) as asking:
             return await lag.group_lag(asking, wanted, level, with_time=with_time)
 
     async def plan_reset(
@@ -126,10 +121,9 @@ class GroupCalls:
         of another kind. Waits for open transactions that commit offsets.
         """
         self._cluster.check()
-        await drivers_loaded()
-        from . import resets
+        async with self._asking(timeout_ms) as asking:
+            from . import resets
 
-        with self._asking(timeout_ms) as asking:
             return await resets.plan_reset(
                 asking,
                 checked_group(group_id),
@@ -151,10 +145,9 @@ class GroupCalls:
         self._cluster.check()
         checked_group(plan.group_id)
         checked_offsets(plan.new_offsets)
-        await drivers_loaded()
-        from . import resets
+        async with self._asking(timeout_ms) as asking:
+            from . import resets
 
-        with self._asking(timeout_ms) as asking:
             return await resets.apply_reset(asking, plan)
 
     async def remove_members(
@@ -175,10 +168,9 @@ class GroupCalls:
         self._cluster.check()
         group = checked_group(group_id)
         leaving = checked_names(members, checked_texts), checked_names(instances, checked_texts)
-        await drivers_loaded()
-        from . import groups
+        async with self._asking(timeout_ms) as asking:
+            from . import groups
 
-        with self._asking(timeout_ms) as asking:
             return await groups.remove_members(asking, group, *leaving, *checked_texts([reason]))
 
     async def delete_groups(
@@ -191,10 +183,9 @@ class GroupCalls:
         """
         self._cluster.check()
         wanted = checked_names(group_ids, checked_groups)
-        await drivers_loaded()
-        from . import groups
+        async with self._asking(timeout_ms) as asking:
+            from . import groups
 
-        with self._asking(timeout_ms) as asking:
             return await groups.delete_groups(asking, wanted)
 
     async def delete_group_offsets(
@@ -208,8 +199,7 @@ class GroupCalls:
         """
         self._cluster.check()
         wanted = list(dict.fromkeys(checked_partitions(partitions)))
-        await drivers_loaded()
-        from . import groups
+        async with self._asking(timeout_ms) as asking:
+            from . import groups
 
-        with self._asking(timeout_ms) as asking:
             return await groups.delete_offsets(asking, checked_group(group_id), wanted)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import closing, suppress
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
-from ...config import ClientConfig, IsolationLevel, isolation_code
+from ...admin import EARLIEST
+from ...config import IsolationLevel, isolation_code
 from ...core.admin.first_record import Look, first_record
 from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.snapshot import Cluster, topic_error
 from ...error_codes import ErrorCode
 from ...errors import KafkaError, MalformedResponse, RecordTooLarge, broker_error
+from ...net.own_thread import OwnThread
 from ...types import OffsetAndTimestamp, TopicPartition
 from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ..cluster.list_offsets import may_pass, portions
@@ -61,7 +62,9 @@ async def ask_leaders(
         except KafkaError as error:
             causes.update(dict.fromkeys(left, error))
             if not asking.has_ended():
-                return found | causes  # such as a refused login: no other attempt will do better
+                # Such as a refused login: no other attempt will do better. What was found counts, though its
+                # partition had a cause for another attempt before that.
+                return causes | found
         else:
             by_leader = await asking.read(partial(_by_leader, cluster, left, found, causes), len(left))
             progressed = await _ask_all(cluster, by_leader, ask, found, causes)
@@ -165,50 +168,97 @@ async def record_times(
     Mostly that takes one Fetch of each leader. It takes more where batches are large, and where the first offsets hold
     no record.
     """
-    config = asking.cluster_client.config
-    positions = {tp: start for tp, (start, _) in ranges.items()}
-    # A broker sends nothing of a partition whose next batch is larger than what was asked for, unless it is the first.
-    sizes = dict.fromkeys(ranges, _PARTITION_BYTES)
+    # Not that of ``asking``: opening a batch may take seconds, and what reads the answers is not to wait behind it.
+    with closing(OwnThread("aiokc large batches")) as thread:
+        return await ask_leaders(
+            asking, dict.fromkeys(ranges), _RecordTimes(asking, thread, ranges, isolation_level).ask
+        )
+
+
+class _RecordTimes:
+    """Fetches from the leaders for ``record_times``; it knows from which offset to fetch each partition next."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        thread: OwnThread,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        isolation_level: IsolationLevel,
+    ) -> None:
+        self._asking, self._thread, self._isolation_level = asking, thread, isolation_level
+        self._ends = {tp: until for tp, (_, until) in ranges.items()}
+        self._positions = {tp: start for tp, (start, _) in ranges.items()}
+        # A broker sends nothing of a partition whose next batch is larger than what was asked for, unless it is the
+        # first.
+        self._sizes = dict.fromkeys(ranges, _PARTITION_BYTES)
 
     async def ask(
-        _: Cluster, node_id: int, asked: dict[TopicPartition, None]
+        self, cluster: Cluster, node_id: int, asked: dict[TopicPartition, None]
     ) -> Mapping[TopicPartition, int | KafkaError | None]:
         wanted = FetchRequest(
             max_wait_ms=0,
             min_bytes=1,
             max_bytes=_FETCH_BYTES,
-            isolation_level=isolation_code(isolation_level),
-            topics=_fetch_topics(asked, positions, sizes),
+            isolation_level=isolation_code(self._isolation_level),
+            topics=_fetch_topics(asked, self._positions, self._sizes),
         )
-        response = await asking.broker(node_id, FetchRequest, always(wanted), _BY_NAME)
+        response = await self._asking.broker(node_id, FetchRequest, always(wanted), _BY_NAME)
         if response.error_code != ErrorCode.NONE:
             raise broker_error(response.error_code, f"fetching from broker {node_id}")
-        before = [(positions[tp], sizes[tp]) for tp in asked]
-        answers = {tp: await answer(node_id, tp, data) for tp, data in _fetched(response) if tp in asked}
+        before = self._asked_for(asked)
+        fetched = [(tp, data) for tp, data in _fetched(response) if tp in asked]
+        answers = {tp: await self._answer(node_id, tp, data) for tp, data in fetched}
+        answers |= await self._moved(
+            cluster, node_id, [tp for tp, data in fetched if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE]
+        )
         nothing = bool(answers) and all(found is _MORE for found in answers.values())
-        if nothing and before == [(positions[tp], sizes[tp]) for tp in asked]:
+        if nothing and before == self._asked_for(asked):
             # The log may have been truncated since its end was asked for: what was there may come again.
             raise broker_error(ErrorCode.OFFSET_NOT_AVAILABLE, f"broker {node_id} sent no record of {sorted(asked)[0]}")
         return answers
 
-    async def answer(node_id: int, tp: TopicPartition, data: PartitionData) -> int | KafkaError | None:
+    def _asked_for(self, asked: Iterable[TopicPartition]) -> list[tuple[int, int]]:
+        return [(self._positions[tp], self._sizes[tp]) for tp in asked]
+
+    async def _answer(self, node_id: int, tp: TopicPartition, data: PartitionData) -> int | KafkaError | None:
+        position = self._positions[tp]
         if data.error_code != ErrorCode.NONE:
-            what = f"fetching {tp} at {positions[tp]} from broker {node_id}"
-            return broker_error(data.error_code, what, needs="READ")
+            return broker_error(data.error_code, f"fetching {tp} at {position} from broker {node_id}", needs="READ")
         try:
-            look = await _look_at(tp, data, positions[tp], config)
+            look = await _look_at(self._asking, self._thread, tp, data, position)
         except KafkaError as error:
             return error
-        if look == (None, positions[tp]):
-            sizes[tp] = min(sizes[tp] * 16, _LARGEST_BATCH)
-        positions[tp] = look.next_offset
-        if look.next_offset >= ranges[tp][1]:
+        if look == (None, position):
+            self._sizes[tp] = min(self._sizes[tp] * 16, _LARGEST_BATCH)
+        self._positions[tp] = look.next_offset
+        if look.next_offset >= self._ends[tp]:
             return None
         if look.timestamp is None:
             return _MORE
         return look.timestamp if look.timestamp >= 0 else None
 
-    return await ask_leaders(asking, dict.fromkeys(ranges), ask)
+    async def _moved(
+        self, cluster: Cluster, node_id: int, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Return the answers for partitions whose log began behind the position. Another reason has no answer here.
+
+        Retention, or a DeleteRecords, has moved the beginning since it was asked for: the rest of the range counts.
+        """
+        if not partitions:
+            return {}
+        starts = await self._asking.lister.ask(
+            node_id,
+            dict.fromkeys(partitions, EARLIEST),
+            timeout=self._asking.patience,
+            isolation_level=self._isolation_level,
+            cluster=cluster,
+        )
+        answers: dict[TopicPartition, KafkaError | None] = dict(starts.errors)
+        for tp, start in starts.found.items():
+            if start is not None and start.offset > self._positions[tp]:
+                self._positions[tp] = start.offset
+                answers[tp] = _MORE if start.offset < self._ends[tp] else None
+        return answers
 
 
 def _fetch_topics(
@@ -230,8 +280,12 @@ def _fetched(response: FetchResponse) -> list[tuple[TopicPartition, PartitionDat
     ]
 
 
-async def _look_at(tp: TopicPartition, data: PartitionData, offset: int, config: ClientConfig) -> Look:
-    """Return what ``first_record`` does: of a batch that is large, or turns out to be, in a thread."""
+async def _look_at(asking: Asking, thread: OwnThread, tp: TopicPartition, data: PartitionData, offset: int) -> Look:
+    """Return what ``first_record`` does: of a batch that is large, or turns out to be, in a thread.
+
+    Raises RequestTimedOut at the deadline, and ConnectionFailed where the process can have no more threads.
+    """
+    config = asking.cluster_client.config
 
     def look(most: int) -> Look:
         return first_record(data, offset, topic=tp.topic, check_crcs=config.check_crcs, max_decompressed_bytes=most)
@@ -240,4 +294,6 @@ async def _look_at(tp: TopicPartition, data: PartitionData, offset: int, config:
     if len(data.records or b"") <= _AT_ONCE_BYTES:
         with suppress(RecordTooLarge):  # which only an attempt shows: a few kB of compressed zeros are 100 MB
             return look(min(limit, _AT_ONCE_DECOMPRESSED))
-    return await asyncio.to_thread(look, limit)
+    with anyio.move_on_after(asking.left):
+        return await thread.run(partial(look, limit))
+    raise asking.too_late(f"opening the batch of {tp} at offset {offset}", None)

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from aiokc.cli.lag.rates import UNKNOWN, LagHistory, Rates
-from aiokc.cli.lag.rows import LagRow, summed
+from aiokc.cli.lag.rows import LagRow, summed, total
 
 
 def row(committed: int | None, end: int | None, partition: int = 0, member: str | None = None) -> LagRow:
@@ -79,9 +79,9 @@ def test_a_commit_that_is_gone_starts_anew() -> None:
 def test_a_sum_over_more_partitions_than_before_is_no_rate() -> None:
     history = LagHistory()
     history.add(0, summed([row(0, 100), row(None, 7, partition=1)], "group"))
-    total = summed([row(1, 100), row(0, 10_000, partition=1)], "group")
-    history.add(2, total)
-    assert history.rates(total[0]) == UNKNOWN
+    more = summed([row(1, 100), row(0, 10_000, partition=1)], "group")
+    history.add(2, more)
+    assert history.rates(more[0]) == UNKNOWN
 
 
 def test_a_sum_over_other_partitions_than_before_is_no_rate() -> None:
@@ -90,6 +90,18 @@ def test_a_sum_over_other_partitions_than_before_is_no_rate() -> None:
     swapped = summed([row(0, 100, 0, "b"), row(9_000, 9_100, 1, "a")], "member")
     history.add(2, swapped)
     assert [history.rates(one) for one in swapped] == [UNKNOWN, UNKNOWN]
+
+
+def test_a_total_over_other_groups_than_before_is_no_rate() -> None:
+    """They read the same partitions: b's lag of millions is missing for one look, as where its coordinator moves."""
+    a, b = row(90, 100), replace(row(5, 9_000_000), group="b")
+    history = LagHistory()
+    for at, rows in enumerate([[a, b], [a], [a, b]]):
+        of_all = total(rows)
+        assert of_all is not None
+        history.add(at, [of_all])
+        assert history.rates(of_all) == UNKNOWN
+    assert total([]) is None
 
 
 def test_a_partition_that_is_gone_is_forgotten() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -35,6 +32,7 @@ from aiokc.errors import (
 )
 from aiokc.records import NewRecord
 from aiokc.testing import Acl, Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.describing import DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest
 from aiokc.wire.messages.discovery import MetadataRequest
@@ -136,6 +134,24 @@ def test_an_error_of_settings_that_passes_is_tried_again() -> None:
             assert isinstance((await client.topic_configs("t"))["t"], dict)
 
     virtually(story)
+
+
+def test_settings_that_brokers_have_answered_outlive_a_later_request() -> None:
+    """A request has a hundred topics. Those of one that nobody answers have the error, and no others."""
+    names = [f"t{number:03}" for number in range(101)]
+
+    async def story(cluster: Cluster) -> None:
+        def is_second(exchange: Exchange) -> bool:
+            assert isinstance(exchange.request, DescribeConfigsRequest)
+            return len(exchange.request.resources) == 1
+
+        cluster.intercept(DescribeConfigsRequest, drop(), where=is_second)
+        async with client_of(cluster, request_timeout_ms=1_000) as client:
+            found = await client.topic_configs(names, timeout_ms=5_000)
+        assert [name for name, one in found.items() if isinstance(one, dict)] == names[:100]
+        assert isinstance(found["t100"], RequestTimedOut)
+
+    virtually(story, topics=dict.fromkeys(names, 1))
 
 
 @pytest.mark.parametrize("release", ["2.1", "4.3"])
@@ -282,32 +298,3 @@ def test_the_end_by_isolation_level() -> None:
             assert isinstance((await client.describe_topics(["x"]))["x"], BrokerError)
 
     virtually(story)
-
-
-async def test_a_long_answer_is_read_in_a_thread() -> None:
-    async with Cluster() as cluster, client_of(cluster) as client:
-        with client._asking(1_000) as asking:
-            assert await asking.read(threading.get_ident, 10) == threading.get_ident()
-            assert await asking.read(threading.get_ident, 10_000) != threading.get_ident()
-
-
-def test_the_first_call_loads_its_code_in_a_thread() -> None:
-    """Most clients never make one; and the event loop goes on while it loads."""
-    program = """
-import asyncio, sys, threading
-from aiokc import Client
-from aiokc.client.admin import loading
-
-async def main():
-    assert "aiokc.client.admin.groups" not in sys.modules
-    threads = []
-    load = loading._load
-    loading._load = lambda: (threads.append(threading.current_thread()), load())
-    await loading.drivers_loaded()
-    await loading.drivers_loaded()
-    assert "aiokc.client.admin.groups" in sys.modules
-    assert len(threads) == 1 and threads[0] is not threading.main_thread()
-
-asyncio.run(main())
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=25)

@@ -6,18 +6,28 @@ import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from aiokc import OffsetAndMetadata, TopicPartition
-from aiokc.admin import Lag, ToEarliest
+from aiokc import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from aiokc.admin import EARLIEST, Lag, ToEarliest
 from aiokc.client.admin import cluster as admin_cluster
 from aiokc.client.admin import lag, leaders
+from aiokc.client.admin.asking import Asking
 from aiokc.client.admin.lag import _fact, _rounds
 from aiokc.core.admin.first_record import Look, first_record
 from aiokc.core.admin.group_answers import described_share_groups
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import BrokerError, ConfigError, MalformedResponse, RequestTimedOut, UnknownTopic, UsageError
+from aiokc.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ConfigError,
+    MalformedResponse,
+    RequestTimedOut,
+    UnknownTopic,
+    UsageError,
+)
 from aiokc.records import Codec, NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
@@ -150,6 +160,43 @@ def test_records_that_retention_has_deleted() -> None:
             cluster.trim("t", to=2)
             found = lags((await client.group_lag(["g"], with_time=True))["g"])[ZERO]
             assert (found.start, found.lag, found.timestamp) == (2, 3, 3_000)
+
+    virtually(story)
+
+
+@pytest.mark.parametrize(("deleted", "timestamp"), [(200, 1_200), (300, None)])
+def test_records_that_retention_deletes_meanwhile(deleted: int, timestamp: int | None) -> None:
+    """They are deleted between the look at the log's start and the Fetch."""
+
+    async def story(cluster: Cluster) -> None:
+        write(cluster, 0, *range(1_000, 1_300))
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 0})
+            cluster.intercept(FetchRequest, lambda exchange: cluster.trim("t", to=deleted), times=1)
+            found = lags((await client.group_lag(["g"], with_time=True))["g"])[ZERO]
+            assert (found.timestamp, found.error) == (timestamp, None)
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+def test_an_offset_that_is_out_of_range_for_another_reason_is_an_error(code: ErrorCode) -> None:
+    """The log's start is no reason; or the leader does not tell it, which says more."""
+
+    async def story(cluster: Cluster) -> None:
+        write(cluster, 0, 1_000)
+
+        def out_of_range(exchange: Exchange) -> ErrorCode:
+            if code != ErrorCode.NONE:
+                cluster.intercept(ListOffsetsRequest, code)
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 0})
+            cluster.intercept(FetchRequest, out_of_range)
+            error = lags((await client.group_lag(["g"], with_time=True))["g"])[ZERO].error
+        assert isinstance(error, BrokerError)
+        assert error.code == (code or ErrorCode.OFFSET_OUT_OF_RANGE)
 
     virtually(story)
 
@@ -320,6 +367,37 @@ def test_a_partition_that_a_leader_leaves_out_is_asked_for_again_with_pauses(cal
         assert asked < 40
 
     virtually(story)
+
+
+def test_an_answer_counts_though_the_attempt_before_had_an_error() -> None:
+    """First both partitions have to wait for a leader, then one, then the metadata fail for good."""
+    snapshot = Asking.snapshot
+    asked = 0
+
+    async def refused_in_the_end(self: Asking, topics: Any) -> Any:
+        if asked == 2:
+            raise AuthenticationFailed("no")
+        return await snapshot(self, topics)
+
+    async def story(cluster: Cluster) -> None:
+        async def without_leaders(exchange: Exchange) -> ListOffsetsResponse:
+            nonlocal asked
+            response = await exchange.handle()
+            assert isinstance(response, ListOffsetsResponse)
+            for one in response.topics[0].partitions:
+                if asked == 0 or one.partition_index == ONE.partition:
+                    one.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            asked += 1
+            return response
+
+        cluster.intercept(ListOffsetsRequest, without_leaders)
+        async with client_of(cluster) as client, client._asking(5_000) as asking:
+            with patch.object(Asking, "snapshot", refused_in_the_end):
+                found = await leaders.list_each(asking, {ZERO: EARLIEST, ONE: EARLIEST}, "read_uncommitted")
+        assert isinstance(found[ZERO], OffsetAndTimestamp)
+        assert isinstance(found[ONE], AuthenticationFailed)
+
+    virtually(story, brokers=1)
 
 
 def test_a_partition_that_was_not_asked_for_is_passed_over() -> None:

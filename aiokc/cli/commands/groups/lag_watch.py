@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...lag.display import display_for
 from ...lag.limits import Limit, rows_above
 from ...lag.rates import LagHistory, Rates
-from ...lag.rows import Grouping, LagRow, summed
+from ...lag.rows import Grouping, LagRow, summed, total
 from ...lag.watch_screen import WatchState, eta_text, screen
 from ...output.columns import Column
 from ...output.units import duration_shown
@@ -79,10 +79,8 @@ class Watched:
         self.asked_at_ms = self._context.now_ms
         self.rows = summed(partitions, self.by)
         self._history.add(loop.time(), self.rows)
-        # Rates of a sum need one key for all groups.
-        totals = summed([replace(row, group="") for row in partitions], "group")
-        self._total = totals[0] if totals else None
-        self._total_history.add(loop.time(), totals)
+        self._total = total(partitions)
+        self._total_history.add(loop.time(), [] if self._total is None else [self._total])
         if self._total is not None and self._total.lag is not None:
             self._totals.append(self._total.lag)
         return True
@@ -102,13 +100,13 @@ class Watched:
 
     def state(self) -> WatchState:
         """Return what a screen shows."""
-        total = self._total
+        of_all = self._total
         return WatchState(
             title=shlex.join(["aiokc", "lag", *self._question.names]),
             clock="asking ..." if self.asked_at_ms is None else _clock(self.asked_at_ms),
             interval_seconds=self.interval_seconds,
             rows=[(row, self.rates(row)) for row in self.rows],
-            total=None if total is None else (total, self._total_history.rates(total)),
+            total=None if of_all is None else (of_all, self._total_history.rates(of_all)),
             history=tuple(self._totals),
             problem=self.problem,
             limit=self.limit,
