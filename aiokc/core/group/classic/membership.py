@@ -173,7 +173,7 @@ class Membership(MemberState):
         topics = event.topics
         was_subscribed = bool(self._intent.topics)
         leaves_all = was_subscribed and not topics
-        self._intent.topics, self._intent.matched = topics, event.matched
+        self._intent.subscribe(event, now)
         self._intent.had_left = self._intent.had_left or leaves_all
         if self.state is State.UNJOINED:
             self._join_reason = "the consumer subscribed"
@@ -201,7 +201,8 @@ class Membership(MemberState):
         return self._proceed(now) if self.state is State.UNJOINED else []
 
     def _on_leave(self, event: Leave, now: float) -> list[Effect]:
-        again, self._intent.leaves = self._intent.leaves, True
+        again = self._intent.leaves
+        self._intent.leave(now)
         if event.leave_group is not None:
             self._identity.may_leave = event.leave_group
         if self.state is State.FAILED:

@@ -48,6 +48,7 @@ from aiokc.core.group.events import (
     Synced,
     Tick,
 )
+from aiokc.core.group.loop_watch import Beat, NextStep, SayGoodbye, Seen, next_step
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AssignmentFailed, BrokerError, CommitFailed, ConnectionFailed, MemberFenced, broker_error
 from aiokc.types import TopicPartition
@@ -649,6 +650,44 @@ def test_a_member_that_has_unsubscribed_need_not_be_polled_while_its_listener_is
             assert isinstance(effect, SendHeartbeat), "the group is told that the member is alive, and nothing else"
             member.feed(Alive(effect))
     assert [type(effect) for effect in member.feed(RevocationDone(revoke.step))] == [SendLeave]
+
+
+@pytest.mark.parametrize("goes", [Leave(), Subscribed(frozenset())], ids=["leave", "unsubscribe"])
+def test_the_thread_does_not_leave_for_a_member_during_its_last_revocation(goes: Event) -> None:
+    """Its listener, which blocks the loop, has max_poll_interval from the beginning of that revocation."""
+    member = Member().stable(T0)
+    member.now = member.polls.last + MAX_POLL - 1.0
+    [revoke] = member.feed(goes)
+    assert isinstance(revoke, Revoke)
+    assert spoken(member, member.now + MAX_POLL - 1.0) == Beat()
+    assert spoken(member, member.now + MAX_POLL) == SayGoodbye()
+    member.now += 1.0
+    member.feed(goes)
+    assert spoken(member, member.now + MAX_POLL - 1.0) == SayGoodbye(), "called twice, it has no more time"
+
+
+def spoken(member: Member, now: float) -> NextStep:
+    """What the thread does at ``now``, where the loop has given no sign of life since it was asked for one."""
+    plan = member.machine.plan
+    assert plan is not None
+    return next_step(plan, Seen(loop_alive=0.0, asked=1.0), member.polls.last, now)
+
+
+def test_a_member_that_subscribes_again_during_its_last_revocation_has_to_be_polled_from_then_on() -> None:
+    member = Member().stable(T0)
+    [revoke] = member.feed(Subscribed(frozenset()))
+    assert isinstance(revoke, Revoke)
+    member.now += MAX_POLL + 1.0
+    since = member.now
+    assert member.feed(Subscribed(frozenset({"u"}))) == []
+    assert all(isinstance(effect, SendHeartbeat | ForgetCoordinator) for effect in member.feed(Tick()))
+    [join] = member.feed(RevocationDone(revoke.step))
+    assert isinstance(join, SendJoin)
+    while member.now < since + MAX_POLL:
+        assert member.machine.state is State.JOINING
+        member.now = member.machine.deadline
+        member.feed(Tick())
+    assert (member.now, member.machine.state) == (since + MAX_POLL, State.UNJOINED)
 
 
 def test_a_member_whose_pattern_matches_nothing_has_to_be_polled_while_its_revocation_waits_for_that() -> None:

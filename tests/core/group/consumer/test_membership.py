@@ -23,6 +23,7 @@ from aiokc.core.group.events import (
     CoordinatorLost,
     Effect,
     Enforced,
+    Event,
     Fail,
     Fatal,
     ForgetCoordinator,
@@ -39,6 +40,7 @@ from aiokc.core.group.events import (
     Tick,
     Unpolled,
 )
+from aiokc.core.group.loop_watch import Beat, NextStep, SayGoodbye, Seen, next_step
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
     BrokerError,
@@ -484,6 +486,43 @@ def test_a_member_that_has_unsubscribed_need_not_be_polled_while_its_listener_is
         member.feed(Tick())
         member.answer(2)
     only(LeaveByHeartbeat, member.feed(RevocationDone(revoke.step)))
+
+
+@pytest.mark.parametrize("goes", [Leave(), Subscribed(frozenset())], ids=["leave", "unsubscribe"])
+def test_the_thread_does_not_leave_for_a_member_during_its_last_revocation(goes: Event) -> None:
+    """Its listener, which blocks the loop, has max_poll_interval from the beginning of that revocation."""
+    member = Member().stable(0)
+    member.polls.waiting = False
+    member.now = member.polls.last + MAX_POLL - 1.0
+    only(Revoke, member.feed(goes))
+    assert spoken(member, member.now + MAX_POLL - 1.0) == Beat()
+    assert spoken(member, member.now + MAX_POLL) == SayGoodbye()
+    member.now += 1.0
+    member.feed(goes)
+    assert spoken(member, member.now + MAX_POLL - 1.0) == SayGoodbye(), "called twice, it has no more time"
+
+
+def spoken(member: Member, now: float) -> NextStep:
+    """What the thread does at ``now``, where the loop has given no sign of life since it was asked for one."""
+    plan = member.machine.plan
+    assert plan is not None
+    return next_step(plan, Seen(loop_alive=0.0, asked=1.0), member.polls.last, now)
+
+
+def test_a_member_that_subscribes_again_during_its_last_revocation_has_to_be_polled_from_then_on() -> None:
+    member = Member().stable(0)
+    member.polls.waiting = False
+    revoke = only(Revoke, member.feed(Subscribed(frozenset())))
+    member.now += MAX_POLL + 1.0
+    since = member.now
+    assert {*kinds(member.feed(Subscribed(frozenset({"u"})))), *kinds(member.feed(Tick()))} <= {"MemberHeartbeat"}
+    member.feed(RevocationDone(revoke.step))
+    while member.now < since + MAX_POLL:
+        assert member.machine.state is State.STABLE
+        member.answer(2)
+        member.now = member.machine.deadline
+        member.feed(Tick())
+    assert (member.now, member.machine.state) == (since + MAX_POLL, State.FENCED)
 
 
 @pytest.mark.parametrize(
