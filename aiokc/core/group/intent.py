@@ -40,9 +40,14 @@ class SubscriptionIntent:
         return bool(self.topics or self.pattern)
 
     @property
+    def wants_nothing(self) -> bool:
+        """Whether the application has unsubscribed, or never subscribed: to no pattern without a match, either."""
+        return not (self.is_subscribed or self.matched)
+
+    @property
     def is_awaited(self) -> bool:
         """Whether the application is to poll: it subscribes to something, and be it a pattern without a match."""
-        return (self.is_subscribed or self.matched) and not self.leaves
+        return not (self.wants_nothing or self.leaves)
 
     @property
     def is_membership(self) -> bool:

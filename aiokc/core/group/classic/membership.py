@@ -287,6 +287,10 @@ class Membership(MemberState):
         """Go there, with a member id or without one."""
         had_left, self._intent.had_left = self._intent.had_left, False
         if self._intent.leaves:
+            if self._identity.is_static and self._identity.may_leave and not self._intent.wants_nothing:
+                # Where it was not polled, or failed, it has gone without a word. The group still waits for it. If
+                # another process has taken its place, the coordinator refuses to remove that for this former member id.
+                self._identity.recall()
             self._enter(State.LEAVING if self._identity.says_goodbye else State.LEFT)
             return self._goodbye("the consumer is being closed")
         if not self._intent.is_membership:

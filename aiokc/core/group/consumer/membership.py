@@ -245,8 +245,8 @@ class ConsumerMembership(MemberState):
     def _go_on(self, now: float) -> list[Effect]:
         """The member is outside the group and holds nothing: join it, if the application wants that."""
         if self._intent.leaves:
-            self._enter(State.LEFT)
-        elif self._intent.is_membership:
+            return self._depart(now)
+        if self._intent.is_membership:
             self._intent.begins(now)
             self._heartbeats.begin()
             self._asked_to_join = False

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -945,6 +946,58 @@ def test_leaving_after_a_failure_waits_for_on_partitions_lost() -> None:
     assert member.feed(Leave()) == []
     assert not member.machine.has_left
     assert member.feed(RevocationDone(lost.step)) == []
+    assert member.machine.has_left
+
+
+def unpolled(member: Member) -> None:
+    [lost] = stop_polling(member)
+    assert isinstance(lost, Lost)
+    assert member.feed(RevocationDone(lost.step)) == []
+
+
+def refused(member: Member) -> None:
+    lost, fail = member.feed(Fatal(member.heartbeat(), broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+    assert isinstance(lost, Lost)
+    assert isinstance(fail, Fail)
+    assert member.feed(RevocationDone(lost.step)) == []
+
+
+def unpolled_and_back(member: Member) -> None:
+    """The JoinGroup has not gone out."""
+    unpolled(member)
+    assert [type(effect) for effect in member.feed(Polled())] == [SendJoin]
+
+
+def unsubscribed(member: Member) -> None:
+    [revoke] = member.feed(Subscribed(frozenset()))
+    assert isinstance(revoke, Revoke)
+    assert member.feed(RevocationDone(revoke.step)) == []
+
+
+@pytest.mark.parametrize(
+    ("goes", "leave_group", "leaves_group"),
+    [
+        (unpolled, True, True),
+        (unpolled, None, False),
+        (unpolled_and_back, True, True),
+        (refused, True, True),
+        (unsubscribed, True, False),
+    ],
+)
+def test_a_static_member_that_has_gone_without_a_word_can_still_leave_its_group(
+    goes: Callable[[Member], None], leave_group: bool | None, leaves_group: bool
+) -> None:
+    member = Member("instance").stable(T0)
+    goes(member)
+    effects = member.feed(Leave(leave_group))
+    if leaves_group:
+        [leave] = effects
+        assert isinstance(leave, SendLeave)
+        assert (leave.member.member_id, leave.member.group_instance_id) == ("m-1", "instance")
+        assert not member.machine.has_left
+        assert member.feed(Left(leave.step)) == []
+    else:
+        assert effects == []
     assert member.machine.has_left
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
@@ -542,6 +543,51 @@ def test_how_a_closing_member_leaves(instance_id: str | None, leave_group: bool 
         assert leave.member.generation_id == epoch
         assert not member.machine.has_left
         member.feed(Left(leave.step))
+    assert member.machine.has_left
+
+
+def unpolled(member: Member) -> None:
+    member.feed(RevocationDone(only(Lost, stop_polling(member)).step))
+
+
+def refused(member: Member) -> None:
+    member.wait(INTERVAL)
+    effects = member.feed(Fatal(member.beat, broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+    member.feed(RevocationDone(only(Lost, effects).step))
+
+
+def unpolled_and_back(member: Member) -> None:
+    unpolled(member)
+    member.feed(Polled())
+
+
+def unsubscribed(member: Member) -> None:
+    member.revoked(member.feed(Subscribed(frozenset())))
+
+
+@pytest.mark.parametrize(
+    ("goes", "leave_group", "leaves_group"),
+    [
+        (unpolled, True, True),
+        (unpolled, None, False),
+        (unpolled_and_back, True, True),
+        (refused, True, True),
+        (unsubscribed, True, False),
+    ],
+)
+def test_a_static_member_that_has_parked_its_partitions_can_still_leave_its_group(
+    goes: Callable[[Member], None], leave_group: bool | None, leaves_group: bool
+) -> None:
+    member = Member("i").stable(0)
+    goes(member)
+    effects = member.feed(Leave(leave_group))
+    if leaves_group:
+        leave = only(LeaveByHeartbeat, effects)
+        assert leave.member == MemberToken(-1, "m", "i")
+        assert not member.machine.has_left
+        assert member.feed(Left(leave.step)) == []
+    else:
+        assert effects == []
     assert member.machine.has_left
 
 
