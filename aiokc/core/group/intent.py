@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...types import TopicPartition
-from .events import PollClock
+from .events import PollClock, Subscribed
 
 
 class SubscriptionIntent:
@@ -40,9 +40,14 @@ class SubscriptionIntent:
         return bool(self.topics or self.pattern)
 
     @property
+    def wants_nothing(self) -> bool:
+        """Whether the application has unsubscribed, or never subscribed: to no pattern without a match, either."""
+        return not (self.is_subscribed or self.matched)
+
+    @property
     def is_awaited(self) -> bool:
         """Whether the application is to poll: it subscribes to something, and be it a pattern without a match."""
-        return (self.is_subscribed or self.matched) and not self.leaves
+        return not (self.wants_nothing or self.leaves)
 
     @property
     def is_membership(self) -> bool:
@@ -53,6 +58,22 @@ class SubscriptionIntent:
     def is_news(self) -> bool:
         """Whether the subscription differs from the one that the group knows."""
         return self.topics != self.told
+
+    def subscribe(self, event: Subscribed, now: float) -> None:
+        """Take over what the application subscribes to from ``now`` on."""
+        was_awaited = self.is_awaited
+        self.topics, self.pattern, self.matched = event.topics, event.pattern, event.matched
+        # After unsubscribe() the last poll is no matter any more: its listener has max_poll_interval for the revocation
+        # of everything, also on a loop that it blocks. If the application subscribes anew before that is over, that
+        # last poll may be longer ago than max_poll_interval, though nobody had to poll.
+        if self.is_awaited != was_awaited:
+            self.begins(now)
+
+    def leave(self, now: float) -> None:
+        """The consumer closes: ``max_poll_interval`` counts for its last revocation, and no poll is waited for."""
+        if not self.leaves:
+            self.begins(now)
+        self.leaves = True
 
     def not_subscribed(self, partitions: Iterable[TopicPartition]) -> list[str]:
         """The topics of these partitions to which the application does not subscribe by name, sorted."""
@@ -71,7 +92,7 @@ class SubscriptionIntent:
             self._polls.last = now
 
     def begins(self, now: float) -> None:
-        """``max_poll_interval`` counts from ``now`` on, because the member begins to join."""
+        """``max_poll_interval`` counts from ``now`` on: the member begins to join, or to give up everything."""
         self._polls.last = now
 
     def stop_polling(self) -> str:

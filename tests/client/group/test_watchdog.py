@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from aiokc import Consumer, RebalanceListener
 from aiokc.client.group import watchdog as watchdog_module
 from aiokc.client.group.watchdog import Watchdog
 from aiokc.core.group.classic.keepalive import ClassicKeepalive
@@ -266,6 +267,43 @@ async def test_a_static_member_falls_silent_and_does_not_leave(cluster: Cluster)
         assert heard.count(HeartbeatRequest) == beaten
         assert heard.count(LeaveGroupRequest) == 0
         await member.assigned(0)
+
+
+class Blocking(RebalanceListener):
+    """Blocks the loop in on_partitions_revoked until ``polled_by`` is over and the thread has spoken, then commits."""
+
+    consumer: Consumer
+    polled_by = math.inf
+
+    def __init__(self, heard: Heard) -> None:
+        self.heard = heard
+        self.left_meanwhile: int | None = None
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        heard = self.heard
+        blocked_for(max(0.0, self.polled_by - time.monotonic()))
+        beaten = heard.count(HeartbeatRequest)
+        heard.block_until(lambda: heard.count(HeartbeatRequest) >= beaten + 2 or heard.count(LeaveGroupRequest) > 0)
+        self.left_meanwhile = heard.count(LeaveGroupRequest)
+        self.consumer.commit_soon({T0: 1})
+
+
+async def test_a_listener_that_blocks_the_loop_in_the_last_revocation_has_max_poll_interval_from_its_beginning(
+    cluster: Cluster, heard: Heard
+) -> None:
+    listener = Blocking(heard)
+    cluster.append("t", b"0")
+    options: dict[str, Any] = {**QUICK, "max_poll_interval_ms": 600_000, "enable_auto_commit": False}
+    options |= {"group_id": "g", "auto_offset_reset": "earliest"}
+    async with Consumer("t", bootstrap_servers=cluster.bootstrap, listener=listener, **options) as consumer:
+        listener.consumer = consumer
+        assert await consumer.getone() is not None
+        membership = consumer._runtime.membership
+        assert membership is not None
+        membership._polls.last -= 597.0
+        listener.polled_by = membership._polls.last + 600.0
+    assert listener.left_meanwhile == 0
+    assert cluster.committed("g") == {T0: 1}
 
 
 async def test_a_heartbeat_plan_that_the_loop_has_retracted_is_not_carried_out(cluster: Cluster, heard: Heard) -> None:

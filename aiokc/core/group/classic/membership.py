@@ -173,7 +173,7 @@ class Membership(MemberState):
         topics = event.topics
         was_subscribed = bool(self._intent.topics)
         leaves_all = was_subscribed and not topics
-        self._intent.topics, self._intent.matched = topics, event.matched
+        self._intent.subscribe(event, now)
         self._intent.had_left = self._intent.had_left or leaves_all
         if self.state is State.UNJOINED:
             self._join_reason = "the consumer subscribed"
@@ -201,7 +201,8 @@ class Membership(MemberState):
         return self._proceed(now) if self.state is State.UNJOINED else []
 
     def _on_leave(self, event: Leave, now: float) -> list[Effect]:
-        again, self._intent.leaves = self._intent.leaves, True
+        again = self._intent.leaves
+        self._intent.leave(now)
         if event.leave_group is not None:
             self._identity.may_leave = event.leave_group
         if self.state is State.FAILED:
@@ -286,6 +287,10 @@ class Membership(MemberState):
         """Go there, with a member id or without one."""
         had_left, self._intent.had_left = self._intent.had_left, False
         if self._intent.leaves:
+            if self._identity.is_static and self._identity.may_leave and not self._intent.wants_nothing:
+                # Where it was not polled, or failed, it has gone without a word. The group still waits for it. If
+                # another process has taken its place, the coordinator refuses to remove that for this former member id.
+                self._identity.recall()
             self._enter(State.LEAVING if self._identity.says_goodbye else State.LEFT)
             return self._goodbye("the consumer is being closed")
         if not self._intent.is_membership:

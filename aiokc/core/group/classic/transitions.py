@@ -71,7 +71,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Enforced: UNJOINED,
         PartitionsCounted: UNJOINED,
         Tick: UNJOINED,
-        Leave: LEFT,
+        Leave: LEAVING | LEFT,  # LEAVING: a static member that was not polled
     },
     JOINING: {
         Joined: ASSIGNING | SYNCING | _GOES,
@@ -169,6 +169,6 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Enforced: FAILED,
         PartitionsCounted: FAILED,
         Tick: FAILED,
-        Leave: REVOKING | LEFT,
+        Leave: REVOKING | LEAVING | LEFT,
     },
 }

@@ -176,10 +176,15 @@ class MemberState:
         the group (KIP-1092). A dynamic one leaves (-1), unless the application wants it to stay.
         """
         is_known = self.in_group or self._asked_to_join
-        if self.member.group_instance_id is not None:
-            epoch = LEAVE if self._leave_group else LEAVE_STATIC
-            return replace(self.member, generation_id=epoch) if is_known else None
-        return replace(self.member, generation_id=LEAVE) if is_known and self._leave_group is not False else None
+        if self.member.group_instance_id is None:
+            return replace(self.member, generation_id=LEAVE) if is_known and self._leave_group is not False else None
+        if is_known:
+            return replace(self.member, generation_id=LEAVE if self._leave_group else LEAVE_STATIC)
+        if self._leave_group and self._in_doubt and not self._intent.wants_nothing:
+            # It was not polled, or failed, and has parked its partitions: the group still waits for it. If another
+            # process has taken its place, the coordinator refuses to remove that for this former member id.
+            return replace(self.member, generation_id=LEAVE, member_id=self._in_doubt[-1])
+        return None
 
     def _concerns(self, event: Event) -> bool:
         """Whether ``event`` concerns this member now. A late answer does not."""

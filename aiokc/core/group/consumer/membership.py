@@ -178,8 +178,7 @@ class ConsumerMembership(MemberState):
         if event.pattern != self._intent.pattern and self._holdings.take_nothing_more():
             self._told.doubt_owned()
         not_read = self._intent.not_subscribed(self._holdings.partitions)
-        self._intent.topics, self._intent.pattern = event.topics, event.pattern
-        self._intent.matched = event.matched
+        self._intent.subscribe(event, now)
         wants_nothing = not self._intent.is_subscribed
         self._resubscribed = self._resubscribed or not self._told.knows(self._interests)
         if self.state is State.UNSUBSCRIBED:
@@ -203,7 +202,8 @@ class ConsumerMembership(MemberState):
         return self._go_on(now) if self.state is State.UNSUBSCRIBED else []
 
     def _on_leave(self, event: Leave, now: float) -> list[Effect]:
-        again, self._intent.leaves = self._intent.leaves, True
+        again = self._intent.leaves
+        self._intent.leave(now)
         self._leave_group = event.leave_group
         match self.state:
             case State.FATAL:
@@ -245,8 +245,8 @@ class ConsumerMembership(MemberState):
     def _go_on(self, now: float) -> list[Effect]:
         """The member is outside the group and holds nothing: join it, if the application wants that."""
         if self._intent.leaves:
-            self._enter(State.LEFT)
-        elif self._intent.is_membership:
+            return self._depart(now)
+        if self._intent.is_membership:
             self._intent.begins(now)
             self._heartbeats.begin()
             self._asked_to_join = False

@@ -59,7 +59,7 @@ IN_GROUP: Final = RECONCILING | STABLE | PREPARE_LEAVING
 #: could read, or is about to.
 HEARTBEATS: Final = JOINING | IN_GROUP
 #: Where an identity that is lost leads: what is held has to go first, or there is nothing, and the member goes on.
-_OUT: Final = FENCED | JOINING | UNSUBSCRIBED | LEFT
+_OUT: Final = FENCED | JOINING | UNSUBSCRIBED | LEAVING | LEFT
 
 _IN_ANY_STATE: Final[tuple[type[Event], ...]] = (Enforced, PartitionsCounted, TopicsNamed)
 
@@ -72,9 +72,9 @@ def _in_group(state: State) -> Mapping[type[Event], State]:
         CoordinatorLost: state,
         NotNow: state,
         IdentityLost: _OUT,
-        Fatal: FATAL | FENCED | LEFT,  # not FATAL: a member that leaves goes on leaving
+        Fatal: FATAL | FENCED | LEAVING | LEFT,  # not FATAL: a member that leaves goes on leaving
         Tick: state | FENCED | UNSUBSCRIBED,
-        Unpolled: FENCED | UNSUBSCRIBED | LEFT,
+        Unpolled: FENCED | UNSUBSCRIBED | LEAVING | LEFT,
         Polled: state,
         Leave: PREPARE_LEAVING | LEAVING | LEFT,
     }
@@ -92,7 +92,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
             Subscribed: UNSUBSCRIBED | JOINING,
             Polled: UNSUBSCRIBED | JOINING,
             Tick: UNSUBSCRIBED,
-            Leave: LEFT,
+            Leave: LEAVING | LEFT,  # LEAVING: a static member that was not polled
         },
     ),
     JOINING: _anywhere(
@@ -142,7 +142,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
     FENCED: _anywhere(
         FENCED,
         {
-            RevocationDone: JOINING | UNSUBSCRIBED | LEFT,
+            RevocationDone: JOINING | UNSUBSCRIBED | LEAVING | LEFT,
             Subscribed: FENCED,
             Polled: FENCED,
             Tick: FENCED,
@@ -158,7 +158,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
             Subscribed: FATAL | FENCED | UNSUBSCRIBED | JOINING,
             Polled: FATAL | FENCED | UNSUBSCRIBED | JOINING,
             Tick: FATAL,
-            Leave: FENCED | LEFT,
+            Leave: FENCED | LEAVING | LEFT,
         },
     ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -187,6 +188,30 @@ def test_a_static_member_that_is_not_polled_parks_its_partitions_and_finds_them_
             await shared(slow, other)
             assert slow.assignment() == mine
             assert others.events == before
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["still its place", "taken by another process"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_static_member_that_is_not_polled_can_leave_for_good_but_not_in_anothers_place(
+    protocol: str, taken: bool
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        told = Told()
+        options: dict[str, Any] = {"group_instance_id": "i", "group_protocol": protocol}
+        async with AsyncExitStack() as others:
+            slow = await others.enter_async_context(consumer_of(cluster, told, max_poll_interval_ms=20_000, **options))
+            await shared(slow)
+            member_id = slow.group_metadata().member_id
+            await asyncio.sleep(30.0)
+            assert told.events[-1] == ("lost", BOTH)
+            assert cluster.members("g") == [member_id], "until its session ends"
+            if taken:
+                other = await others.enter_async_context(consumer_of(cluster, **options))
+                await shared(other)
+            await slow.stop(leave=True)
+            assert cluster.members("g") == ([other.group_metadata().member_id] if taken else [])
 
     virtually(story)
 

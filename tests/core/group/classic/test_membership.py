@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -48,6 +49,7 @@ from aiokc.core.group.events import (
     Synced,
     Tick,
 )
+from aiokc.core.group.loop_watch import Beat, NextStep, SayGoodbye, Seen, next_step
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AssignmentFailed, BrokerError, CommitFailed, ConnectionFailed, MemberFenced, broker_error
 from aiokc.types import TopicPartition
@@ -651,6 +653,44 @@ def test_a_member_that_has_unsubscribed_need_not_be_polled_while_its_listener_is
     assert [type(effect) for effect in member.feed(RevocationDone(revoke.step))] == [SendLeave]
 
 
+@pytest.mark.parametrize("goes", [Leave(), Subscribed(frozenset())], ids=["leave", "unsubscribe"])
+def test_the_thread_does_not_leave_for_a_member_during_its_last_revocation(goes: Event) -> None:
+    """Its listener, which blocks the loop, has max_poll_interval from the beginning of that revocation."""
+    member = Member().stable(T0)
+    member.now = member.polls.last + MAX_POLL - 1.0
+    [revoke] = member.feed(goes)
+    assert isinstance(revoke, Revoke)
+    assert spoken(member, member.now + MAX_POLL - 1.0) == Beat()
+    assert spoken(member, member.now + MAX_POLL) == SayGoodbye()
+    member.now += 1.0
+    member.feed(goes)
+    assert spoken(member, member.now + MAX_POLL - 1.0) == SayGoodbye(), "called twice, it has no more time"
+
+
+def spoken(member: Member, now: float) -> NextStep:
+    """What the thread does at ``now``, where the loop has given no sign of life since it was asked for one."""
+    plan = member.machine.plan
+    assert plan is not None
+    return next_step(plan, Seen(loop_alive=0.0, asked=1.0), member.polls.last, now)
+
+
+def test_a_member_that_subscribes_again_during_its_last_revocation_has_to_be_polled_from_then_on() -> None:
+    member = Member().stable(T0)
+    [revoke] = member.feed(Subscribed(frozenset()))
+    assert isinstance(revoke, Revoke)
+    member.now += MAX_POLL + 1.0
+    since = member.now
+    assert member.feed(Subscribed(frozenset({"u"}))) == []
+    assert all(isinstance(effect, SendHeartbeat | ForgetCoordinator) for effect in member.feed(Tick()))
+    [join] = member.feed(RevocationDone(revoke.step))
+    assert isinstance(join, SendJoin)
+    while member.now < since + MAX_POLL:
+        assert member.machine.state is State.JOINING
+        member.now = member.machine.deadline
+        member.feed(Tick())
+    assert (member.now, member.machine.state) == (since + MAX_POLL, State.UNJOINED)
+
+
 def test_a_member_whose_pattern_matches_nothing_has_to_be_polled_while_its_revocation_waits_for_that() -> None:
     member = Member().stable(T0)
     [revoke] = member.feed(Subscribed(frozenset(), matched=True))
@@ -906,6 +946,58 @@ def test_leaving_after_a_failure_waits_for_on_partitions_lost() -> None:
     assert member.feed(Leave()) == []
     assert not member.machine.has_left
     assert member.feed(RevocationDone(lost.step)) == []
+    assert member.machine.has_left
+
+
+def unpolled(member: Member) -> None:
+    [lost] = stop_polling(member)
+    assert isinstance(lost, Lost)
+    assert member.feed(RevocationDone(lost.step)) == []
+
+
+def refused(member: Member) -> None:
+    lost, fail = member.feed(Fatal(member.heartbeat(), broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+    assert isinstance(lost, Lost)
+    assert isinstance(fail, Fail)
+    assert member.feed(RevocationDone(lost.step)) == []
+
+
+def unpolled_and_back(member: Member) -> None:
+    """The JoinGroup has not gone out."""
+    unpolled(member)
+    assert [type(effect) for effect in member.feed(Polled())] == [SendJoin]
+
+
+def unsubscribed(member: Member) -> None:
+    [revoke] = member.feed(Subscribed(frozenset()))
+    assert isinstance(revoke, Revoke)
+    assert member.feed(RevocationDone(revoke.step)) == []
+
+
+@pytest.mark.parametrize(
+    ("goes", "leave_group", "leaves_group"),
+    [
+        (unpolled, True, True),
+        (unpolled, None, False),
+        (unpolled_and_back, True, True),
+        (refused, True, True),
+        (unsubscribed, True, False),
+    ],
+)
+def test_a_static_member_that_has_gone_without_a_word_can_still_leave_its_group(
+    goes: Callable[[Member], None], leave_group: bool | None, leaves_group: bool
+) -> None:
+    member = Member("instance").stable(T0)
+    goes(member)
+    effects = member.feed(Leave(leave_group))
+    if leaves_group:
+        [leave] = effects
+        assert isinstance(leave, SendLeave)
+        assert (leave.member.member_id, leave.member.group_instance_id) == ("m-1", "instance")
+        assert not member.machine.has_left
+        assert member.feed(Left(leave.step)) == []
+    else:
+        assert effects == []
     assert member.machine.has_left
 
 

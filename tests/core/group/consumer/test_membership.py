@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from aiokc.core.group.events import (
     CoordinatorLost,
     Effect,
     Enforced,
+    Event,
     Fail,
     Fatal,
     ForgetCoordinator,
@@ -39,6 +41,7 @@ from aiokc.core.group.events import (
     Tick,
     Unpolled,
 )
+from aiokc.core.group.loop_watch import Beat, NextStep, SayGoodbye, Seen, next_step
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
     BrokerError,
@@ -486,6 +489,43 @@ def test_a_member_that_has_unsubscribed_need_not_be_polled_while_its_listener_is
     only(LeaveByHeartbeat, member.feed(RevocationDone(revoke.step)))
 
 
+@pytest.mark.parametrize("goes", [Leave(), Subscribed(frozenset())], ids=["leave", "unsubscribe"])
+def test_the_thread_does_not_leave_for_a_member_during_its_last_revocation(goes: Event) -> None:
+    """Its listener, which blocks the loop, has max_poll_interval from the beginning of that revocation."""
+    member = Member().stable(0)
+    member.polls.waiting = False
+    member.now = member.polls.last + MAX_POLL - 1.0
+    only(Revoke, member.feed(goes))
+    assert spoken(member, member.now + MAX_POLL - 1.0) == Beat()
+    assert spoken(member, member.now + MAX_POLL) == SayGoodbye()
+    member.now += 1.0
+    member.feed(goes)
+    assert spoken(member, member.now + MAX_POLL - 1.0) == SayGoodbye(), "called twice, it has no more time"
+
+
+def spoken(member: Member, now: float) -> NextStep:
+    """What the thread does at ``now``, where the loop has given no sign of life since it was asked for one."""
+    plan = member.machine.plan
+    assert plan is not None
+    return next_step(plan, Seen(loop_alive=0.0, asked=1.0), member.polls.last, now)
+
+
+def test_a_member_that_subscribes_again_during_its_last_revocation_has_to_be_polled_from_then_on() -> None:
+    member = Member().stable(0)
+    member.polls.waiting = False
+    revoke = only(Revoke, member.feed(Subscribed(frozenset())))
+    member.now += MAX_POLL + 1.0
+    since = member.now
+    assert {*kinds(member.feed(Subscribed(frozenset({"u"})))), *kinds(member.feed(Tick()))} <= {"MemberHeartbeat"}
+    member.feed(RevocationDone(revoke.step))
+    while member.now < since + MAX_POLL:
+        assert member.machine.state is State.STABLE
+        member.answer(2)
+        member.now = member.machine.deadline
+        member.feed(Tick())
+    assert (member.now, member.machine.state) == (since + MAX_POLL, State.FENCED)
+
+
 @pytest.mark.parametrize(
     ("instance_id", "leave_group", "epoch"),
     [(None, None, -1), (None, True, -1), (None, False, None), ("i", None, -2), ("i", True, -1), ("i", False, -2)],
@@ -503,6 +543,51 @@ def test_how_a_closing_member_leaves(instance_id: str | None, leave_group: bool 
         assert leave.member.generation_id == epoch
         assert not member.machine.has_left
         member.feed(Left(leave.step))
+    assert member.machine.has_left
+
+
+def unpolled(member: Member) -> None:
+    member.feed(RevocationDone(only(Lost, stop_polling(member)).step))
+
+
+def refused(member: Member) -> None:
+    member.wait(INTERVAL)
+    effects = member.feed(Fatal(member.beat, broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+    member.feed(RevocationDone(only(Lost, effects).step))
+
+
+def unpolled_and_back(member: Member) -> None:
+    unpolled(member)
+    member.feed(Polled())
+
+
+def unsubscribed(member: Member) -> None:
+    member.revoked(member.feed(Subscribed(frozenset())))
+
+
+@pytest.mark.parametrize(
+    ("goes", "leave_group", "leaves_group"),
+    [
+        (unpolled, True, True),
+        (unpolled, None, False),
+        (unpolled_and_back, True, True),
+        (refused, True, True),
+        (unsubscribed, True, False),
+    ],
+)
+def test_a_static_member_that_has_parked_its_partitions_can_still_leave_its_group(
+    goes: Callable[[Member], None], leave_group: bool | None, leaves_group: bool
+) -> None:
+    member = Member("i").stable(0)
+    goes(member)
+    effects = member.feed(Leave(leave_group))
+    if leaves_group:
+        leave = only(LeaveByHeartbeat, effects)
+        assert leave.member == MemberToken(-1, "m", "i")
+        assert not member.machine.has_left
+        assert member.feed(Left(leave.step)) == []
+    else:
+        assert effects == []
     assert member.machine.has_left
 
 
