@@ -214,8 +214,9 @@ class ClusterState:
 
     def broker_came(self, node_id: int) -> None:
         self.nodes[node_id].alive = True
+        alive = self.alive
         for partition in self._partitions():
-            partition.broker_came(node_id)
+            partition.broker_came(node_id, alive)
         orphans, self._orphans = self._orphans, set()
         for key in sorted(orphans):
             self._hand_over(key)

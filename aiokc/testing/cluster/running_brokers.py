@@ -167,10 +167,7 @@ class RunningBrokers:
         self._check_broker(leader)
         if not self._state.nodes[leader].alive:
             raise ValueError(f"{topic}-{partition} cannot be led by broker {leader}, which is down")
-        if leader not in target.replicas:
-            target.replicas = [leader, *target.replicas[1:]]
-            target.in_sync = [leader, *target.in_sync[1:]]
-        target.lead(leader)
+        target.take_over(leader, self._state.alive)
         return leader
 
     @on_loop
