@@ -148,8 +148,9 @@ def refuse_partition(topic: str, partition: int, code: ErrorCode) -> Fault:
             exchange.abort()
             return None
         assert isinstance(response, ProduceResponse)
-        for answer, refused in zip(response.responses, are_refused, strict=True):
-            answer.partition_responses += [
+        answers = {(one.name, one.topic_id): one for one in response.responses}  # with ACLs not in the request's order
+        for data, refused in zip(request.topic_data, are_refused, strict=True):
+            answers[data.name, data.topic_id].partition_responses += [
                 PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1) for one in refused
             ]
         return response
