@@ -29,7 +29,7 @@ class RunningBrokers:
     def __init__(self, state: ClusterState) -> None:
         self.host: Host | None = None
         self._state = state
-        self._brokers = {node.node_id: Broker(node, state, self._serve, self._spawn) for node in state.nodes.values()}
+        self._brokers = {node.node_id: Broker(node, state, self._serve) for node in state.nodes.values()}
         self._interceptions: list[Interception] = []
         self._coming: set[int] = set()  # brokers whose ``listen`` is under way,
         self._wanted: set[int] = set()  # and those of them that have not been taken down again meanwhile
