@@ -182,8 +182,8 @@ class RunningBrokers:
         The group goes on from its last stable generation. Requests that wait are answered NOT_COORDINATOR. For
         ``loading`` seconds the new coordinator answers COORDINATOR_LOAD_IN_PROGRESS. ``to`` may name the present one,
         which then loads the group anew, or one that is down: FindCoordinator names that, as brokers do until they have
-        noticed. A group and a transactional id of the same name move together. Raises ValueError where there is no such
-        broker; without ``to``, where no other broker is up.
+        noticed, up to the next move or until it comes up. A group and a transactional id of the same name move
+        together. Raises LookupError where there is no such broker; without ``to`` ValueError where no other one is up.
 
             cluster.move_coordinator("billing", loading=0.5)
             await consumer.commit()  # finds the new coordinator

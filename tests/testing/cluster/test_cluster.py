@@ -26,6 +26,7 @@ from aiokc.wire.messages.discovery import (
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
+from aiokc.wire.messages.group import HeartbeatRequest
 from tests.suite.child_process import run_to_end
 
 from ..wire_client import connected
@@ -275,6 +276,28 @@ async def test_a_coordinator_can_be_moved_and_moves_when_it_dies() -> None:
         cluster.take_down(2)
         found = await client.ask(FindCoordinatorRequest(coordinator_keys=["group"]), 4)
         assert found.coordinators[0].node_id in (1, 3)
+
+
+async def test_a_coordinator_that_is_down_is_named_until_it_comes_up_or_the_next_move() -> None:
+    """As brokers do until they have noticed."""
+    heartbeat = HeartbeatRequest(group_id="billing", generation_id=1, member_id="m")
+    async with Cluster(brokers=3) as cluster, connected(cluster.bootstrap, 3) as client:
+        cluster.take_down(2)
+        assert cluster.move_coordinator("billing", to=2) == cluster.coordinator("billing") == 2
+        assert (await client.ask(FindCoordinatorRequest(key="billing"), 3)).node_id == 2
+        assert (await client.ask(heartbeat)).error_code == ErrorCode.NOT_COORDINATOR
+        cluster.take_down(1)  # the death of another broker, and its return, change nothing
+        cluster.bring_up(1)
+        await _comes_up(cluster, 1)
+        assert cluster.coordinator("billing") == 2
+        assert cluster.move_coordinator("billing") == cluster.coordinator("billing") != 2
+        cluster.move_coordinator("billing", to=2)
+        cluster.heal()
+        await _comes_up(cluster, 2)
+        async with connected(cluster.bootstrap, 2) as coordinator:
+            assert (await coordinator.ask(heartbeat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        cluster.take_down(2)
+        assert cluster.coordinator("billing") == 3
 
 
 def test_a_cluster_in_a_thread_for_callers_without_a_loop() -> None:
