@@ -92,14 +92,15 @@ def lose_answer() -> Fault:
 def deliver_late(seconds: float) -> Fault:
     """The connection breaks at once; the request was under way, and the broker handles it ``seconds`` later.
 
+    A broker that is taken down meanwhile never does.
+
     cluster.intercept(ApiKey.END_TXN, deliver_late(2.0), times=1)  # it must not end the next transaction
     """
 
     def fault(exchange: Exchange) -> None:
         async def handle() -> None:
             await asyncio.sleep(seconds)
-            if exchange.call.node.alive:
-                await exchange.handle()
+            await exchange.handle()
 
         exchange.outlive(handle())
 
@@ -148,8 +149,9 @@ def refuse_partition(topic: str, partition: int, code: ErrorCode) -> Fault:
             exchange.abort()
             return None
         assert isinstance(response, ProduceResponse)
-        for answer, refused in zip(response.responses, are_refused, strict=True):
-            answer.partition_responses += [
+        answers = {(one.name, one.topic_id): one for one in response.responses}  # with ACLs not in the request's order
+        for data, refused in zip(request.topic_data, are_refused, strict=True):
+            answers[data.name, data.topic_id].partition_responses += [
                 PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1) for one in refused
             ]
         return response

@@ -7,6 +7,7 @@ which ``decode`` turns into MalformedResponse.
 A reader is ``read(buffer, at, end) -> (value, at)``. The sliced variant is a generator with the same result. It yields
 after each ``every`` items of arrays, so that a large message does not hold the event loop. Python's garbage collector
 ignores those items from then on: they can be in no cycle, and passes over ten thousands of them would hold it, too.
+An array of numbers is read in one step, which is quick. So its length has a limit, and a long one counts as many items.
 """
 
 from __future__ import annotations
@@ -104,6 +105,11 @@ def _too_long(cls: type[Message], version: int, left: int) -> MalformedResponse:
 
 # Arrays of fewer numbers than this are read with cached formats.
 _FEW: Final = 8
+# No topic has as many partitions, and no partition as many replicas. A broken broker that sends millions of numbers
+# would hold the event loop.
+_MOST_NUMBERS: Final = 1_000_000
+# As many bytes of numbers (1 KiB, as a power of two) take as long as an item of an array.
+_ITEM_OF_NUMBERS: Final = 10
 
 _readers: Final[dict[tuple[type[Struct], int, bool], Reader]] = {}
 _decoders: Final[dict[tuple[type[Message], int], tuple[Reader, bool]]] = {}
@@ -147,13 +153,20 @@ def smallest_size(field_kind: Primitive | type[Struct], version: int, flexible: 
     return max(1, size)
 
 
-def has_struct_arrays(cls: type[Struct], version: int) -> bool:
-    """Whether one ``cls`` holds an array of structs, so that reading it may take long."""
+def may_be_long(cls: type[Struct], version: int) -> bool:
+    """Whether one ``cls`` holds an array, other than of numbers, at any depth, so that reading it may take long."""
     return any(
-        field.is_array and not isinstance(field.kind, Primitive)
+        (field.is_array and not _is_of_numbers(field))
+        or (not isinstance(field.kind, Primitive) and may_be_long(field.kind, version))
         for field in fields_of(cls)
         if field.exists_in(version) and not field.is_tagged_in(version)
     )
+
+
+def _is_of_numbers(field: Field) -> bool:
+    """Whether a field is an array of numbers, which one ``struct`` call reads."""
+    kind = field.kind
+    return field.is_array and isinstance(kind, Primitive) and kind.format is not None and kind.name != "uuid"
 
 
 class _Source:
@@ -289,13 +302,20 @@ class _Source:
             self._add(depth, "else:")
             depth += 1
             self._add(depth, "if n != 1: raise MalformedResponse(f'{n} is no presence byte of a struct')")
+        self._add(depth, f"{target}, at = {self._read(kind, end)}")
+
+    def _read(self, kind: type[Struct], end: str) -> str:
+        """Return the expression that reads a struct. The sliced variant does so in slices where it may be long."""
+        if self._sliced and may_be_long(kind, self._version):
+            read = self._name(sliced_reader(kind, self._version, self._flexible), "read")
+            return f"yield from {read}(buffer, at, {end}, left, every)"
         read = self._name(reader(kind, self._version, self._flexible), "read")
-        self._add(depth, f"{target}, at = {read}(buffer, at, {end})")
+        return f"{read}(buffer, at, {end})"
 
     def _array(self, depth: int, field: Field, target: str, nullable: bool, end: str) -> None:
         kind = field.kind
-        if isinstance(kind, Primitive) and kind.format is not None and kind.name != "uuid":
-            self._numbers(depth, kind.format, target, nullable, end)
+        if _is_of_numbers(field):
+            self._numbers(depth, cast(str, cast(Primitive, kind).format), target, nullable, end)
             return
         depth = self._length(depth, "an array", "i", nullable, target, end)
         least = smallest_size(kind, self._version, self._flexible)
@@ -309,21 +329,22 @@ class _Source:
             self._add(depth, "fresh = []")
             self._add(depth, "append_fresh = fresh.append")
         self._add(depth, "for _ in range(n):")
-        if self._sliced and has_struct_arrays(kind, self._version):
-            read = self._name(sliced_reader(kind, self._version, self._flexible), "read")
-            self._add(depth + 1, f"item, at = yield from {read}(buffer, at, {end}, left, every)")
-        else:
-            read = self._name(reader(kind, self._version, self._flexible), "read")
-            self._add(depth + 1, f"item, at = {read}(buffer, at, {end})")
+        has_numbers = self._sliced and any(_is_of_numbers(one) for one in fields_of(kind))
+        if has_numbers:
+            self._add(depth + 1, "began = at")
+        self._add(depth + 1, f"item, at = {self._read(kind, end)}")
         self._add(depth + 1, "append(item)")
         if self._sliced:
             self._add(depth + 1, "append_fresh(item)")
-            self._add(depth + 1, "left[0] -= 1")
-            self._add(depth + 1, "if left[0] <= 0:")
-            self._add(depth + 2, "left[0] = every")
-            self._add(depth + 2, "untrack(fresh); fresh.clear()")
-            self._add(depth + 2, "yield")
+            items = f"1 + (at - began >> {_ITEM_OF_NUMBERS})" if has_numbers else "1"
+            self._pause(depth + 1, items, "untrack(fresh); fresh.clear(); ")
             self._add(depth, "untrack(fresh)")
+
+    def _pause(self, depth: int, items: str, before: str = "") -> None:
+        """Add code that counts items, and yields after as many as are asked for."""
+        self._add(depth, f"left[0] -= {items}")
+        self._add(depth, "if left[0] <= 0:")
+        self._add(depth + 1, f"left[0] = every; {before}yield")
 
     def _numbers(self, depth: int, form: str, target: str, nullable: bool, end: str) -> None:
         """Add code for an array of numbers. Short ones (replicas) come by thousands and get a fast path."""
@@ -341,6 +362,8 @@ class _Source:
         self._add(depth, "for _ in range(n):")
         self._primitive(depth + 1, kind, "item", False, end)
         self._add(depth + 1, "items.append(item)")
+        if self._sliced:
+            self._pause(depth + 1, "1")
         self._add(depth, f"{target} = items")
 
     # Tagged fields (KIP-482)
@@ -404,6 +427,8 @@ def _numbers(
     array = Format(f">{max(count, 0)}{form}")
     if count < 0 or array.size > end - at:
         bad_length("an array", count, end - at)
+    if count > _MOST_NUMBERS:
+        raise MalformedResponse(f"an array has {count} numbers")
     return list(array.unpack_from(buffer, at)), at + array.size
 
 

@@ -18,9 +18,16 @@ from aiokc.wire.messages.discovery import MetadataResponse
 from aiokc.wire.messages.embedded import ConsumerProtocolAssignment
 from aiokc.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from aiokc.wire.messages.group import HeartbeatRequest, HeartbeatResponse, JoinGroupResponse
+from aiokc.wire.messages.group_description import (
+    Assignment,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupMember,
+    DescribedConsumerGroup,
+    TopicPartitions,
+)
 from aiokc.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from aiokc.wire.messages.sasl import SaslAuthenticateRequest
-from aiokc.wire.primitives import write_uvarint
+from aiokc.wire.primitives import NO_UUID, write_uvarint
 from aiokc.wire.schema import Message
 from benchmarks.decoding.metadata import metadata
 from tests.suite.examples import examples
@@ -40,6 +47,11 @@ def in_slices(cls: type[Message], data: bytes, version: int, every: int) -> tupl
         except StopIteration as end:
             return end.value, count
         count += 1
+
+
+both_readers = pytest.mark.parametrize(
+    "read", [decode, lambda cls, data, version: in_slices(cls, data, version, 250)], ids=["at once", "in slices"]
+)
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
@@ -229,6 +241,58 @@ def test_slices_are_as_short_as_asked_for() -> None:
         assert 1000 / 50 <= pauses <= 1000 / 50 + 2
 
 
+def _with_replicas(count: int, partitions: int) -> MetadataResponse:
+    response = metadata(topics=1, partitions=partitions)
+    for partition in response.topics[0].partitions:
+        partition.replica_nodes = [1] * count
+    return response
+
+
+def _group_of_many_topics(count: int) -> ConsumerGroupDescribeResponse:
+    topics = [TopicPartitions(topic_id=NO_UUID, topic_name="t", partitions=[0])] * count
+    member = ConsumerGroupMember(
+        member_id="m",
+        member_epoch=1,
+        client_id="",
+        client_host="",
+        subscribed_topic_names=["t"] * count,
+        assignment=Assignment(topic_partitions=[]),
+        target_assignment=Assignment(topic_partitions=topics),
+    )
+    group = DescribedConsumerGroup(
+        error_code=0,
+        group_id="g",
+        group_state="Stable",
+        group_epoch=1,
+        assignment_epoch=1,
+        assignor_name="",
+        members=[member],
+    )
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[group])
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "least"),
+    [(_group_of_many_topics(5_000), 1, 10_000 // 50), (_with_replicas(100_000, partitions=20), 12, 20)],
+    ids=["strings, and structs in a struct", "numbers"],
+)
+def test_slices_are_short_whatever_is_long(message: Message, version: int, least: int) -> None:
+    """A long array of numbers counts as many items."""
+    encoded = encode(message, version)
+    read, pauses = in_slices(type(message), encoded, version, every=50)
+    assert read == message
+    assert least <= pauses <= least + 2
+
+
+@pytest.mark.parametrize("version", [7, 12])
+@both_readers
+def test_an_array_of_millions_of_numbers_is_refused(read: Any, version: int) -> None:
+    """It is read in one step of the event loop."""
+    encoded = encode(_with_replicas(1_000_001, partitions=1), version)
+    with pytest.raises(MalformedResponse, match="an array has 1000001 numbers"):
+        read(MetadataResponse, encoded, version)
+
+
 def test_none_is_not_the_empty_list() -> None:
     """A null array of topics asks for all of them, an empty one for none."""
     request = OffsetFetchRequest(group_id="g", topics=None)
@@ -261,9 +325,7 @@ def test_what_is_read_in_slices_is_nothing_for_the_collector_of_garbage() -> Non
         assert [gc.is_tracked(one) for one in (item, item.replica_nodes, item.isr_nodes)] == [not UNTRACKS] * 3
 
 
-@pytest.mark.parametrize(
-    "read", [decode, lambda cls, data, version: in_slices(cls, data, version, 250)], ids=["at once", "in slices"]
-)
+@both_readers
 @pytest.mark.parametrize(
     ("message", "version"), [(MetadataResponse(brokers=[], topics=[]), 12), (FetchResponse(responses=[]), 16)]
 )

@@ -173,11 +173,11 @@ async def _split(call: Call[Any], handle: Handler, each: _Each) -> Response | No
     forbidden = [item for item in items if not _may(call, each, item)]
     if not forbidden:
         return await handle(call)
-    refusal = _refuse(call, _changed(request, **{field: forbidden}), _CODES[each.kind])
     allowed = [item for item in items if not any(item is one for one in forbidden)]
+    answer = await handle(replace(call, request=_changed(request, **{field: allowed}))) if allowed else None
+    refusal = _refuse(call, _changed(request, **{field: forbidden}), _CODES[each.kind])  # acks=0: closes the connection
     if not allowed:
         return refusal
-    answer = await handle(replace(call, request=_changed(request, **{field: allowed})))
     if answer is not None:
         getattr(answer, each.answers).extend(getattr(refusal, each.answers))
     return answer

@@ -34,24 +34,15 @@ _QUEUED_REQUESTS: Final = 8  # the connection reads no more; further requests st
 
 #: Carries out an exchange.
 Serve = Callable[[Exchange], Awaitable[None]]
-#: Runs a coroutine in a task of the cluster's.
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Broker:
     """The listeners of one node and its connections."""
 
-    def __init__(
-        self,
-        node: BrokerNode,
-        cluster: ClusterState,
-        serve: Serve,
-        spawn: Spawn,
-    ) -> None:
+    def __init__(self, node: BrokerNode, cluster: ClusterState, serve: Serve) -> None:
         self.node = node
         self.cluster = cluster
         self.serve = serve
-        self.spawn = spawn
         self.connections: set[Connection] = set()
         self.serving: set[asyncio.Task[None]] = set()  # of connections, and of those that have ended with a request
         self._servers: list[asyncio.Server] = []
@@ -102,6 +93,13 @@ class Broker:
         """Whether the broker accepts connections."""
         return bool(self._servers)
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do ``work`` in a task that ``close`` cancels."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.serving.add(task)
+        task.add_done_callback(self.serving.discard)
+        return task
+
     def close(self) -> list[asyncio.Task[None]]:
         """Stop listening, abort every connection, and carry out no request; return the tasks, which end soon."""
         servers, self._servers = self._servers, []
@@ -148,9 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         certificate = transport.get_extra_info("peercert")
         self.authenticator = Authenticator(security.listeners[self._listener], security, common_name(certificate))
         self._broker.connections.add(self)
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._broker.serving.add(self._task)
-        self._task.add_done_callback(self._broker.serving.discard)
+        self._task = self._broker.spawn(self._run())
         if not self._broker.is_listening:  # it was accepted just before the broker was closed
             self.abort()
 
@@ -209,15 +205,15 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def outlive(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do ``work`` in a task that does not end with the connection; ``stop`` of the cluster raises its error."""
-        self._broker.spawn(self._outliving(work))
+        """Do ``work`` in a task that ends with the broker, not with the connection.
 
-    async def _outliving(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except ClosesConnection:
-            pass  # it is closed
-        except Exception as error:
+        ``stop`` of the cluster raises its error.
+        """
+        self._broker.spawn(work).add_done_callback(self._has_outlived)
+
+    def _has_outlived(self, work: asyncio.Task[None]) -> None:
+        error = None if work.cancelled() else work.exception()
+        if isinstance(error, Exception) and not isinstance(error, ClosesConnection):  # the connection is closed
             self._broker.cluster.failed(error)
 
     # Requests

@@ -114,7 +114,7 @@ class ClusterState:
         self.errors: list[Exception] = []  # in the order in which they occurred inside the brokers
         self._clock = clock
         self._loading: dict[str, float] = {}  # by group or transactional id: when its coordinator has loaded it
-        self._orphans: set[str] = set()  # groups without a coordinator, because no broker is alive
+        self._orphans: set[str] = set()  # groups without a coordinator that is alive
         self._timer: asyncio.Handle | None = None
         self._timer_deadline: float | None = None  # uvloop's handle for a call that is due has no time
 
@@ -214,8 +214,10 @@ class ClusterState:
 
     def broker_came(self, node_id: int) -> None:
         self.nodes[node_id].alive = True
+        self.coordinators.broker_came(node_id)
+        alive = self.alive
         for partition in self._partitions():
-            partition.broker_came(node_id)
+            partition.broker_came(node_id, alive)
         orphans, self._orphans = self._orphans, set()
         for key in sorted(orphans):
             self._hand_over(key)
@@ -319,18 +321,22 @@ class ClusterState:
             raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"broker {node_id} loads {key!r}")
 
     def move_coordinator(self, key: str, node_id: int, loading: float = 0.0) -> None:
-        """Make a broker the coordinator of a group or a transactional id; it needs ``loading`` seconds to load it."""
+        """Make a broker the coordinator of a group or a transactional id; it needs ``loading`` seconds to load it.
+
+        One that is down loads it once it comes up.
+        """
         self.coordinators.place(key, node_id)
         self._hand_over(key, loading)
 
     def _hand_over(self, key: str, loading: float = 0.0) -> None:
         """Let the old coordinator answer waiting requests with NOT_COORDINATOR, and the new one load the group."""
         self._loading.pop(key, None)
+        self._orphans.discard(key)
         self.groups.unload(key)
-        if not self.alive:
+        # Choose the broker now, so that its death moves the key again.
+        if not self.alive or not self.nodes[self.coordinators.of(key)].alive:
             self._orphans.add(key)
             return
-        self.coordinators.of(key)  # choose the broker now, so that its death moves the key again
         if loading > 0:
             self.groups.begin_loading(key)
             self._loading[key] = self.now() + loading

@@ -20,17 +20,19 @@ class Living(Protocol):
 class Coordinators:
     """The broker of each key (a group id or a transactional id).
 
-    A key gets its broker at the first request for it, and keeps it until that broker dies or the key is moved.
+    A key gets its broker at the first request for it, and keeps it until that broker dies or the key is moved. One that
+    was moved to a broker that is down keeps that: nobody has noticed yet that it is down.
     """
 
     def __init__(self, nodes: Mapping[int, Living]) -> None:
         self._nodes = nodes
         self._placed: dict[str, int] = {}
+        self._unnoticed: set[str] = set()  # keys whose broker was down when they were moved there
 
     def of(self, key: str) -> int:
         """Return the broker of a key. Raises Refusal where no broker is alive."""
         placed = self._placed.get(key)
-        if placed is not None and self._nodes[placed].alive:
+        if placed is not None and (self._nodes[placed].alive or key in self._unnoticed):
             return placed
         ids = list(self._nodes)
         first = abs(_java_hash(key)) % _PARTITIONS if placed is None else ids.index(placed) + 1
@@ -42,8 +44,16 @@ class Coordinators:
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker lives")
 
     def place(self, key: str, node_id: int) -> None:
-        """Move a key to a broker."""
+        """Move a key to a broker. From one that is down it moves on once that has come up, and died again."""
         self._placed[key] = node_id
+        if self._nodes[node_id].alive:
+            self._unnoticed.discard(key)
+        else:
+            self._unnoticed.add(key)
+
+    def broker_came(self, node_id: int) -> None:
+        """Let the keys of a broker that is alive again move on when it dies."""
+        self._unnoticed.difference_update(self.keys_of(node_id))
 
     def keys_of(self, node_id: int) -> list[str]:
         """Return the keys that a broker coordinates."""

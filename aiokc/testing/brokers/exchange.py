@@ -33,7 +33,7 @@ class Line(Protocol):
         """Close the connection at once and drop the bytes that have not been sent."""
 
     def outlive(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do ``work`` in a task that does not end with the connection."""
+        """Do ``work`` in a task that ends with the broker, not with the connection."""
 
 
 class Exchange:
@@ -131,7 +131,7 @@ class Exchange:
         self._line.abort()
 
     def outlive(self, work: Coroutine[Any, Any, None]) -> None:
-        """Close the connection at once, and do ``work`` all the same, until the cluster stops."""
+        """Close the connection at once, and do ``work`` all the same, until the broker is taken down."""
         self.settled = True
         self._line.outlive(work)
         self._line.abort()

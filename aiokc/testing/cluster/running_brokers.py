@@ -29,7 +29,7 @@ class RunningBrokers:
     def __init__(self, state: ClusterState) -> None:
         self.host: Host | None = None
         self._state = state
-        self._brokers = {node.node_id: Broker(node, state, self._serve, self._spawn) for node in state.nodes.values()}
+        self._brokers = {node.node_id: Broker(node, state, self._serve) for node in state.nodes.values()}
         self._interceptions: list[Interception] = []
         self._coming: set[int] = set()  # brokers whose ``listen`` is under way,
         self._wanted: set[int] = set()  # and those of them that have not been taken down again meanwhile
@@ -167,10 +167,7 @@ class RunningBrokers:
         self._check_broker(leader)
         if not self._state.nodes[leader].alive:
             raise ValueError(f"{topic}-{partition} cannot be led by broker {leader}, which is down")
-        if leader not in target.replicas:
-            target.replicas = [leader, *target.replicas[1:]]
-            target.in_sync = [leader, *target.in_sync[1:]]
-        target.lead(leader)
+        target.take_over(leader, self._state.alive)
         return leader
 
     @on_loop
@@ -185,8 +182,8 @@ class RunningBrokers:
         The group goes on from its last stable generation. Requests that wait are answered NOT_COORDINATOR. For
         ``loading`` seconds the new coordinator answers COORDINATOR_LOAD_IN_PROGRESS. ``to`` may name the present one,
         which then loads the group anew, or one that is down: FindCoordinator names that, as brokers do until they have
-        noticed. A group and a transactional id of the same name move together. Raises ValueError where there is no such
-        broker; without ``to``, where no other broker is up.
+        noticed, up to the next move or until it comes up. A group and a transactional id of the same name move
+        together. Raises LookupError where there is no such broker; without ``to`` ValueError where no other one is up.
 
             cluster.move_coordinator("billing", loading=0.5)
             await consumer.commit()  # finds the new coordinator

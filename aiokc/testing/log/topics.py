@@ -78,14 +78,35 @@ class Partition:
         if self.leader == node_id:
             self.lead(next((replica for replica in self.in_sync if replica in alive), None))
 
-    def broker_came(self, node_id: int) -> None:
-        """Put a broker that is alive again back in sync at once. It leads if it was in sync and no leader is alive."""
+    def broker_came(self, node_id: int, alive: Collection[int]) -> None:
+        """Let a broker that is alive again lead if it is in sync and no leader is alive. Replicas then catch up.
+
+        1. All replicas die, the last one being the only one in sync.
+        2. The others come back first: there is no leader from whom to catch up.
+        3. The last one comes back, and leads: now they do.
+        """
         if node_id not in self.replicas:
             return
         if self.leader is None and node_id in self.in_sync:
             self.lead(node_id)
-        if self.leader is not None and node_id not in self.in_sync:
-            self.in_sync.append(node_id)
+        if self.leader is not None:
+            self._catch_up(alive)
+
+    def take_over(self, leader: int, alive: Collection[int]) -> None:
+        """Make a broker that is alive the leader, also one out of sync, or without a replica: it gets the first one's.
+
+        Such a leader is first alone in sync, as after an unclean election; the replicas that are alive catch up.
+        """
+        if leader not in self.replicas:
+            self.replicas = [leader, *self.replicas[1:]]
+        if leader not in self.in_sync:
+            self.in_sync = [leader]
+            self._catch_up(alive)
+        self.lead(leader)
+
+    def _catch_up(self, alive: Collection[int]) -> None:
+        """Put all replicas that are alive in sync at once: they share the log of the leader."""
+        self.in_sync += [replica for replica in self.replicas if replica in alive and replica not in self.in_sync]
 
     def check_epoch(self, epoch: int) -> None:
         """Raise Refusal where a client's leader epoch is not the current one; -1 is a client that knows none."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import LOG_APPEND_TIME
+from aiokc import LOG_APPEND_TIME, Producer
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.brokers.api_keys import ApiKey
@@ -26,6 +26,7 @@ from aiokc.wire.messages.discovery import (
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
+from aiokc.wire.messages.group import HeartbeatRequest
 from tests.suite.child_process import run_to_end
 
 from ..wire_client import connected
@@ -154,6 +155,48 @@ async def test_a_partition_without_a_living_replica_is_offline_until_one_comes_b
         assert (await _topic(cluster.bootstrap, "single", 1)).partitions == [partition]
 
 
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
+async def test_all_replicas_are_in_sync_again_after_an_outage_of_all(order: tuple[int, ...]) -> None:
+    """Those that come back before there is a leader, too: else a Produce with acks=all would fail for ever."""
+    async with Cluster(brokers=3) as cluster:
+        cluster.create_topic("events", config={"min.insync.replicas": "2"})
+        for broker in order:
+            cluster.take_down(broker)
+        assert cluster.leader("events") is None
+        cluster.heal()
+        for broker in order:
+            await _comes_up(cluster, broker)
+        (partition,) = (await _topic(cluster.bootstrap, "events")).partitions
+        assert (partition.leader_id, sorted(partition.isr_nodes)) == (order[-1], [1, 2, 3])
+        async with Producer(bootstrap_servers=cluster.bootstrap) as producer, asyncio.timeout(10):
+            await producer.send_and_wait("events", b"stored")
+
+
+async def test_a_leader_that_was_out_of_sync_is_in_sync() -> None:
+    """As after an unclean election: else a Produce with acks=all would fail for ever."""
+    async with Cluster(brokers=2, topics={"events": 1}) as cluster:
+        cluster.take_down(2)
+        cluster.take_down(1)
+        cluster.bring_up(2)
+        await _comes_up(cluster, 2)
+        assert cluster.leader("events") is None
+        assert cluster.move_leader("events", to=2) == 2
+        (partition,) = (await _topic(cluster.bootstrap, "events", 2)).partitions
+        assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (2, [1, 2], [2])
+        async with Producer(bootstrap_servers=cluster.bootstrap) as producer, asyncio.timeout(10):
+            await producer.send_and_wait("events", b"stored")
+
+
+async def test_a_leader_without_a_replica_gets_the_first_one() -> None:
+    async with Cluster(brokers=4, topics={"events": 1}) as cluster:
+        cluster.take_down(1)
+        cluster.bring_up(1)
+        await _comes_up(cluster, 1)  # the last one in sync, and still the first replica
+        assert cluster.move_leader("events", to=4) == 4
+        (partition,) = (await _topic(cluster.bootstrap, "events")).partitions
+        assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (4, [4, 2, 3], [4, 2, 3])
+
+
 async def test_a_broker_that_is_brought_up_twice_keeps_its_address() -> None:
     async with Cluster(brokers=2, topics={"events": 1}) as cluster:
         before = cluster.bootstrap
@@ -233,6 +276,28 @@ async def test_a_coordinator_can_be_moved_and_moves_when_it_dies() -> None:
         cluster.take_down(2)
         found = await client.ask(FindCoordinatorRequest(coordinator_keys=["group"]), 4)
         assert found.coordinators[0].node_id in (1, 3)
+
+
+async def test_a_coordinator_that_is_down_is_named_until_it_comes_up_or_the_next_move() -> None:
+    """As brokers do until they have noticed."""
+    heartbeat = HeartbeatRequest(group_id="billing", generation_id=1, member_id="m")
+    async with Cluster(brokers=3) as cluster, connected(cluster.bootstrap, 3) as client:
+        cluster.take_down(2)
+        assert cluster.move_coordinator("billing", to=2) == cluster.coordinator("billing") == 2
+        assert (await client.ask(FindCoordinatorRequest(key="billing"), 3)).node_id == 2
+        assert (await client.ask(heartbeat)).error_code == ErrorCode.NOT_COORDINATOR
+        cluster.take_down(1)  # the death of another broker, and its return, change nothing
+        cluster.bring_up(1)
+        await _comes_up(cluster, 1)
+        assert cluster.coordinator("billing") == 2
+        assert cluster.move_coordinator("billing") == cluster.coordinator("billing") != 2
+        cluster.move_coordinator("billing", to=2)
+        cluster.heal()
+        await _comes_up(cluster, 2)
+        async with connected(cluster.bootstrap, 2) as coordinator:
+            assert (await coordinator.ask(heartbeat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        cluster.take_down(2)
+        assert cluster.coordinator("billing") == 3
 
 
 def test_a_cluster_in_a_thread_for_callers_without_a_loop() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aiokc.error_codes import ErrorCode
-from aiokc.testing import Acl, Cluster
+from aiokc.testing import Acl, Cluster, faults
 from aiokc.testing.messages.topic_admin import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -176,6 +176,25 @@ async def test_produce(alice: WireClient, cluster: Cluster) -> None:
     assert (cluster.end_offset("mine"), cluster.end_offset("theirs")) == (2, 1)
     alice.send(ProduceRequest(transactional_id=None, acks=0, timeout_ms=100, topic_data=data), 9)
     assert await is_closed(alice)
+    assert (cluster.end_offset("mine"), cluster.end_offset("theirs")) == (3, 1)
+
+
+async def test_one_partition_of_a_produce_is_refused_beside_a_forbidden_topic(
+    alice: WireClient, cluster: Cluster
+) -> None:
+    cluster.add_partitions("mine", 2)
+    moved = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.intercept(ProduceRequest, faults.refuse_partition("mine", 0, moved), times=1)
+    records = memoryview(batch_of(b"new"))
+    data = [
+        TopicProduceData(
+            name=name, partition_data=[PartitionProduceData(index=index, records=records) for index in range(count)]
+        )
+        for name, count in (("theirs", 1), ("mine", 2))
+    ]
+    answer = await alice.ask(ProduceRequest(transactional_id=None, acks=-1, timeout_ms=100, topic_data=data), 9)
+    codes = {(one.name, part.index): part.error_code for one in answer.responses for part in one.partition_responses}
+    assert codes == {("theirs", 0): TOPIC, ("mine", 0): moved, ("mine", 1): 0}
 
 
 async def test_offsets_of_logs(alice: WireClient) -> None:
