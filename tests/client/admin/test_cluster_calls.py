@@ -48,6 +48,7 @@ from .scene import SECURED, ZERO, as_alice, client_of
 
 pytestmark = pytest.mark.timeout(30)
 
+
 @pytest.mark.parametrize("release", ["2.1", "2.8", "3.7", "4.3"])
 def test_the_cluster(release: str) -> None:
     async def story(cluster: Cluster) -> None:
