@@ -284,6 +284,11 @@ class Pool:
         return self._nodes.metrics
 
     @property
+    def is_closed(self) -> bool:
+        """Whether no new connection is made any more."""
+        return self._closing.is_set() or self._stopped.is_set()
+
+    @property
     def error(self) -> KafkaError | None:
         """Why a broker can't be reached at the moment; None if none has failed."""
         return self._nodes.error
@@ -425,7 +430,7 @@ class Pool:
     # What the methods above use
 
     def _check_open(self) -> None:
-        if self._closing.is_set() or self._stopped.is_set():
+        if self.is_closed:
             raise ConnectionFailed("no new connection is made: the client is closed")
 
     async def _pause(self, until: float) -> None:

@@ -170,7 +170,9 @@ class Asking:
         returns the error of an answer that counts as none, given the broker's name.
         """
         try:
-            return await self._pool.any_broker(request_type, make, timeout=self.left, unusable=unusable)
+            return await self._from_open_client(
+                self._pool.any_broker(request_type, make, timeout=self.left, unusable=unusable)
+            )
         except NoBrokersAvailable as error:
             if not self.has_ended():
                 raise
@@ -179,10 +181,23 @@ class Asking:
     async def snapshot(self, topics: Iterable[str] | None) -> Cluster:
         """Ask for these topics (None: all), and make their leaders known to the pool."""
         names = None if topics is None else frozenset(topics)
-        cluster = await self.cluster_client.metadata.fetch(names, timeout=self.left)
+        cluster = await self._from_open_client(self.cluster_client.metadata.fetch(names, timeout=self.left))
         for broker in cluster.brokers.values():
             self._pool.introduce(broker)
         return cluster
+
+    async def _from_open_client(self, answer: Awaitable[T]) -> T:
+        """Return the answer. If the end of the client has made it fail, wait for the end of this call.
+
+        The connections close before the calls under way are ended. A call that keeps what it has found would take that
+        for an error of its last request alone, and return meanwhile.
+        """
+        try:
+            return await answer
+        except ConnectionFailed:
+            if self._pool.is_closed:
+                await asyncio.sleep(self.left)  # CallsUnderWay cancels it
+            raise
 
     async def each_broker(
         self, nodes: Collection[int] | None, ask: Callable[[int], Awaitable[T]]

@@ -82,8 +82,11 @@ async def topic_configs(asking: Asking, names: Sequence[str]) -> dict[str, dict[
         except KafkaError as error:
             if not found:
                 raise
-            # What brokers have answered counts: a later request that fails is the error of its own topics alone.
-            return {name: found.get(name, error) for name in wanted}
+            # What brokers have answered counts. The error is that of the topics of this request and of all later ones,
+            # and of those whose own error would have passed. At the deadline that one says more than "not done".
+            late = asking.has_ended()
+            kept = {name: answer for name, answer in found.items() if late or not passes(answer)}
+            return {name: kept.get(name, error) for name in wanted}
         left = [name for name in left if passes(found[name])]
         if left and not await asking.may_try_again():
             break

@@ -168,29 +168,30 @@ async def record_times(
     Mostly that takes one Fetch of each leader. It takes more where batches are large, and where the first offsets hold
     no record.
     """
-    # Not that of ``asking``: opening a batch may take seconds, and what reads the answers is not to wait behind it.
-    with closing(OwnThread("aiokc large batches")) as thread:
-        return await ask_leaders(
-            asking, dict.fromkeys(ranges), _RecordTimes(asking, thread, ranges, isolation_level).ask
-        )
+    with closing(_RecordTimes(asking, ranges, isolation_level)) as times:
+        return await ask_leaders(asking, dict.fromkeys(ranges), times.ask)
 
 
 class _RecordTimes:
     """Fetches from the leaders for ``record_times``; it knows from which offset to fetch each partition next."""
 
     def __init__(
-        self,
-        asking: Asking,
-        thread: OwnThread,
-        ranges: Mapping[TopicPartition, tuple[int, int]],
-        isolation_level: IsolationLevel,
+        self, asking: Asking, ranges: Mapping[TopicPartition, tuple[int, int]], isolation_level: IsolationLevel
     ) -> None:
-        self._asking, self._thread, self._isolation_level = asking, thread, isolation_level
+        self._asking, self._isolation_level = asking, isolation_level
         self._ends = {tp: until for tp, (_, until) in ranges.items()}
         self._positions = {tp: start for tp, (start, _) in ranges.items()}
         # A broker sends nothing of a partition whose next batch is larger than what was asked for, unless it is the
         # first.
         self._sizes = dict.fromkeys(ranges, _PARTITION_BYTES)
+        # By leader. Not that of ``asking``: opening a batch may take seconds, and neither what reads the answers nor
+        # the batches of other leaders are to wait behind it.
+        self._threads: dict[int, OwnThread] = {}
+
+    def close(self) -> None:
+        """End the threads once they are done with what they were given."""
+        for thread in self._threads.values():
+            thread.close()
 
     async def ask(
         self, cluster: Cluster, node_id: int, asked: dict[TopicPartition, None]
@@ -225,7 +226,7 @@ class _RecordTimes:
         if data.error_code != ErrorCode.NONE:
             return broker_error(data.error_code, f"fetching {tp} at {position} from broker {node_id}", needs="READ")
         try:
-            look = await _look_at(self._asking, self._thread, tp, data, position)
+            look = await self._look_at(node_id, tp, data, position)
         except KafkaError as error:
             return error
         if look == (None, position):
@@ -236,6 +237,26 @@ class _RecordTimes:
         if look.timestamp is None:
             return _MORE
         return look.timestamp if look.timestamp >= 0 else None
+
+    async def _look_at(self, node_id: int, tp: TopicPartition, data: PartitionData, offset: int) -> Look:
+        """Return what ``first_record`` does: of a batch that is large, or turns out to be, in a thread.
+
+        Raises RequestTimedOut at the deadline, and ConnectionFailed where the process can have no more threads.
+        """
+        config = self._asking.cluster_client.config
+
+        def look(most: int) -> Look:
+            return first_record(data, offset, topic=tp.topic, check_crcs=config.check_crcs, max_decompressed_bytes=most)
+
+        limit = config.max_decompressed_batch_bytes
+        if len(data.records or b"") <= _AT_ONCE_BYTES:
+            with suppress(RecordTooLarge):  # which only an attempt shows: a few kB of compressed zeros are 100 MB
+                return look(min(limit, _AT_ONCE_DECOMPRESSED))
+        if node_id not in self._threads:
+            self._threads[node_id] = OwnThread("aiokc large batches")
+        with anyio.move_on_after(self._asking.left):
+            return await self._threads[node_id].run(partial(look, limit))
+        raise self._asking.too_late(f"opening the batch of {tp} at offset {offset}", None)
 
     async def _moved(
         self, cluster: Cluster, node_id: int, partitions: Collection[TopicPartition]
@@ -278,22 +299,3 @@ def _fetched(response: FetchResponse) -> list[tuple[TopicPartition, PartitionDat
         for topic in response.responses
         for data in topic.partitions
     ]
-
-
-async def _look_at(asking: Asking, thread: OwnThread, tp: TopicPartition, data: PartitionData, offset: int) -> Look:
-    """Return what ``first_record`` does: of a batch that is large, or turns out to be, in a thread.
-
-    Raises RequestTimedOut at the deadline, and ConnectionFailed where the process can have no more threads.
-    """
-    config = asking.cluster_client.config
-
-    def look(most: int) -> Look:
-        return first_record(data, offset, topic=tp.topic, check_crcs=config.check_crcs, max_decompressed_bytes=most)
-
-    limit = config.max_decompressed_batch_bytes
-    if len(data.records or b"") <= _AT_ONCE_BYTES:
-        with suppress(RecordTooLarge):  # which only an attempt shows: a few kB of compressed zeros are 100 MB
-            return look(min(limit, _AT_ONCE_DECOMPRESSED))
-    with anyio.move_on_after(asking.left):
-        return await thread.run(partial(look, limit))
-    raise asking.too_late(f"opening the batch of {tp} at offset {offset}", None)

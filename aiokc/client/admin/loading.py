@@ -17,7 +17,7 @@ _DRIVERS: Final = tuple(f"{__package__}.{name}" for name in ("cluster", "groups"
 async def drivers_loaded(asking: Asking) -> None:
     """Return once the modules of all drivers are there. The event loop goes on meanwhile.
 
-    Raises RequestTimedOut at the deadline. The import goes on, for the calls to come.
+    Raises RequestTimedOut at the deadline. An import that has begun goes on, for the calls to come.
     """
     if all(name in sys.modules for name in _DRIVERS):
         return

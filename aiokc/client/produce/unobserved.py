@@ -24,7 +24,7 @@ class Unobserved:
     """
 
     def __init__(self) -> None:
-        self._batches: dict[ProducerBatch, int] = {}  # with how many of their records are counted
+        self._batches: dict[ProducerBatch, None] = {}
         self.count = 0  # how many records have failed unseen so far; of one that is looked at later this stays true
         self._transactions = 0  # that have ended
         self._complaints = Complaints(logger)
@@ -38,12 +38,12 @@ class Unobserved:
 
     def _look(self, transaction: int, batch: ProducerBatch) -> None:
         """Keep a batch of which nobody sees some failure any more."""
-        failure, unseen, counted = batch.outcome, batch.unobserved, self._batches.get(batch, 0)
-        if transaction != self._transactions or unseen <= counted or not isinstance(failure, Failure):
+        failure = batch.outcome
+        if transaction != self._transactions or not isinstance(failure, Failure):
             return
-        self.count += unseen - counted
-        if counted:
-            self._batches[batch] = unseen
+        unseen = batch.count_unobserved()
+        self.count += unseen
+        if not unseen or batch in self._batches:
             return
         text = "%d records were not stored, and nothing awaits %d of them: %s"
         kind = failure.cause, failure.code, batch.tp.topic
@@ -51,7 +51,7 @@ class Unobserved:
         if len(self._batches) >= _MOST_KEPT:
             batch.observe_all()
         else:
-            self._batches[batch] = unseen
+            self._batches[batch] = None
 
     def transaction_ended(self) -> None:
         """The end of a transaction tells of all failures in it: nothing else has to raise them."""

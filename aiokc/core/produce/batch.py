@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ...error_codes import error_name
@@ -31,6 +31,8 @@ Outcome: TypeAlias = Stored | Failure
 #: Where a batch stands among those of its partition. The parts of a split batch have one number more than it.
 Number: TypeAlias = tuple[int, ...]
 
+_SWAPPED: Final = bytes.maketrans(b"\0\1", b"\1\0")
+
 
 class ProducerBatch:
     """The records of one partition that are sent together.
@@ -48,6 +50,7 @@ class ProducerBatch:
 
     __slots__ = (
         "_count",
+        "_counted",
         "_sealed",
         "attempts",
         "callbacks",
@@ -104,6 +107,7 @@ class ProducerBatch:
         self.waiting: dict[Any, int] = {}
         self.callbacks: list[tuple[int, Any]] = []
         self.observed = bytearray()  # by index: 1 for a record whose failure somebody has been told of, or will be
+        self._counted = 0  # the bytes of ``_seen`` as a number: 1 for a record that count_unobserved() has counted
         self.watched: dict[tuple[object, int, int], None] = {}  # by whom, from which record on, and how many
         self.on_given_up: Callable[[ProducerBatch], None] | None = None  # who was to see a failure does not any more
         self.owner: object = None  # the event loop that has it; only the driver knows what that is
@@ -239,7 +243,7 @@ class ProducerBatch:
 
     def observe_all(self) -> None:
         """Whoever has not seen yet that its record failed is told in another way. Who waits sees it, or gives up."""
-        seen = self._seen()
+        seen = self.observed.ljust(self.count, b"\0")
         self.observed = bytearray(b"\1" * self.count)
         for first, count in self._promised():
             self.observed[first : first + count] = seen[first : first + count]
@@ -283,10 +287,12 @@ class ProducerBatch:
             seen[first : first + count] = b"\1" * count
         return seen
 
-    @property
-    def unobserved(self) -> int:
-        """How many of its records have failed, and nobody sees it, if it has failed."""
-        return self._seen().count(0)
+    def count_unobserved(self) -> int:
+        """Return of how many records nobody sees the failure, without those that an earlier call has counted."""
+        unseen = int.from_bytes(self._seen().translate(_SWAPPED))
+        fresh = unseen & ~self._counted
+        self._counted |= unseen
+        return fresh.bit_count()
 
     def first_unobserved(self) -> int | None:
         """Return the index of the first record whose failure nobody sees."""

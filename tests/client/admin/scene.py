@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from aiokc import Client, Consumer, ErrorCode, TopicPartition
@@ -13,11 +13,25 @@ from aiokc.wire.messages.group_admin import ListedGroup, ListGroupsResponse
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
+#: The cluster for ``as_alice``.
+SECURED: dict[str, Any] = {"sasl": {"alice": "secret-of-alice"}, "mechanisms": ["SCRAM-SHA-256"]}
+
 
 @asynccontextmanager
 async def client_of(cluster: Cluster, **options: Any) -> AsyncIterator[Client]:
     async with Client(bootstrap_servers=cluster.bootstrap, retry_backoff_ms=20, **options) as client:
         yield client
+
+
+def as_alice(cluster: Cluster) -> AbstractAsyncContextManager[Client]:
+    """A client whose user may do only what the cluster's ACLs allow."""
+    return client_of(
+        cluster,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username="alice",
+        sasl_plain_password="secret-of-alice",
+    )
 
 
 @asynccontextmanager

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 import pytest
 
-from aiokc import Client, TopicPartition
+from aiokc import TopicPartition
 from aiokc.admin import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -21,8 +20,10 @@ from aiokc.admin import (
 )
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
+    AuthenticationFailed,
     AuthorizationFailed,
     BrokerError,
+    ClientClosed,
     ConfigError,
     ConnectionFailed,
     KafkaError,
@@ -33,27 +34,19 @@ from aiokc.errors import (
 from aiokc.records import NewRecord
 from aiokc.testing import Acl, Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import drop
-from aiokc.wire.messages.describing import DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest
+from aiokc.testing.faults import disconnect, drop
+from aiokc.wire.messages.describing import (
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+)
 from aiokc.wire.messages.discovery import MetadataRequest
 
 from ..virtually import virtually
-from .scene import ZERO, client_of
+from .scene import SECURED, ZERO, as_alice, client_of
 
 pytestmark = pytest.mark.timeout(30)
-
-SECURED: dict[str, Any] = {"sasl": {"alice": "secret-of-alice"}, "mechanisms": ["SCRAM-SHA-256"]}
-
-
-def as_alice(cluster: Cluster) -> AbstractAsyncContextManager[Client]:
-    """A client whose user may do only what the cluster's ACLs allow."""
-    return client_of(
-        cluster,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="SCRAM-SHA-256",
-        sasl_plain_username="alice",
-        sasl_plain_password="secret-of-alice",
-    )
 
 
 @pytest.mark.parametrize("release", ["2.1", "2.8", "3.7", "4.3"])
@@ -136,22 +129,75 @@ def test_an_error_of_settings_that_passes_is_tried_again() -> None:
     virtually(story)
 
 
+MANY = [f"t{number:03}" for number in range(101)]
+
+
+def is_second(exchange: Exchange) -> bool:
+    """A request for settings has a hundred topics: the last one of MANY has its own, as one that is tried again has."""
+    assert isinstance(exchange.request, DescribeConfigsRequest)
+    return len(exchange.request.resources) == 1
+
+
 def test_settings_that_brokers_have_answered_outlive_a_later_request() -> None:
-    """A request has a hundred topics. Those of one that nobody answers have the error, and no others."""
-    names = [f"t{number:03}" for number in range(101)]
+    """The topics of a request that nobody answers have the error, and no others."""
 
     async def story(cluster: Cluster) -> None:
-        def is_second(exchange: Exchange) -> bool:
-            assert isinstance(exchange.request, DescribeConfigsRequest)
-            return len(exchange.request.resources) == 1
-
         cluster.intercept(DescribeConfigsRequest, drop(), where=is_second)
         async with client_of(cluster, request_timeout_ms=1_000) as client:
-            found = await client.topic_configs(names, timeout_ms=5_000)
-        assert [name for name, one in found.items() if isinstance(one, dict)] == names[:100]
+            found = await client.topic_configs(MANY, timeout_ms=5_000)
+        assert [name for name, one in found.items() if isinstance(one, dict)] == MANY[:100]
         assert isinstance(found["t100"], RequestTimedOut)
 
-    virtually(story, topics=dict.fromkeys(names, 1))
+    virtually(story, topics=dict.fromkeys(MANY, 1))
+
+
+def test_a_later_request_for_settings_ends_with_the_client() -> None:
+    """The first one is answered, and the second one waits for a connection when the client stops.
+
+    The attempts to connect are given up before the call is ended, so its request fails by that.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        async with as_alice(cluster) as client:
+            cluster.intercept(DescribeConfigsRequest, disconnect(), where=is_second)
+            cluster.slow_login(60)
+            call = asyncio.create_task(client.topic_configs(MANY))
+            await asyncio.sleep(1)  # of virtual time: no connection is left
+            await client.stop()
+            with pytest.raises(ClientClosed):
+                await call
+
+    virtually(story, topics=dict.fromkeys(MANY, 1), **SECURED)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_why_settings_are_not_asked_for_again(is_late: bool) -> None:
+    """The login that is refused meanwhile, and not the error that would have passed; at the deadline that error."""
+
+    async def one_fails(exchange: Exchange) -> DescribeConfigsResponse:
+        response = await exchange.handle()
+        assert isinstance(response, DescribeConfigsResponse)
+        for result in response.results:
+            if result.resource_name == "u":
+                result.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        async with as_alice(cluster) as client:
+            cluster.intercept(DescribeConfigsRequest, drop() if is_late else disconnect(), where=is_second)
+            cluster.intercept(DescribeConfigsRequest, one_fails, times=1)
+            if not is_late:
+                cluster.refuse_login()
+            found = await client.topic_configs(["t", "u"], timeout_ms=2_000)
+        assert isinstance(found["t"], dict)
+        error = found["u"]
+        if is_late:
+            assert isinstance(error, BrokerError)
+            assert error.code == ErrorCode.UNKNOWN_SERVER_ERROR
+        else:
+            assert isinstance(error, AuthenticationFailed)
+
+    virtually(story, topics={"t": 1, "u": 1}, **SECURED)
 
 
 @pytest.mark.parametrize("release", ["2.1", "4.3"])

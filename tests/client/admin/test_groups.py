@@ -44,8 +44,7 @@ from aiokc.wire.messages.offsets import OffsetFetchRequest
 from aiokc.wire.primitives import NO_UUID
 
 from ..virtually import virtually
-from .scene import ONE, ZERO, client_of, member_of
-from .test_cluster_calls import SECURED, as_alice
+from .scene import ONE, SECURED, ZERO, as_alice, client_of, member_of
 
 pytestmark = pytest.mark.timeout(30)
 

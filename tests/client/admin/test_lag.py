@@ -22,6 +22,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
     AuthenticationFailed,
     BrokerError,
+    ClientClosed,
     ConfigError,
     MalformedResponse,
     RequestTimedOut,
@@ -31,7 +32,8 @@ from aiokc.errors import (
 from aiokc.records import Codec, NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import drop
+from aiokc.testing.faults import disconnect, drop
+from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from aiokc.wire.messages.group_admin import DescribeGroupsRequest
 from aiokc.wire.messages.group_description import (
@@ -41,7 +43,7 @@ from aiokc.wire.messages.group_description import (
 from aiokc.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse, OffsetFetchRequest
 
 from ..virtually import virtually
-from .scene import ONE, ZERO, client_of, member_of
+from .scene import ONE, SECURED, ZERO, as_alice, client_of, member_of
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -398,6 +400,36 @@ def test_an_answer_counts_though_the_attempt_before_had_an_error() -> None:
         assert isinstance(found[ONE], AuthenticationFailed)
 
     virtually(story, brokers=1)
+
+
+def test_a_lag_that_is_half_known_ends_with_the_client() -> None:
+    """One partition has its answer. The other one needs newer metadata, and waits for a connection as the client stops.
+
+    The attempts to connect are given up before the call is ended, so its request fails by that.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        async def without_a_leader(exchange: Exchange) -> ListOffsetsResponse:
+            response = await exchange.handle()
+            assert isinstance(response, ListOffsetsResponse)
+            for one in response.topics[0].partitions:
+                if one.partition_index == ONE.partition:
+                    one.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return response
+
+        looked = cluster.intercept(ListOffsetsRequest, without_a_leader)
+        cluster.intercept(MetadataRequest, disconnect(), where=lambda _: looked.hits == 2)  # for both ends of the log
+        async with as_alice(cluster) as client:
+            await client.commit("g", {ZERO: 0, ONE: 0})
+            call = asyncio.create_task(client.group_lag(["g"]))
+            await looked.caught(2)
+            cluster.slow_login(60)
+            await asyncio.sleep(1)  # of virtual time: no connection is left
+            await client.stop()
+            with pytest.raises(ClientClosed):
+                await call
+
+    virtually(story, brokers=1, **SECURED)
 
 
 def test_a_partition_that_was_not_asked_for_is_passed_over() -> None:

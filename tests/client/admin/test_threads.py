@@ -24,7 +24,7 @@ from aiokc.testing import Cluster
 from tests.net.scripted import ticks
 
 from ..aio.full_pool import full_pool
-from .scene import ZERO, client_of
+from .scene import ONE, ZERO, client_of
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -158,6 +158,26 @@ async def test_a_large_batch_is_waited_for_until_the_deadline() -> None:
     assert isinstance(error, RequestTimedOut)
     assert "opening the batch of t-0 at offset 0" in str(error)
     assert [thread.name for thread in looked_at] == ["aiokc large batches"]
+
+
+async def test_large_batches_of_several_leaders_are_opened_at_once() -> None:
+    both = threading.Barrier(2)
+
+    def together(*args: Any, **options: Any) -> Look:
+        both.wait(8)  # BrokenBarrierError if the other leader's batch waits behind this one
+        return first_record(*args, **options)
+
+    async with Cluster(brokers=2, topics={"t": 2}) as cluster, client_of(cluster) as client:
+        for tp in (ZERO, ONE):
+            cluster.append("t", NewRecord(bytes(300 << 10), timestamp=1_000), partition=tp.partition)
+        await client.commit("g", {ZERO: 0, ONE: 0})
+        described = (await client.describe_topics("t"))["t"]
+        assert isinstance(described, TopicDescription)
+        assert len({one.leader for one in described.partitions.values()}) == 2
+        with patch.object(leaders, "first_record", together):
+            lags = (await client.group_lag(["g"], with_time=True))["g"]
+    assert isinstance(lags, dict)
+    assert [lag.timestamp for lag in lags.values()] == [1_000, 1_000]
 
 
 async def test_without_a_thread_for_a_large_batch_the_error_says_so() -> None:

@@ -149,7 +149,8 @@ def test_a_failure_that_is_on_its_way_to_a_task_is_not_raised_by_flush_as_well()
     refusing(story)
 
 
-def test_a_failure_that_is_looked_at_later_has_been_counted() -> None:
+@pytest.mark.parametrize("then", ["nobody looks", "the first is seen", "the first is raised"])
+def test_a_failure_that_is_looked_at_later_has_been_counted(then: str) -> None:
     """The count is a counter of Prometheus, which never falls. A record that is given up later is added."""
 
     async def story(cluster: Cluster, producer: Producer[Any, Any]) -> None:
@@ -162,12 +163,20 @@ def test_a_failure_that_is_looked_at_later_has_been_counted() -> None:
 
         def failed() -> None:
             found.append(count())
+            if then == "the first is seen":
+                with pytest.raises(RecordRefused):
+                    first.result()
+            elif then == "the first is raised":
+                assert isinstance(producer._runtime.outcomes.unobserved.take(), RecordRefused)
             waits.cancel()
 
         when_told(producer, failed)
         await ended(waits)
         assert waits.cancelled()
         assert (found, count()) == ([1], 2)
+        if then == "the first is raised":
+            with pytest.raises(RecordRefused):
+                await producer.flush()
         for delivery in (first, second):
             with pytest.raises(RecordRefused):
                 await delivery
