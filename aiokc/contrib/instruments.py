@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from opentelemetry import metrics
@@ -25,35 +26,6 @@ _ATTRIBUTES: Final = {
 
 ClientT = TypeVar("ClientT", bound=Consumer[Any, Any] | Producer[Any, Any])
 SampleT = TypeVar("SampleT")
-InstrumentsT = TypeVar("InstrumentsT")
-
-
-class InstrumentsByProvider(Generic[InstrumentsT]):
-    """The instruments of each meter provider: an instrument exists once, and observes all clients."""
-
-    def __init__(self) -> None:
-        self._made: WeakKeyDictionary[MeterProvider, InstrumentsT] = WeakKeyDictionary()
-        self._of_the_global_one: InstrumentsT | None = None
-
-    def get(self, given: MeterProvider | None, make: Callable[[Meter], InstrumentsT]) -> InstrumentsT:
-        """Return the instruments of this provider (None: the global one); ``make`` them, where there are none yet.
-
-        Until the application calls set_meter_provider(), the global provider is a stand-in. With that call all that was
-        made of the stand-in exists at the provider that is set. Made there once more, the same instruments would be
-        those that exist, and the SDK drops their callbacks without a word: so what was made of the stand-in serves on.
-        """
-        global_one = metrics.get_meter_provider()
-        provider = given or global_one
-        is_global = provider is global_one
-        instruments = self._made.get(provider)
-        if instruments is None and is_global:
-            instruments = self._of_the_global_one
-        if instruments is None:
-            instruments = make(provider.get_meter("aiokc"))
-        self._made[provider] = instruments
-        if is_global:
-            self._of_the_global_one = instruments
-        return instruments
 
 
 class WatchedClients(Generic[ClientT, SampleT]):
@@ -64,6 +36,8 @@ class WatchedClients(Generic[ClientT, SampleT]):
     """
 
     def __init__(self, look: Callable[[ClientT], SampleT]) -> None:
+        #: Says whose clients these instruments observe besides.
+        self.others: Callable[[], WatchedClients[ClientT, Any] | None] = lambda: None
         self._look = look
         self._clients: tuple[tuple[ref[ClientT], Attributes], ...] = ()
         self._samples: list[tuple[Attributes, SampleT]] = []
@@ -83,18 +57,69 @@ class WatchedClients(Generic[ClientT, SampleT]):
         """
         if name in self._served or not self._served:
             self._served = set()
+            others = self.others()
+            clients = self._clients if others is None else (*self._clients, *others._clients)
             self._samples = [
-                (identity, self._look(client)) for known, identity in self._clients if (client := known()) is not None
+                (identity, self._look(client)) for known, identity in clients if (client := known()) is not None
             ]
         self._served.add(name)
         return self._samples
+
+
+class WatchingInstruments(Protocol):
+    """The instruments of one meter provider for one kind of client."""
+
+    @property
+    def clients(self) -> WatchedClients[Any, Any]: ...
+
+
+InstrumentsT = TypeVar("InstrumentsT", bound=WatchingInstruments)
+
+
+class InstrumentsByProvider(Generic[InstrumentsT]):
+    """The instruments of each meter provider: an instrument exists once, and observes all clients."""
+
+    def __init__(self) -> None:
+        self._made: WeakKeyDictionary[MeterProvider, InstrumentsT] = WeakKeyDictionary()
+        self._of_the_global_one: InstrumentsT | None = None  # of its stand-in, where there was one
+
+    def get(self, given: MeterProvider | None, make: Callable[[Meter], InstrumentsT]) -> InstrumentsT:
+        """Return the instruments of this provider (None: the global one); ``make`` them, where there are none yet.
+
+        Until the application calls set_meter_provider(), the global provider is a stand-in. With that call all that was
+        made of the stand-in exists at the provider that is set. Made there once more, the same instruments would be
+        those that exist, and the SDK drops their callbacks without a word: so what was made of the stand-in serves on.
+        Where the provider that is set has been given before, and so has the instruments, those of the stand-in lose
+        their callbacks: then the provider's own observe the clients of the stand-in, too.
+        """
+        global_one = metrics.get_meter_provider()
+        provider = given or global_one
+        is_global = provider is global_one
+        instruments = self._made.get(provider)
+        if instruments is None and is_global:
+            instruments = self._of_the_global_one
+        if instruments is None:
+            instruments = make(provider.get_meter("aiokc"))
+            if not is_global:
+                instruments.clients.others = partial(self._of_the_stand_in, ref(provider))
+        self._made[provider] = instruments
+        if is_global and self._of_the_global_one is None:
+            self._of_the_global_one = instruments
+        return instruments
+
+    def _of_the_stand_in(self, known: ref[MeterProvider]) -> WatchedClients[Any, Any] | None:
+        """Return the clients of the stand-in in whose place this provider is now; None where it is in none's."""
+        provider, early = known(), self._of_the_global_one
+        if provider is None or early is None or provider is not metrics.get_meter_provider():
+            return None
+        return None if self._made.get(provider) is early else early.clients
 
 
 class Instruments:
     """The instruments of one meter provider, and the consumers that they observe. It keeps no consumer alive."""
 
     def __init__(self, meter: Meter, *, per_partition: bool, nodes: bool) -> None:
-        self._consumers: WatchedClients[Consumer[Any, Any], Sample] = WatchedClients(
+        self.clients: WatchedClients[Consumer[Any, Any], Sample] = WatchedClients(
             lambda consumer: Sample(consumer.health(), consumer.metrics(per_partition=per_partition))
         )
         self.operations = meter.create_histogram(
@@ -115,10 +140,10 @@ class Instruments:
 
     def add(self, consumer: Consumer[Any, Any]) -> None:
         """Observe ``consumer``, too."""
-        self._consumers.add(consumer)
+        self.clients.add(consumer)
 
     def remove(self, consumer: Consumer[Any, Any]) -> None:
-        self._consumers.remove(consumer)
+        self.clients.remove(consumer)
 
     def _create(self, meter: Meter, series: Series) -> None:
         if series.kind is Kind.LATENCY:
@@ -145,7 +170,7 @@ class Instruments:
     def _observations(
         self, series: Series, name: str, of_latency: Callable[[Latency], float] | None
     ) -> Iterator[Observation]:
-        for identity, sample in self._consumers.seen(name):
+        for identity, sample in self.clients.seen(name):
             for where, value in series.points(sample):
                 labels = zip(series.scope.value, where, strict=False)  # a whole topic has no partition
                 attributes = identity | {_ATTRIBUTES[label]: text for label, text in labels}

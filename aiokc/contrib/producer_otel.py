@@ -38,7 +38,7 @@ class ProducerInstruments:
     """The instruments of one meter provider, and the producers that they observe. It keeps no producer alive."""
 
     def __init__(self, meter: Meter) -> None:
-        self.producers: WatchedClients[Producer[Any, Any], ProducerSample] = WatchedClients(
+        self.clients: WatchedClients[Producer[Any, Any], ProducerSample] = WatchedClients(
             lambda producer: ProducerSample(producer.health(), producer.metrics())
         )
         self.operations = meter.create_histogram(
@@ -76,7 +76,7 @@ class ProducerInstruments:
     def _observations(
         self, series: ProducerSeries, name: str, of_latency: Callable[[Latency], float] | None
     ) -> Iterator[Observation]:
-        for identity, sample in self.producers.seen(name):
+        for identity, sample in self.clients.seen(name):
             for where, value in series.points(sample):
                 attributes = identity | ({series.label: where[0]} if series.label else {})
                 if isinstance(value, Latency):
@@ -110,7 +110,7 @@ class ProducerTelemetry(ProducerObserver):
         producer = self._producer()
         if producer is not None:
             producer.no_longer_observe(self)
-            self._instruments.producers.remove(producer)
+            self._instruments.clients.remove(producer)
             _instrumented.discard(producer)
 
 
@@ -130,7 +130,7 @@ def instrument_producer(
     if producer in _instrumented:
         raise ConfigError("this producer is instrumented already: close() its ProducerTelemetry before")
     instruments = _instruments.get(meter_provider, ProducerInstruments)
-    instruments.producers.add(producer)
+    instruments.clients.add(producer)
     _instrumented.add(producer)
     return ProducerTelemetry(producer, instruments)
 

@@ -220,3 +220,37 @@ async def test_clients_from_before_and_after_the_global_provider_is_set_are_all_
     for name in ("aiokc.consumer.up", "aiokc.producer.up"):
         points = found[name].data.data_points
         assert [dict(point.attributes or {})["messaging.client.id"] for point in points] == names
+
+
+@pytest.mark.usefixtures("without_a_global_provider")
+@pytest.mark.parametrize("order", [("given", "early"), ("early", "given")], ids="-".join)
+async def test_a_provider_that_was_given_before_it_is_the_global_one_observes_all_clients(
+    order: tuple[str, str],
+) -> None:
+    """It has the instruments already: the SDK drops the callbacks of those that were made of its stand-in."""
+    memory, elsewhere = InMemoryMetricReader(), InMemoryMetricReader()
+    provider, another = MeterProvider([memory]), MeterProvider([elsewhere])
+    readers = {name: Consumer("t", client_id=name) for name in (*order, "late", "other")}
+    producers = {name: Producer(client_id=name) for name in readers}
+    ends = []
+
+    def start(name: str, given: MeterProvider | None) -> None:
+        ends.append(instrument(readers[name], meter_provider=given).close)
+        ends.append(instrument_producer(producers[name], meter_provider=given).close)
+
+    def observed(by: InMemoryMetricReader, of: str) -> list[Any]:
+        found = [dict(point.attributes or {}) for point in collected(by)[of].data.data_points]
+        return [attributes["messaging.client.id"] for attributes in found]
+
+    start("other", another)
+    for name in order:
+        start(name, provider if name == "given" else None)
+    assert observed(memory, "aiokc.consumer.up") == ["given"]
+    metrics.set_meter_provider(provider)
+    start("late", None)
+    for series in ("aiokc.consumer.up", "aiokc.producer.up"):
+        assert sorted(observed(memory, series)) == ["early", "given", "late"]
+        assert observed(elsewhere, series) == ["other"]
+    for end in ends:
+        end()
+    assert "aiokc.consumer.up" not in collected(memory)

@@ -5,9 +5,9 @@ The working directory is never searched: a cloned repository must not choose whi
 
 from __future__ import annotations
 
-import os
 import stat
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,26 +26,46 @@ class Profile(NamedTuple):
     options: dict[str, Any]
 
 
-def config_path(args: Namespace, system: System) -> tuple[Path, bool]:
-    """Return where the configuration file is, and whether the person named it."""
+def config_path(args: Namespace, system: System) -> tuple[Path | None, bool]:
+    """Return where the configuration file is, None without a home directory; and whether the person named it."""
     if args.config is not None:
         return in_home("--config", args.config), True
     if named := system.environ.get("AIOKC_CONFIG"):
         return in_home("$AIOKC_CONFIG", named), True
-    home = system.environ.get("XDG_CONFIG_HOME") or os.path.join(system.environ.get("HOME", ""), ".config")
-    return Path(home) / "aiokc" / "config.toml", False
+    folder = _config_home(system.environ)
+    return folder and folder / "aiokc" / "config.toml", False
+
+
+def _config_home(environ: Mapping[str, str]) -> Path | None:
+    """Return the folder with the configuration of this user's programs; None where no absolute path is known for it.
+
+    A relative path would be one of the working directory. XDG's specification, too, says to ignore one.
+    """
+    named = Path(environ.get("XDG_CONFIG_HOME", ""))
+    if named.is_absolute():
+        return named
+    try:
+        home = Path(environ.get("HOME") or Path.home())  # systemd and env -i give no HOME: the user's entry tells then
+    except RuntimeError:  # the user has no entry
+        return None
+    return home / ".config" if home.is_absolute() else None
 
 
 def read_profile(args: Namespace, system: System, warnings: list[str]) -> Profile | None:
     """Return the chosen profile: --profile, AIOKC_PROFILE, or "default"; None where none is chosen and none is there.
 
-    Raises UsageProblem for a file that can't be read, and for a profile that it does not have; ConfigError for a path
-    in a home directory that is not there.
+    Raises UsageProblem for a file that can't be read, for a profile that it does not have, and for a chosen one where
+    no file can be looked for; ConfigError for a path in a home directory that is not there.
     """
     path, is_named = config_path(args, system)
-    chosen = args.profile or system.environ.get("AIOKC_PROFILE")
-    if not path.is_absolute() and not is_named:
-        return None  # no home: a relative path would be one of the working directory
+    chosen = args.profile or system.environ.get("AIOKC_PROFILE") or None
+    if path is None:
+        if chosen is None:
+            return None
+        raise UsageProblem(
+            f"there is no home directory, so no configuration file to take the profile {quoted(chosen)} from",
+            "--config or AIOKC_CONFIG name the file",
+        )
     content = _content(path, required=is_named or chosen is not None)
     profiles = content.get("profile", {})
     if unknown := [name for name in content if name != "profile"]:

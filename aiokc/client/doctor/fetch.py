@@ -67,26 +67,48 @@ async def _fetch_one(
 ) -> list[Finding]:
     subject, rack = name_of(reached.seen, node_id), kit.config.client_rack
     try:
-        got = await _fetch(kit, leader, topic, wanted, rack)
+        got = await _fetch_from_start(kit, leader, leader, topic, wanted)
     except KafkaError as error:
         return [no_fetch(subject, error, "Fetch")]
     if got.code == 0 and got.preferred >= 0 and got.preferred != node_id:
-        return await _from_follower(kit, reached, topic, subject, got)
+        return await _from_follower(kit, reached, topic, node_id, leader, got)
     findings = fetch_findings(subject, got, topic)
     return findings + not_redirected(subject, node_id, got, topic, rack, reached.seen)
 
 
-async def _from_follower(kit: Kit, reached: Reached, topic: TopicSeen, leader: str, sent: Fetched) -> list[Finding]:
+async def _from_follower(
+    kit: Kit, reached: Reached, topic: TopicSeen, node_id: int, leader: Connection, sent: Fetched
+) -> list[Finding]:
+    name = name_of(reached.seen, node_id)
     if not reached.has(sent.preferred):
         unreachable = unreachable_follower if reached.seen.is_complete else follower_not_looked_at
-        return [unreachable(leader, sent.preferred)]
+        return [unreachable(name, sent.preferred)]
     subject = name_of(reached.seen, sent.preferred)
     rack = kit.config.client_rack
     try:
-        got = await _fetch(kit, await reached.connection(sent.preferred), topic, sent.target, rack)
+        follower = await reached.connection(sent.preferred)
+        got = await _fetch_from_start(kit, leader, follower, topic, sent.target)
     except KafkaError as error:
-        return [redirected(leader, sent, rack), no_fetch(subject, error, "Fetch")]
-    return [redirected(leader, sent, rack), *fetch_findings(subject, got, topic, of_follower=True)]
+        return [redirected(name, sent, rack), no_fetch(subject, error, "Fetch")]
+    return [redirected(name, sent, rack), *fetch_findings(subject, got, topic, of_follower=True)]
+
+
+async def _fetch_from_start(
+    kit: Kit, leader: Connection, broker: Connection, topic: TopicSeen, wanted: Target
+) -> Fetched:
+    """Fetch from a broker. Look up where the log begins once more where it does not begin there any more.
+
+    The leader names the beginning; retention deletes the oldest segment; the Fetch is out of range. What the first
+    Fetch brought stands where the leader does not name the beginning again.
+    """
+    got = await _fetch(kit, broker, topic, wanted)
+    if got.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+        return got
+    try:
+        moved, _ = await _target(kit, leader, topic, [wanted.partition])
+    except KafkaError:
+        return got
+    return got if moved is None else await _fetch(kit, broker, topic, moved)
 
 
 async def _target(
@@ -103,8 +125,8 @@ async def _target(
     return target(first, last, seconds), {**errors, **more}
 
 
-async def _fetch(kit: Kit, broker: Connection, topic: TopicSeen, wanted: Target, rack: str) -> Fetched:
-    request = fetch_request(topic, wanted, rack=rack, isolation_level=kit.config.isolation_level)
+async def _fetch(kit: Kit, broker: Connection, topic: TopicSeen, wanted: Target) -> Fetched:
+    request = fetch_request(topic, wanted, rack=kit.config.client_rack, isolation_level=kit.config.isolation_level)
     highest = None if can_name(topic.topic_id) else IDS_FROM - 1
     version = broker.usable_version(FetchRequest, highest)
     started = kit.now()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import AbstractContextManager
 from heapq import nsmallest
 from types import TracebackType
@@ -97,8 +97,7 @@ async def read_column_ranges(
                 # No await before `take`: rows can't be taken out of the builder again. If other tasks ran in between
                 # and a partition's leader moved, `take` would not hand that partition out, though its rows are in the
                 # batch. A caller that goes on where the batch says that it ends would get these rows twice.
-                columns.take()
-                ends |= reading.moved()
+                ends |= reading.moved(columns.take())
                 if builder.size >= batch_bytes or builder.is_full:
                     yield RecordColumns(builder.finish(), ends)
                     ends = {}
@@ -190,11 +189,18 @@ class _RangeReading:
         """The offset to read next: within the range, or at its end."""
         return min(self._subscription[tp].position, self._ranges[tp][1])
 
-    def moved(self) -> dict[TopicPartition, BatchEnd]:
-        """Return the positions of the partitions that have moved since the last call."""
-        now = self._positions()
-        moved = {tp: position for tp, position in now.items() if self._told.get(tp) != position}
-        self._told = now
+    def moved(self, taken: Collection[TopicPartition]) -> dict[TopicPartition, BatchEnd]:
+        """Return the positions that are to be told: of partitions of which rows were taken, or whose range is over.
+
+        One that moves on without a row (control records) is told of later. Until then nothing of it was handed out. A
+        caller whose read fails because retention has deleted its first records loses nothing by beginning behind them.
+        """
+        moved = {
+            tp: position
+            for tp, position in self._positions().items()
+            if self._told.get(tp) != position and (tp in taken or position >= self._ranges[tp][1])
+        }
+        self._told |= moved
         assigned = self._subscription.assigned
         return {
             tp: BatchEnd(

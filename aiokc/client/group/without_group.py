@@ -13,6 +13,7 @@ from ...config import ConsumerConfig
 from ...core.cluster.topic_pattern import TopicPattern
 from ...core.group.events import Assign, MemberToken, PollClock, RevocationDone, Revoke
 from ...core.subscription.state import Subscription
+from ...error_codes import ErrorCode
 from ...types import EARLIEST, TopicPartition
 from ..aio.signal import Signal
 from ..aio.supervisor import Driver
@@ -24,6 +25,8 @@ from .reconciler import Reconciler
 logger = logging.getLogger("aiokc.group")
 
 _NOBODY = MemberToken()
+# What brokers say of a topic that there is not. The second: those with ZooKeeper, of a topic that they just create.
+_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class AllPartitions:
@@ -32,6 +35,7 @@ class AllPartitions:
     Partitions that exist when this first looks at a topic or a pattern start where auto_offset_reset says. A partition
     that appears later starts at its beginning: with "latest", the consumer would skip the records written before it
     heard of the partition. (A recreated topic also starts at its beginning; the fetcher recognises it by its id.)
+    What brokers hid at first is not new: a topic that was forbidden, or a partition that the first answer left out.
 
     A topic that a broker reports as unknown keeps its partitions. A broker that has just started may not have heard of
     the topic yet, and to revoke its partitions would mean to read them again from the beginning a moment later. A topic
@@ -64,6 +68,7 @@ class AllPartitions:
         )
         self._seen: set[str] = set()
         self._seen_pattern: TopicPattern | None = None
+        self._seen_in_part: set[str] = set()  # of the pattern's topics: a partition that appears may be an old one
         self._given: frozenset[TopicPartition] = frozenset()  # the assignment once all changes are carried out
         self._going: frozenset[TopicPartition] = frozenset()  # what is being revoked
         self._starts: dict[TopicPartition, int] = {}  # of what is given and appeared late
@@ -187,14 +192,20 @@ class AllPartitions:
 
     def _is_late(self, topic: str) -> bool:
         """Whether ``topic`` or its new partition appeared after the consumer had first looked at the subscription."""
+        if topic in self._seen:
+            return True
         pattern = self._subscription.pattern
-        return topic in self._seen or (pattern is not None and pattern is self._seen_pattern)
+        return pattern is not None and pattern is self._seen_pattern and topic not in self._seen_in_part
 
     def _see(self) -> None:
         """From here on, a partition that appears in these topics, or a topic that matches this pattern, is new."""
         cluster, subscription = self._metadata.cluster, self._subscription
-        self._seen |= {topic for topic in subscription.topics if topic in cluster.topics or topic in cluster.errors}
-        self._seen_pattern = subscription.pattern if subscription.is_matched else None
+        partial = set(subscription.topics.intersection(cluster.partial))
+        missing = {topic for topic in subscription.topics if cluster.errors.get(topic) in _MISSING}
+        self._seen |= (subscription.topics & cluster.topics.keys()) - partial | missing
+        seen_pattern = subscription.pattern if subscription.is_matched else None
+        self._seen_in_part = self._seen_in_part & partial if seen_pattern is self._seen_pattern else partial
+        self._seen_pattern = seen_pattern
 
     # Calls that make no difference without a group
 

@@ -12,7 +12,9 @@ from .report import Finding, Step, Verdict, duration, long_duration
 
 _DAY: Final = 86_400.0
 _SOON_DAYS: Final = 14.0  # what renews certificates does it well before
-_TIME: Final = "%b %d %H:%M:%S %Y GMT"
+# OpenSSL writes the months in English. %b would read them in the language of the process's locale.
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_TIME: Final = "%m %d %H:%M:%S %Y GMT"
 
 # X509_V_ERR_... of OpenSSL's x509_vfy.h, by the code of the finding
 _BY_VERIFY_CODE: Final[Mapping[str, Sequence[int]]] = {
@@ -52,8 +54,9 @@ def handshake_finding(endpoint: Endpoint, done: Handshake, now: float) -> Findin
     issuer = _name(done.certificate.get("issuer"))
     names = [str(value) for _, value in done.certificate.get("subjectAltName", ())]
     said = f"{done.protocol} with {done.cipher} ({duration(done.seconds)})"
-    if left is not None:
-        said += f"; the certificate is for {_listed(names)}, by {issuer}, and valid for {long_duration(max(left, 0.0))}"
+    if done.certificate:
+        until = "" if left is None else f", and valid for {long_duration(max(left, 0.0))}"
+        said += f"; the certificate is for {_listed(names)}, by {issuer}{until}"
     else:
         said += "; the certificate is not verified"
     details = {
@@ -152,7 +155,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _unix_time(text: Any) -> float | None:
+    month, _, rest = str(text).partition(" ")
     try:
-        return datetime.strptime(str(text), _TIME).replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(f"{_MONTHS.index(month) + 1} {rest}", _TIME).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None

@@ -28,6 +28,11 @@ def settings_of(*words: str, environ: dict[str, str] | None = None) -> dict[str,
     return {name: setting.value for name, setting in settings.values.items()}
 
 
+def no_home() -> Path:
+    """Path.home() for a user whom the password database does not have."""
+    raise RuntimeError("Could not determine home directory.")
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / ".config" / "aiokc" / "config.toml"
@@ -245,8 +250,10 @@ def test_the_working_directory_is_never_searched(config: Path, monkeypatch: pyte
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text('[profile.default]\nbootstrap_servers = "evil:9092"\n')
     monkeypatch.chdir(config.parent / "cloned")
-    assert "bootstrap_servers" not in settings_of(environ={"HOME": ""})
-    assert "bootstrap_servers" not in settings_of(environ={"HOME": "/nonexistent"})
+    monkeypatch.setattr(Path, "home", no_home)
+    for home in ("", ".", "/nonexistent"):
+        for named in ("", ".", ".config"):
+            assert "bootstrap_servers" not in settings_of(environ={"HOME": home, "XDG_CONFIG_HOME": named})
 
 
 def test_a_profile_by_name(config: Path) -> None:
@@ -255,6 +262,38 @@ def test_a_profile_by_name(config: Path) -> None:
         found = settings_of(*chosen, environ={**variables, **({} if chosen else {"AIOKC_PROFILE": "staging"})})
         assert found["bootstrap_servers"] == ["one:9092", "two:9092"]
         assert found["sasl_plain_password"] == Secret("secret")
+
+
+CHOOSING = pytest.mark.parametrize(
+    ("words", "environ"),
+    [(["--profile", "staging"], {}), ([], {"AIOKC_PROFILE": "staging"})],
+    ids=["--profile", "AIOKC_PROFILE"],
+)
+
+
+@CHOOSING
+@pytest.mark.parametrize("named", ["", "relative"])
+def test_without_home_a_profile_is_looked_for_in_the_home_directory_of_the_user(
+    config: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], environ: dict[str, str], named: str
+) -> None:
+    """As systemd starts a service. XDG's specification says to ignore a relative XDG_CONFIG_HOME."""
+    monkeypatch.setattr(Path, "home", lambda: config.parents[2])
+    environ = {**environ, "HOME": "", "XDG_CONFIG_HOME": named, "STAGING_PASSWORD": "secret"}
+    assert settings_of(*words, environ=environ)["bootstrap_servers"] == ["one:9092", "two:9092"]
+
+
+@CHOOSING
+def test_a_profile_is_refused_where_there_is_nowhere_to_look_for_it(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], environ: dict[str, str]
+) -> None:
+    """Else the command would go to another cluster, on localhost."""
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(UsageProblem, match=r"no home directory, .* profile 'staging'"):
+        settings_of(*words, environ={**environ, "HOME": ""})
+
+
+def test_an_empty_variable_chooses_no_profile() -> None:
+    assert "bootstrap_servers" not in settings_of(environ={"AIOKC_PROFILE": ""})
 
 
 @pytest.mark.parametrize(

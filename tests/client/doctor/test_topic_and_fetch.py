@@ -253,6 +253,36 @@ async def test_a_follower_that_refuses() -> None:
         assert "by the follower" in cause(report).text
 
 
+@pytest.mark.parametrize("of_follower", [False, True], ids=["leader", "follower"])
+async def test_a_log_whose_beginning_moves_before_the_fetch_is_no_problem(of_follower: bool) -> None:
+    """The leader names the beginning, and retention deletes those records before the Fetch comes."""
+    async with Cluster(2, racks=["a", "b"], topics={"orders": 1}) as cluster:
+        cluster.append("orders", bytes(1000))
+        cluster.append("orders", bytes(1000))
+        leader = cluster.leader("orders") or 0
+
+        async def trimmed(exchange: Exchange) -> Any:
+            cluster.trim("orders", to=1)
+            return await exchange.handle()
+
+        cluster.intercept(FetchRequest, trimmed, times=1, where=lambda one: (one.broker != leader) == of_follower)
+        rack = "ab"[2 - leader] if of_follower else "ab"[leader - 1]
+        report = await examined(cluster.bootstrap, topic="orders", client_rack=rack)
+        assert problems(report) == []
+        assert only(report, "fetch.answered").details["from_follower"] is of_follower
+
+
+async def test_a_fetch_stays_refused_where_the_leader_does_not_name_the_beginning_again() -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+
+        async def refused(exchange: Exchange) -> Any:
+            cluster.intercept(ApiKey.LIST_OFFSETS, faults.half_frame())
+            return exchange.refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+        cluster.intercept(FetchRequest, refused)
+        assert problems(await examined(cluster.bootstrap, topic="orders")) == ["fetch.refused"]
+
+
 async def test_a_leader_that_sends_the_client_to_a_broker_that_is_not_there() -> None:
     async def away(exchange: Exchange) -> FetchResponse:
         response = await exchange.handle()

@@ -203,6 +203,28 @@ async def test_offsets_without_a_record_at_the_end_are_told_by_a_batch_without_r
         assert {tp: (end.offset, end.topic_id) for tp, end in batch.next_offsets.items()} == {ZERO: (3, topic_id)}
 
 
+async def test_a_partition_that_moves_without_a_row_is_not_told_with_the_rows_of_another() -> None:
+    """Nothing of it was handed out: where its next records are gone, it may begin behind them."""
+    async with Cluster(topics={"t": 2}) as cluster:
+        write(cluster, encode_control_batch(ControlType.COMMIT, producer_id=7, producer_epoch=0))
+        cluster.append("t", bytes(1000))
+        cluster.append("t", bytes(1000), partition=1)
+
+        def trim(exchange: Exchange) -> None:
+            if any(part.partition == 0 and part.fetch_offset == 1 for part in exchange.request.topics[0].partitions):
+                cluster.trim("t", to=2)
+
+        cluster.intercept(ApiKey.FETCH, trim)
+        # Each Fetch brings a batch of each partition.
+        client = Client(bootstrap_servers=cluster.bootstrap, max_partition_fetch_bytes=1_100)
+        async with client, asyncio.timeout(20):
+            reading = client.read_columns({ZERO: (0, 2), ONE: (0, 1)})
+            batch = await anext(reading)
+            with pytest.raises(OffsetOutOfRange):
+                await anext(reading)
+        assert {tp: end.offset for tp, end in batch.next_offsets.items()} == {ONE: 1}
+
+
 @pytest.mark.parametrize("columns", [True, False])
 async def test_every_range_of_a_log_with_holes_ends(columns: bool) -> None:
     """Also ranges that hold no record at all and have batches behind them."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.error_codes import ErrorCode
+from aiokc.errors import AuthorizationFailed
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
@@ -47,6 +50,21 @@ async def without_topics(exchange: Exchange) -> MetadataResponse:
     assert isinstance(response, MetadataResponse)
     for topic in response.topics:
         topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+    return response
+
+
+async def forbidden(exchange: Exchange) -> MetadataResponse:
+    response = await without_topics(exchange)
+    for topic in response.topics:
+        topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return response
+
+
+async def without_partition_0(exchange: Exchange) -> MetadataResponse:
+    response = await exchange.handle()
+    assert isinstance(response, MetadataResponse)
+    for topic in response.topics:
+        topic.partitions = [one for one in topic.partitions if one.partition_index != 0]
     return response
 
 
@@ -119,3 +137,33 @@ def test_a_topic_that_the_metadata_do_not_name_yet_is_not_new() -> None:
             assert (await consumer.getone()).value == b"new"
 
     virtually(story, brokers=1, topics={"t": 1})
+
+
+@pytest.mark.parametrize(
+    ("topics", "answer"),
+    [(["t"], forbidden), (["t"], without_partition_0), (re.compile("t"), without_partition_0)],
+    ids=["forbidden", "in-part", "in-part-by-pattern"],
+)
+def test_what_brokers_hide_at_first_is_not_new(
+    topics: list[str] | re.Pattern[str], answer: Callable[[Exchange], Awaitable[MetadataResponse]]
+) -> None:
+    """With "latest" nothing is read that was written before: the permission comes late, or a broker was behind."""
+    old, new = TopicPartition("t", 0), TopicPartition("t", 1)
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"old")
+        async with reading(cluster, auto_offset_reset="latest") as consumer:
+            hidden = cluster.intercept(MetadataRequest, answer, times=2)
+            consumer.subscribe(topics)
+            known = consumer._runtime.cluster_client.metadata
+            await refreshed(consumer, lambda: hidden.hits == 2 and known.cluster.partition(old) is not None)
+            with contextlib.suppress(AuthorizationFailed):
+                assert not await consumer.getmany(timeout_ms=1_000)
+            assert consumer.assignment() == {old, new}
+            cluster.append("t", b"new")
+            assert (await consumer.getone()).value == b"new"
+            cluster.add_partitions("t", 3)
+            cluster.append("t", b"late", partition=2)
+            assert (await consumer.getone()).value == b"late"
+
+    virtually(story, brokers=1, topics={"t": 2})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import calendar
+
 import pytest
 
 from aiokc.core.doctor.certificates import Handshake, certificate_refused, handshake_failed, handshake_finding
@@ -40,8 +42,22 @@ def test_a_handshake_that_only_a_client_without_options_makes() -> None:
     assert found.code == "tls.version"
 
 
+def made_with(certificate: dict[str, str]) -> Handshake:
+    return Handshake(protocol="TLSv1.3", cipher="x", certificate=certificate, chain=0, seconds=0.1)
+
+
 @pytest.mark.parametrize("certificate", [{}, {"notAfter": "never"}, {"notAfter": "Nov 31 00:00:00 2026 GMT"}])
 def test_a_certificate_that_tells_nothing(certificate: dict[str, str]) -> None:
-    done = Handshake(protocol="TLSv1.3", cipher="x", certificate=certificate, chain=0, seconds=0.1)
-    found = handshake_finding(KAFKA, done, 0.0)
+    """One whose end can't be read was verified all the same."""
+    found = handshake_finding(KAFKA, made_with(certificate), 0.0)
     assert (found.code, found.details["expires"]) == ("tls.done", None)
+    assert ("not verified" in found.text) == (not certificate)
+
+
+def test_the_end_of_a_certificate_is_read_in_every_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process may run in French: OpenSSL writes English."""
+    months = ["", "janv.", "févr.", "mars", "avril", "mai", "juin", "juil.", "août", "sept.", "oct.", "nov.", "déc."]
+    monkeypatch.setattr(calendar, "month_abbr", months)
+    monkeypatch.setattr("_strptime._getlang", lambda: ("fr_FR", "UTF-8"))  # else strptime() uses what it has cached
+    found = handshake_finding(KAFKA, made_with({"notAfter": "Feb  3 04:05:06 2030 GMT"}), 0.0)
+    assert found.details["expires"] == "2030-02-03T04:05:06+00:00"

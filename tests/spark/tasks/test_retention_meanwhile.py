@@ -45,7 +45,7 @@ def trim_at(cluster: Cluster, starts: dict[int, int]) -> None:
 
 
 def read(cluster: Cluster, *task: OffsetRange, fail: bool = True, **changed: Any) -> list[int]:
-    config = ClientConfig(bootstrap_servers=cluster.bootstrap, max_partition_fetch_bytes=1, **changed)
+    config = ClientConfig(**{"bootstrap_servers": cluster.bootstrap, "max_partition_fetch_bytes": 1, **changed})
     options = SourceOptions(config, subscribe("events"), fail_on_data_loss=fail)
     return [n for batch in worker.read_task(options, ("offset",), task) for n in batch.column(0).to_pylist()]
 
@@ -60,6 +60,30 @@ def test_a_range_from_the_earliest_begins_where_the_log_does(
 
     with caplog.at_level(logging.WARNING, logger="spark_source"):
         assert read(cluster, OffsetRange(TP, 0, 8, from_earliest=True)) == left
+
+    assert caplog.text == ""
+
+
+def test_a_range_that_has_only_skipped_a_control_record_begins_where_the_log_does(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also in a task with another partition, whose rows come with an error of this one."""
+    cluster.add_partitions("events", 2)
+    other = TopicPartition("events", 1)
+    log = cluster._partition(*other).log
+    log.append(encode_control_batch(ControlType.COMMIT, producer_id=7, producer_epoch=0), 0)
+    for _ in range(2):
+        cluster.append("events", b"x" * 1000, partition=1)
+
+    def trim(exchange: Exchange) -> None:
+        if any(part.partition == 1 and part.fetch_offset == 1 for part in exchange.request.topics[0].partitions):
+            exchange.call.cluster.topics.partition(*other).log.trim(2)
+
+    cluster.intercept(ApiKey.FETCH, trim)
+
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        task = OffsetRange(TP, 0, 1), OffsetRange(other, 0, 3, from_earliest=True)
+        assert read(cluster, *task, max_partition_fetch_bytes=1100) == [0, 2]  # each Fetch brings a batch of each
 
     assert caplog.text == ""
 
