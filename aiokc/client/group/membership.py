@@ -376,6 +376,7 @@ class GroupMembership:
                     offsets,
                     timeout=timeout,
                     sender=partial(self._gate.now, member, held),
+                    is_assigned_otherwise=self._gate.is_assigned_otherwise,
                     current_id=self.topic_id,
                     unknown=unknown,
                     on_stored=partial(self._note_stored, rewinds),

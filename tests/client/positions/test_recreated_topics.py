@@ -19,6 +19,7 @@ from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.faults import Hold
 from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetForLeaderEpochRequest
 from tests.producing import produce
 
@@ -237,6 +238,47 @@ def test_what_is_of_the_old_topic_is_refused_and_the_rest_is_stored(
                 assert [type(error) for error in reports] == [CommitFailed] * has_callback
                 assert ("commit_soon failed: UNKNOWN_TOPIC_ID" in caplog.text) is not has_callback
             assert cluster.committed("g") == {OTHER: 1}
+
+    with_old_records(story, topics={"ev": 1, "other": 1})
+
+
+@pytest.mark.parametrize("protocol", [{}, BY_TOPIC_ID], ids=["classic", "consumer"])
+def test_old_offsets_are_refused_and_the_rest_is_stored_though_the_group_has_assigned_the_new_topic(
+    protocol: dict[str, Any],
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("other", b"x")
+        consumer = member(cluster, enable_auto_commit=False, **protocol)
+        consumer.subscribe(["ev", "other"])
+        async with consumer:
+            offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+            while offsets.keys() != {ZERO, OTHER}:
+                offsets |= (await consumer.getmany(timeout_ms=5_000)).next_offsets
+            await recreate(cluster, None)
+            assert await read(consumer, NEW[-1]) == NEW
+            with pytest.raises(CommitFailed, match=r"UNKNOWN_TOPIC_ID.*, ev-0: the topic was deleted"):
+                await consumer.commit(offsets)
+            assert cluster.committed("g") == {OTHER: 1}
+
+    with_old_records(story, topics={"ev": 1, "other": 1})
+
+
+def test_offsets_of_a_topic_that_the_group_has_yet_to_assign_are_refused_and_the_rest_is_stored() -> None:
+    async def story(cluster: Cluster) -> None:
+        consumer = member(cluster, enable_auto_commit=False, **BY_TOPIC_ID)
+        consumer.subscribe(["ev", "other"])
+        async with consumer:
+            await consumer.wait_assigned()
+            unheard = Hold()
+            cluster.intercept(ConsumerGroupHeartbeatRequest, unheard, times=None)
+            await recreate(cluster, None)
+            await heard_of_it(cluster, consumer)
+            new = OffsetAndMetadata(3, topic_id=cluster._state.topics.named("ev").topic_id)
+            with pytest.raises(CommitFailed, match=r"UNKNOWN_TOPIC_ID.*, ev-0: .* not assigned the new one"):
+                await consumer.commit({ZERO: new, OTHER: 1})
+            assert cluster.committed("g") == {OTHER: 1}
+            cluster.heal()
+            unheard.release()
 
     with_old_records(story, topics={"ev": 1, "other": 1})
 
