@@ -155,4 +155,5 @@ def of_former_topics(group_id: str, partitions: Collection[TopicPartition]) -> C
         f"group {group_id!r}, {named(partitions)}: the topic was deleted and created again: these offsets are of the "
         "old one, and mean nothing in the new one, or the group has not assigned the new one to this member yet; they "
         "were not stored, unlike all others; poll, and commit what is read of the new one",
+        partitions,
     )
