@@ -374,13 +374,13 @@ class LogTruncated(OffsetOutOfRange):
 class CommitFailed(BrokerError):
     """The group has gone on without this member; nothing was committed. Never retriable.
 
-    With UNKNOWN_TOPIC_ID the topic was recreated after the consumer had read the offsets that the message names: the
-    member is still one, and all other offsets of the commit are stored.
+    With UNKNOWN_TOPIC_ID the topic of ``partitions`` (else empty) was recreated after the consumer had read their
+    offsets: the member is still one, and all other offsets of the commit are stored.
     """
 
-    def __init__(self, code: int, message: str = "") -> None:
+    def __init__(self, code: int, message: str = "", partitions: Iterable[TopicPartition] = ()) -> None:
         super().__init__(code, message)
-        self.retriable = False  # whatever the code: the coordinator will not accept the same offsets later
+        self.partitions, self.retriable = frozenset(partitions), False  # no coordinator accepts them later
 
 
 class RebalanceInProgress(BrokerError):

@@ -98,7 +98,7 @@ MADE: dict[type[KafkaError], Callable[[], list[KafkaError]]] = {
     ],
     CommitFailed: lambda: [
         CommitFailed(ErrorCode.ILLEGAL_GENERATION, "group 'g'"),
-        CommitFailed(ErrorCode.UNKNOWN_TOPIC_ID, "t-0"),
+        CommitFailed(ErrorCode.UNKNOWN_TOPIC_ID, "t-0", [T0]),
     ],
     OffsetOutOfRange: lambda: [OffsetOutOfRange({T0: 3}, "said broker 1"), _found()],
     LogTruncated: lambda: [LogTruncated({T0: 3, T1: 4}, {T0: 2}), LogTruncated({T0: 3}, {}, "another log")],

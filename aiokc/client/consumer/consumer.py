@@ -368,8 +368,9 @@ class Consumer(Introspection, Generic[K, V]):
         """Go on at the beginning of these partitions (none given: of all assigned); return when positions are known.
 
         Where none is given, those that a rebalance takes in the meantime are left out, and UsageError is raised before
-        the first assignment (so by seek_to_end, seek_to_committed and committed): start() does not wait for that,
-        wait_assigned() does. What a call has begun that is cancelled, or times out, goes on in the background.
+        the first assignment since subscribe() (so by seek_to_end, seek_to_committed and committed): start() does not
+        wait for that, wait_assigned() does. What a call has begun that is cancelled, or times out, goes on in the
+        background.
         """
         await self._reset(partitions, EARLIEST, timeout_ms)
 

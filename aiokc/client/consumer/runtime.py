@@ -263,8 +263,9 @@ class ConsumerRuntime:
     def all_assigned(self) -> list[TopicPartition]:
         """Return what a call means that is given no partition. Raises UsageError before the first assignment.
 
-        start() does not wait for that one: such a call would do nothing, and the caller would take it for done. Within
-        a listener the caller knows what is assigned: it is being told.
+        That is the first since subscribe(). start() does not wait for it: such a call would do nothing, and the caller
+        would take it for done. Once there was one, a member that has lost all, and is about to join again, has no
+        partitions, without an error. Within a listener the caller knows what is assigned: it is being told.
         """
         subscription = self.subscription
         assigned = list(subscription.assigned)

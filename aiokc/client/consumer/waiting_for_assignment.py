@@ -31,6 +31,7 @@ async def wait_assigned(runtime: ConsumerRuntime, user: SingleUser, timeout: flo
             runtime.errors.before_records(None)
             runtime.errors.raise_of_assignment()
             if runtime.has_assigned:
+                runtime.subscription.was_assigned = True
                 return frozenset(runtime.subscription.assigned)
             left = deadline - time()
             if left <= 0:

@@ -132,6 +132,11 @@ class MembershipDriver:
             self._protocol.close()
             self.moved.notify()  # left() may be waiting for an event that will not come any more
 
+    @property
+    def has_assigned(self) -> bool:
+        """Whether this member's generation has its assignment, and the reconciler has carried all of it out."""
+        return self.machine.member.generation_id >= 0 and not self.machine.is_settling and self._changes.are_done
+
     def loop_is_closed(self) -> None:
         """End the watchdog thread. Any thread may call this.
 
@@ -224,6 +229,8 @@ class MembershipDriver:
         if not self._subscription.by_topics:
             self.error = None
             self.retry_report.is_over()
+        elif self.has_assigned:  # also without an Assign, which a changed subscription need not bring
+            self._subscription.was_assigned = True
         self._protocol.moved()
         if was_settling and not self.machine.is_settling:
             self._look_again()

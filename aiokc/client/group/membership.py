@@ -190,8 +190,7 @@ class GroupMembership:
 
     @property
     def has_assigned(self) -> bool:
-        """Whether this member's generation has its assignment, and the reconciler has carried all of it out."""
-        return self.generation >= 0 and not self._machine.is_settling and self._changes.are_done
+        return self._driver.has_assigned
 
     @property
     def generation(self) -> int:
@@ -376,6 +375,7 @@ class GroupMembership:
                     offsets,
                     timeout=timeout,
                     sender=partial(self._gate.now, member, held),
+                    is_assigned_otherwise=self._gate.is_assigned_otherwise,
                     current_id=self.topic_id,
                     unknown=unknown,
                     on_stored=partial(self._note_stored, rewinds),

@@ -189,7 +189,10 @@ class Reconciler:
         # is not subscribed at the moment. They may stay this member's until the application subscribes to it again.
         added = [tp for tp in change.partitions if subscription.wants(tp.topic) and tp not in self._announced]
         subscription.replace([*subscription.assigned, *added], change.topic_ids)
-        subscription.was_assigned = True
+        # An Assign that was queued before the application subscribed to other topics says nothing of those. Nor does an
+        # empty one: the driver tells when nothing more is to come.
+        if any(subscription.wants(tp.topic) for tp in change.partitions):
+            subscription.was_assigned = True
         for tp in change.starts.keys() & set(added):
             subscription.await_reset(tp, change.starts[tp])
         subscription.block(added)

@@ -16,6 +16,7 @@ from ...types import ConsumerRecords, OffsetAndMetadata, RecordColumns, TopicPar
 from ..arguments import checked_offsets
 from ..offsets.async_commits import OnCommitted
 from ..offsets.commit import of_former_topics
+from ..offsets.group_offsets import Offsets
 from .membership import GroupMembership
 
 #: What can be committed: next offsets by partition, what one getmany() returned, or (None) all that was returned.
@@ -52,13 +53,24 @@ class UserCommits:
             mine = self._mine(what, wanted, former)
             if mine:
                 offsets = mine if wanted is not None else self._still_mine(mine, former)
-                await self.membership.commit(offsets, timeout=timeout, rewinds=self._rewinds(mine))
+                await self._store(offsets, former, timeout=timeout, rewinds=self._rewinds(mine))
             if former:
-                raise self._of_former_topics(former)
+                raise of_former_topics(self.membership.offsets.requests.group_id, former)
         except KafkaError:
             await self._report(deadline)
             raise
         await self._report(deadline)
+
+    async def _store(
+        self, offsets: Offsets, former: set[TopicPartition], *, timeout: float, rewinds: Collection[TopicPartition]
+    ) -> None:
+        """Store all of ``offsets``, but add those of topics that were recreated meanwhile to ``former``."""
+        try:
+            await self.membership.commit(offsets, timeout=timeout, rewinds=rewinds)
+        except CommitFailed as error:
+            if not error.partitions:
+                raise
+            former |= error.partitions
 
     async def _report(self, deadline: float) -> None:
         await self._unwaited.settled(deadline)
@@ -78,9 +90,8 @@ class UserCommits:
             member = self.membership.committer() if mine else None  # as in commit(): nothing is sent, by no member
         except KafkaError as error:
             return self._unwaited.add(None, wanted or {}, on_done, failed=error)
-        incomplete = self._of_former_topics(former) if former else None
         held, rewinds = self.membership.held(mine), self._rewinds(mine)
-        self._unwaited.add(member, mine, on_done, incomplete=incomplete, held=held, rewinds=rewinds)
+        self._unwaited.add(member, mine, on_done, former=former, held=held, rewinds=rewinds)
 
     def _mine(
         self,
@@ -164,9 +175,6 @@ class UserCommits:
         if not gone and not former:
             return offsets  # as ever: of thousands of partitions a copy takes its time
         return {tp: offset for tp, offset in offsets.items() if tp not in gone and tp not in former}
-
-    def _of_former_topics(self, partitions: Collection[TopicPartition]) -> CommitFailed:
-        return of_former_topics(self.membership.offsets.requests.group_id, partitions)
 
     def _offsets(self, what: Committable) -> dict[TopicPartition, OffsetAndMetadata] | None:
         """Return the offsets that ``what`` names, each with its topic's id; None stands for all that was returned.

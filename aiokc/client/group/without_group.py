@@ -96,6 +96,7 @@ class AllPartitions:
                     if self._followed_at != woken:
                         self._followed_at = woken
                         self._changed.notify()
+                    self._note_assigned()
                     await self._wake.wait()
                 has_left = True
                 tasks.cancel_scope.cancel()
@@ -114,6 +115,10 @@ class AllPartitions:
         if subscription.pattern is not None:
             return subscription.is_matched
         return all(topic in cluster.topics or topic in cluster.errors for topic in subscription.topics)
+
+    def _note_assigned(self) -> None:
+        if self._subscription.by_topics and self.has_assigned:
+            self._subscription.was_assigned = True
 
     def subscription_changed(self) -> None:
         """Follow a changed subscription. What unsubscribe() gave up is revoked at once, to call the present listener:

@@ -11,11 +11,12 @@ from typing import Protocol, TypeAlias
 
 from ...core.group.events import MemberToken
 from ...core.subscription.position import PartitionPosition
-from ...errors import KafkaError, RequestTimedOut, fresh
+from ...errors import CommitFailed, KafkaError, RequestTimedOut, fresh
 from ...net.user_errors import USER_ERRORS, as_error
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.complaints import Complaints
 from ..aio.signal import Signal
+from .commit import of_former_topics
 from .commit_gate import HeldPositions
 from .commit_order import CommitOrder, CommitSlot
 from .group_offsets import Offsets
@@ -45,6 +46,7 @@ class CommitAs(Protocol):
 class _Call:
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     on_done: OnCommitted
+    former: Collection[TopicPartition]
     error: KafkaError | None = None
 
 
@@ -61,7 +63,8 @@ class _Pending:
     held: dict[TopicPartition, PartitionPosition | None] = field(default_factory=dict)
     rewinds: set[TopicPartition] = field(default_factory=set)
     calls: list[_Call] = field(default_factory=list)
-    incomplete: KafkaError | None = None  # of a call without a callback
+    is_logged: bool = False  # a call has no callback
+    former: set[TopicPartition] = field(default_factory=set)  # of such calls
     begun: bool = False
 
 
@@ -91,17 +94,18 @@ class AsyncCommits:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_done: OnCommitted | None,
         failed: KafkaError | None = None,
-        incomplete: KafkaError | None = None,
+        former: Collection[TopicPartition] = (),
         held: HeldPositions | None = None,
         rewinds: Collection[TopicPartition] = (),
     ) -> None:
         """Commit ``offsets`` after all earlier commits. If there are none, or with ``failed``, only report that.
 
-        With ``incomplete`` the call is reported to have failed so once they are stored: they are not all that it names.
+        The call means the partitions ``former``, too, of recreated topics: once ``offsets`` are stored, it is reported
+        to have failed for these.
         ``held`` and ``rewinds`` are those of GroupMembership.commit_as, at the time of the call.
         """
-        if not offsets:
-            failed = failed or incomplete
+        if not offsets and failed is None:
+            failed = self._outcome(None, former)
         is_over = failed is not None or not offsets
         pending = None if is_over else self._shared(member)
         if pending is None:
@@ -114,9 +118,10 @@ class AsyncCommits:
         pending.rewinds.difference_update(offsets)  # in place: the commit may have them already, and begin after this
         pending.rewinds.update(rewinds)
         if on_done is not None:
-            pending.calls.append(_Call(offsets, on_done, incomplete))
+            pending.calls.append(_Call(offsets, on_done, former))
         else:
-            pending.incomplete = pending.incomplete or incomplete
+            pending.is_logged = True
+            pending.former.update(former)
         if is_over and self._queue[0] is pending:
             self._finish(failed)  # nothing is before it: report it now, before this call returns
         self._moved.notify()
@@ -158,15 +163,23 @@ class AsyncCommits:
     def _finish(self, error: KafkaError | None) -> None:
         pending = self._queue.popleft()
         for call in pending.calls:
-            call.error = call.error if error is None else fresh(error)  # one for each callback, which may raise it
+            call.error = self._outcome(error, call.former)
         self._due += pending.calls
-        if error is None or pending.calls:
-            error = pending.incomplete
-        if error is not None:
+        if pending.is_logged and (error := self._outcome(error, pending.former)) is not None:
             self._complaints.warn(type(error).__name__, "group %r: commit_soon failed: %s", self._group_id, error)
         self._moved.notify()
         if pending.calls:
             self.reported.notify()
+
+    def _outcome(self, error: KafkaError | None, former: Collection[TopicPartition]) -> KafkaError | None:
+        """The error of a call, in the end: one for each callback, which may raise it. None: all is stored.
+
+        The request itself may have found more recreated topics. After any other ``error`` of it the rest is not stored.
+        """
+        found: Collection[TopicPartition] = error.partitions if isinstance(error, CommitFailed) else ()
+        if error is not None and not found:
+            return fresh(error)
+        return of_former_topics(self._group_id, {*former, *found}) if former or found else None
 
     async def settled(self, deadline: float) -> bool:
         """Wait until all that was added before this call is reported, or until ``deadline``; return whether it is."""

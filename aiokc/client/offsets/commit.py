@@ -11,6 +11,7 @@ from ...core.group.events import MemberToken
 from ...core.offsets.portions import FindTopicId, commit_portion
 from ...core.offsets.stored import StoredOffsets
 from ...core.offsets.verdicts import NOT_THE_COORDINATOR, OF_SINGLE_TOPICS, OUTSIDE_THE_GROUP, TOPIC_NOT_KNOWN
+from ...core.subscription.position import is_of_another_topic
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CommitFailed, KafkaError
 from ...types import OffsetAndMetadata, TopicPartition, named
@@ -20,6 +21,9 @@ from .unknown_topics import UnknownTopics
 #: Returns the member in whose name to commit these offsets now (None: none). Raises CommitFailed if their partitions
 #: are gone.
 CommitSender: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], MemberToken | None]
+
+#: Whether the partition is assigned to the member by another topic id than that of the offset.
+IsAssignedOtherwise: TypeAlias = Callable[[TopicPartition, OffsetAndMetadata], bool]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +42,7 @@ class Commit:
     is_named: bool
     may_be_new_until: float
     sender: CommitSender
+    is_assigned_otherwise: IsAssignedOtherwise
     current_id: FindTopicId
     unknown: UnknownTopics | None
     on_stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
@@ -54,8 +59,9 @@ class Commit:
         until = loop.time() + seconds
         self._refused = {}
         while len(self._refused) < len(self.remaining):
-            member = self.sender(self.remaining)
-            portion = commit_portion(self.remaining, self._refused, self.current_id)
+            mine = self._of_present_topics()
+            member = self.sender(mine)
+            portion = commit_portion(mine, self._refused, self.current_id)
             if not portion:
                 break
             await self._store(portion, member, until - loop.time())
@@ -67,6 +73,22 @@ class Commit:
             raise self._error_of_refused(member)
         if self.remaining:
             raise of_former_topics(self.requests.group_id, self.remaining)
+
+    def _of_present_topics(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What remains, but for the topics that were recreated, as the metadata or the member's assignment tell.
+
+        These are left out before ``sender`` looks: what the member has given up of a former topic must not keep it from
+        storing the rest.
+        """
+        ids = {topic: self.current_id(topic) for topic in {tp.topic for tp in self.remaining}}
+        former = {
+            tp
+            for tp, offset in self.remaining.items()
+            if is_of_another_topic(offset, ids[tp.topic]) or self.is_assigned_otherwise(tp, offset)
+        }
+        if not former:
+            return self.remaining  # as ever: of thousands of partitions a copy takes its time
+        return {tp: offset for tp, offset in self.remaining.items() if tp not in former}
 
     async def _store(
         self, portion: dict[TopicPartition, OffsetAndMetadata], member: MemberToken | None, seconds: float
@@ -130,7 +152,8 @@ def of_former_topics(group_id: str, partitions: Collection[TopicPartition]) -> C
     """Return the error of a commit that has stored everything but the offsets of these partitions."""
     return CommitFailed(
         ErrorCode.UNKNOWN_TOPIC_ID,
-        f"group {group_id!r}, {named(partitions)}: the topic was deleted and created again since these offsets were "
-        "read: they mean nothing in the new one, and were not stored, unlike all others; poll, and commit what is read "
-        "of the new one",
+        f"group {group_id!r}, {named(partitions)}: the topic was deleted and created again: these offsets are of the "
+        "old one, and mean nothing in the new one, or the group has not assigned the new one to this member yet; they "
+        "were not stored, unlike all others; poll, and commit what is read of the new one",
+        partitions,
     )

@@ -23,8 +23,8 @@ class CommitGate:
     """The last look at a commit before each attempt to send it.
 
     Other places refuse commits earlier: UserCommits what is not this member's at the time of the call, GroupOffsets
-    what a later commit has stored, or what belongs to a former topic, the machine's ``commit_token`` those of a
-    consumer outside its group.
+    what a later commit has stored, Commit what belongs to a former topic, or to one that is not assigned yet, the
+    machine's ``commit_token`` those of a consumer outside its group.
     """
 
     def __init__(
@@ -69,7 +69,6 @@ class CommitGate:
         current = self._machine.commit_token()
         if self._follows_epochs() and self._subscription.by_topics:
             is_same = all(self._subscription.hold(tp) is held.get(tp) for tp in offsets)
-            self._check_assigned_ids(offsets)
         else:
             is_same = current == member
         if not is_same:
@@ -80,16 +79,13 @@ class CommitGate:
             )
         return current
 
-    def _check_assigned_ids(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Raise CommitFailed for offsets of a recreated topic whose partitions the coordinator has yet to assign.
+    def is_assigned_otherwise(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
+        """Whether the coordinator has assigned ``tp`` to this member by another topic id than that of ``offset``.
 
-        They may be another member's by then, and the coordinator takes them from every member of the group.
+        The partition of the topic that ``offset`` belongs to may be another member's then, and the coordinator takes
+        its offsets from every member of the group.
         """
-        for tp, offset in offsets.items():
-            position = self._subscription.hold(tp)
-            if position is not None and position.is_assigned_by_another_id_than(offset.topic_id):
-                raise CommitFailed(
-                    ErrorCode.UNKNOWN_TOPIC_ID,
-                    f"group {self._group_id!r}, {tp}: the topic was deleted and created again, and the group has not "
-                    "assigned the new one to this member yet: poll, and commit what is read of that",
-                )
+        if not self._subscription.by_topics:
+            return False
+        position = self._subscription.hold(tp)
+        return position is not None and position.is_assigned_by_another_id_than(offset.topic_id)

@@ -20,7 +20,7 @@ from ...errors import RequestTimedOut
 from ...net.pool import Pool
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.time_slice import MANY_PARTITIONS
-from .commit import Commit, CommitSender
+from .commit import Commit, CommitSender, IsAssignedOtherwise
 from .commit_order import CommitOrder, CommitSlot
 from .offset_requests import OffsetRequests
 from .unknown_topics import UnknownTopics
@@ -47,6 +47,10 @@ Offsets: TypeAlias = (
 
 def _nobody_of(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> MemberToken | None:
     return None
+
+
+def _as_named(tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
+    return False
 
 
 def _no_topic_id(topic: str) -> UUID | None:
@@ -89,6 +93,7 @@ class GroupOffsets:
         *,
         timeout: float,
         sender: CommitSender = _nobody_of,
+        is_assigned_otherwise: IsAssignedOtherwise = _as_named,
         current_id: FindTopicId = _no_topic_id,
         unknown: UnknownTopics | None = None,
         on_stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = _tell_nobody,
@@ -108,7 +113,8 @@ class GroupOffsets:
         moment if it is an AsOfItsSlot, so they are never older than those stored, and else as those of the call.
 
         Each offset is stored for the topic it belongs to. If ``current_id``, at any attempt, gives another id for that
-        topic's name, the topic was recreated: that raises CommitFailed, once all other offsets are stored.
+        topic's name, the topic was recreated: that raises CommitFailed, once all other offsets are stored. So does an
+        offset of another topic than the one that the member is assigned (``is_assigned_otherwise``).
 
         Retriable errors are retried until ``timeout`` seconds are over (then RequestTimedOut names the last error), or
         not at all without ``retry``. If all offsets left to store are of topics that the coordinator does not know, and
@@ -144,6 +150,7 @@ class GroupOffsets:
                     is_named=is_named,
                     may_be_new_until=now + self._config.retry_backoff_max_ms / 1e3,
                     sender=sender,
+                    is_assigned_otherwise=is_assigned_otherwise,
                     current_id=current_id,
                     unknown=unknown,
                     on_stored=on_stored,

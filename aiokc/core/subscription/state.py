@@ -35,7 +35,7 @@ class Subscription(AssignedPartitions):
         self.pattern: TopicPattern | None = None
         self.server_pattern: SubscriptionPattern | None = None
         self._not_read: frozenset[str] = frozenset()  # internal topics that a server_pattern does not mean
-        self.was_assigned = False  # whether the group, or the metadata, gave an assignment since the subscription
+        self.was_assigned = False  # since it changed: whether it had partitions, or is known to have none for now
         self.is_matched = False  # if not, ``topics`` are those subscribed to before that the pattern may match
         self._held: set[TopicPartition] = set()
         self._taken: set[TopicPartition] = set()

@@ -15,7 +15,7 @@ from aiokc.errors import AuthorizationFailed, ConcurrentCall, ConsumerClosed, Re
 from aiokc.testing import Cluster
 from aiokc.testing.faults import delay, drop
 from aiokc.wire.messages.discovery import MetadataRequest
-from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, JoinGroupRequest
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, HeartbeatRequest, JoinGroupRequest
 from tests.suite.unused_faults import may_be_unused
 
 from ..virtually import virtually
@@ -176,6 +176,31 @@ def test_a_call_for_all_assigned_partitions_does_nothing_where_the_assignment_is
             await consumer.seek_to_beginning()
             if consumer.config.group_id is not None:
                 assert await consumer.committed() == await consumer.seek_to_committed() == {}
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("options", [{}, {"group_protocol": "consumer"}], ids=["classic", "consumer"])
+def test_a_call_for_all_assigned_partitions_is_not_refused_once_there_were_any(options: dict[str, Any]) -> None:
+    """Also where the application has subscribed to more since, which a coordinator need not answer by an assignment.
+
+    The member is fenced then, and has yet to join again.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, "t", allow_auto_create_topics=False, **options) as consumer:
+            await consumer.wait_assigned()
+            await asyncio.sleep(10)
+            consumer.subscribe(["t", "missing"])
+            await asyncio.sleep(20)
+            for request in (HeartbeatRequest, ConsumerGroupHeartbeatRequest):
+                may_be_unused(cluster.intercept(request, ErrorCode.UNKNOWN_MEMBER_ID, times=1))
+            for request in (JoinGroupRequest, ConsumerGroupHeartbeatRequest):
+                may_be_unused(cluster.intercept(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=None))
+            await asyncio.sleep(20)
+            assert consumer.assignment() == frozenset()
+            assert await consumer.committed() == await consumer.seek_to_committed() == {}
+            await consumer.seek_to_end()
 
     virtually(story)
 

@@ -90,6 +90,22 @@ async def test_no_listener_hears_of_an_assignment_that_is_lost_before_its_turn()
         assert not it.subscription.assigned
 
 
+@pytest.mark.parametrize("queued", [(T0,), ()])
+async def test_an_assignment_that_was_queued_before_another_subscription_is_none_of_that(
+    queued: tuple[TopicPartition, ...],
+) -> None:
+    async with member(Noting()) as it:
+        it.changes.add(Assign(ME, queued, queued, "range"))
+        it.subscription.subscribe(["u"])
+        it.changes.add(Revoke(2, queued, wait=False))
+        await it.until_released(2)
+        assert not it.subscription.was_assigned
+        it.changes.add(Assign(ME, (U0,), (U0,), "range"))
+        it.changes.add(Revoke(3, (U0,), wait=False))
+        await it.until_released(3)
+        assert it.subscription.was_assigned
+
+
 async def test_what_is_lost_is_handed_out_no_more_while_a_callback_is_still_running() -> None:
     gate = Gate()
     listener = Noting()

@@ -12,11 +12,12 @@ import pytest
 
 from aiokc import Consumer, ConsumerRecords, TopicPartition
 from aiokc.client.offsets.async_commits import AsyncCommits
+from aiokc.client.offsets.commit import of_former_topics
 from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
 from aiokc.client.offsets.group_offsets import AsOfItsSlot, Offsets
 from aiokc.core.group.events import MemberToken
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import CommitFailed, KafkaError, RebalanceInProgress
+from aiokc.errors import BrokerError, CommitFailed, KafkaError, RebalanceInProgress
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold
@@ -202,6 +203,43 @@ async def test_unwaited_commits_of_two_generations_are_two_requests() -> None:
     commits.run_callbacks()
     assert sent.all == [(first, {T0: at(2)}), (second, {T0: at(3)})]
     assert done == [({T0: at(1)}, None), ({T0: at(2)}, None), ({T0: at(3)}, None)]
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (None, "UNKNOWN_TOPIC_ID: group 'g', t-1: the topic"),
+        (BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "no"), "UNKNOWN_SERVER_ERROR: no"),
+        (of_former_topics("g", {T0}), "UNKNOWN_TOPIC_ID: group 'g', t-0, t-1: the topic"),
+    ],
+)
+async def test_what_is_logged_of_a_call_without_a_callback_that_shares_a_request_is_its_own_outcome(
+    error: KafkaError | None, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The call is of a recreated topic, too. Only if the request succeeds, all others are stored."""
+
+    async def commit_as(member: MemberToken | None, offsets: Offsets, *, slot: CommitSlot | None, **_: object) -> None:
+        assert slot is not None
+        slot.end()
+        if error is not None:
+            raise error
+
+    turns = CommitOrder()
+    commits = AsyncCommits("g", turns, commit_as, 10.0)
+    before = turns.take()
+    done: list[KafkaError | None] = []
+    commits.add(None, {T0: at(1)}, None, former={T1})
+    commits.add(None, {T0: at(2)}, lambda offsets, error: done.append(error))
+    running = asyncio.ensure_future(commits.run())
+    try:
+        before.end()
+        assert await commits.settled(asyncio.get_running_loop().time() + 10.0)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+    commits.run_callbacks()
+    assert [str(reported) for reported in done] == [str(error)]
+    assert [record.getMessage().partition(" failed: ")[2][: len(logged)] for record in caplog.records] == [logged]
 
 
 # Of a cooperative member

@@ -19,6 +19,7 @@ from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.faults import Hold
 from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetForLeaderEpochRequest
 from tests.producing import produce
 
@@ -51,14 +52,16 @@ def member(cluster: Cluster, **options: Any) -> Consumer:
     return consumer
 
 
-async def recreate(cluster: Cluster, away: float | None, *, write: Sequence[bytes | NewRecord] = NEW) -> None:
-    cluster.delete_topic("ev")
+async def recreate(
+    cluster: Cluster, away: float | None, *, topic: str = "ev", write: Sequence[bytes | NewRecord] = NEW
+) -> None:
+    cluster.delete_topic(topic)
     if away is not None:
         await asyncio.sleep(away)
-    if "ev" not in cluster._state.topics.by_name:  # else a member has asked for it, and so it exists again
-        cluster.create_topic("ev", 1)
+    if topic not in cluster._state.topics.by_name:  # else a member has asked for it, and so it exists again
+        cluster.create_topic(topic, 1)
     if write:
-        cluster.append("ev", *write)
+        cluster.append(topic, *write)
 
 
 async def read(consumer: Consumer, until: bytes, *, within: float = 30.0) -> list[bytes]:
@@ -74,12 +77,12 @@ async def read(consumer: Consumer, until: bytes, *, within: float = 30.0) -> lis
     return got
 
 
-async def heard_of_it(cluster: Cluster, consumer: Consumer) -> None:
+async def heard_of_it(cluster: Cluster, consumer: Consumer, topic: str = "ev") -> None:
     """Wait until the metadata know the topic that exists now."""
     metadata = consumer._runtime.cluster_client.metadata
-    there = cluster._state.topics.named("ev").topic_id
+    there = cluster._state.topics.named(topic).topic_id
     async with asyncio.timeout(20):
-        while metadata.cluster.topic_id("ev") != there:
+        while metadata.cluster.topic_id(topic) != there:
             metadata.request_update()
             await metadata.changed.wait()
 
@@ -237,6 +240,95 @@ def test_what_is_of_the_old_topic_is_refused_and_the_rest_is_stored(
                 assert [type(error) for error in reports] == [CommitFailed] * has_callback
                 assert ("commit_soon failed: UNKNOWN_TOPIC_ID" in caplog.text) is not has_callback
             assert cluster.committed("g") == {OTHER: 1}
+
+    with_old_records(story, topics={"ev": 1, "other": 1})
+
+
+@pytest.mark.parametrize("call", ["commit", "commit_soon", "commit_soon without a callback"])
+def test_a_topic_that_is_recreated_while_a_commit_is_under_way_is_named_beside_those_before(
+    call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A commit of everything that leaves one topic out waits for an earlier commit meanwhile."""
+
+    async def story(cluster: Cluster) -> None:
+        for topic in ("two", "other"):
+            cluster.append(topic, b"x")
+        consumer = member(cluster, enable_auto_commit=False)
+        consumer.subscribe(["ev", "two", "other"])
+        async with consumer:
+            await consumer.wait_assigned()
+            for topic in ("ev", "two", "other"):
+                await consumer.position(TopicPartition(topic, 0))
+            await asyncio.sleep(1)  # all are fetched meanwhile
+            assert len(await consumer.getmany(timeout_ms=5_000)) == 3
+            await recreate(cluster, None)
+            await heard_of_it(cluster, consumer)
+            cluster.intercept(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=None)
+            earlier = asyncio.create_task(consumer.commit({OTHER: 0}))
+            await asyncio.sleep(0)
+            reports: list[KafkaError | None] = []
+            if call == "commit":
+                commit = asyncio.create_task(consumer.commit())
+            else:
+                consumer.commit_soon(None, None if "without" in call else lambda offsets, error: reports.append(error))
+                commit = asyncio.create_task(consumer.commit({OTHER: 1}))  # returns after the report
+            await asyncio.sleep(0.03)
+            await recreate(cluster, None, topic="two")
+            await heard_of_it(cluster, consumer, "two")
+            cluster.heal()
+            await earlier
+            await asyncio.wait([commit])
+            if call == "commit":
+                reports.append(commit.exception())  # type: ignore[arg-type]
+            if "without" in call:
+                assert "commit_soon failed: UNKNOWN_TOPIC_ID: group 'g', ev-0, two-0" in caplog.text
+            else:
+                [error] = reports
+                assert isinstance(error, CommitFailed)
+                assert error.partitions == {ZERO, TopicPartition("two", 0)}
+                assert "ev-0, two-0: the topic was deleted" in str(error)
+            assert cluster.committed("g") == {OTHER: 1}
+
+    with_old_records(story, topics={"ev": 1, "two": 1, "other": 1})
+
+
+@pytest.mark.parametrize("protocol", [{}, BY_TOPIC_ID], ids=["classic", "consumer"])
+def test_old_offsets_are_refused_and_the_rest_is_stored_though_the_group_has_assigned_the_new_topic(
+    protocol: dict[str, Any],
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("other", b"x")
+        consumer = member(cluster, enable_auto_commit=False, **protocol)
+        consumer.subscribe(["ev", "other"])
+        async with consumer:
+            offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+            while offsets.keys() != {ZERO, OTHER}:
+                offsets |= (await consumer.getmany(timeout_ms=5_000)).next_offsets
+            await recreate(cluster, None)
+            assert await read(consumer, NEW[-1]) == NEW
+            with pytest.raises(CommitFailed, match=r"UNKNOWN_TOPIC_ID.*, ev-0: the topic was deleted"):
+                await consumer.commit(offsets)
+            assert cluster.committed("g") == {OTHER: 1}
+
+    with_old_records(story, topics={"ev": 1, "other": 1})
+
+
+def test_offsets_of_a_topic_that_the_group_has_yet_to_assign_are_refused_and_the_rest_is_stored() -> None:
+    async def story(cluster: Cluster) -> None:
+        consumer = member(cluster, enable_auto_commit=False, **BY_TOPIC_ID)
+        consumer.subscribe(["ev", "other"])
+        async with consumer:
+            await consumer.wait_assigned()
+            unheard = Hold()
+            cluster.intercept(ConsumerGroupHeartbeatRequest, unheard, times=None)
+            await recreate(cluster, None)
+            await heard_of_it(cluster, consumer)
+            new = OffsetAndMetadata(3, topic_id=cluster._state.topics.named("ev").topic_id)
+            with pytest.raises(CommitFailed, match=r"UNKNOWN_TOPIC_ID.*, ev-0: .* not assigned the new one"):
+                await consumer.commit({ZERO: new, OTHER: 1})
+            assert cluster.committed("g") == {OTHER: 1}
+            cluster.heal()
+            unheard.release()
 
     with_old_records(story, topics={"ev": 1, "other": 1})
 
