@@ -106,7 +106,10 @@ class BatchOpening:
     def _store(self, buffer: PartitionBuffer, unread: Unread, future: asyncio.Future[Opened | None]) -> None:
         error = future.exception()
         if error is None:
-            buffer.opened(unread, future.result())
+            try:
+                buffer.opened(unread, future.result())
+            except MemoryError as no_memory:
+                self._failed[buffer] = unread, no_memory.with_traceback(None)
         elif not isinstance(error, RecordError):
             self._failed[buffer] = unread, error.with_traceback(None)  # its frames have the bytes of the batch
         elif buffer.first is unread:

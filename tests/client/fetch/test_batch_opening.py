@@ -173,16 +173,17 @@ async def test_a_read_of_ranges_times_out_while_a_batch_waits_for_a_thread(colum
         assert found == 1
 
 
+@pytest.mark.parametrize("step", ["open", "opened"], ids=["in the thread", "behind it"])
 async def test_what_else_than_its_contents_keeps_a_batch_from_being_opened_is_raised_once(
-    monkeypatch: pytest.MonkeyPatch,
+    step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = PartitionBuffer.open
+    right = getattr(PartitionBuffer, step)
 
-    def has_no_memory(self: PartitionBuffer, unread: Unread) -> Opened | None:
-        monkeypatch.setattr(PartitionBuffer, "open", right)
+    def has_no_memory(*arguments: Any) -> None:
+        monkeypatch.setattr(PartitionBuffer, step, right)
         raise MemoryError
 
-    monkeypatch.setattr(PartitionBuffer, "open", has_no_memory)
+    monkeypatch.setattr(PartitionBuffer, step, has_no_memory)
     async with Cluster(topics={"t": 1}) as cluster, reading(cluster, ZERO) as consumer, asyncio.timeout(20):
         cluster.append("t", LARGE)
         with pytest.raises(MemoryError):
