@@ -74,11 +74,25 @@ def append(builder: Any, reader: RecordReader, from_offset: int, until: int, row
     """Append the reader's records in [from_offset, until), at most ``rows``, until all rows have ``size`` bytes.
 
     Return how many. 0, with records ``remaining`` and room in the builder, means that ``until`` is reached. Raises
-    RecordError as ``reader.take`` does: if rows before the record could be appended, the next call raises.
+    RecordError as ``reader.take`` does: if rows before the record could be appended, the next call raises. If it raises
+    anything else, the reader is where it was, and the builder must not be used any more.
     """
     if NATIVE and hasattr(builder, "append") and type(reader).__module__ == type(builder).__module__:
         appended: int = builder.append(reader, from_offset, until, rows, size)
         return appended
+    start = reader.mark()
+    try:
+        return _append_in_steps(builder, reader, from_offset, until, rows, size)
+    except RecordError:
+        raise
+    except BaseException:  # no memory, say: nothing is appended, so nothing is read
+        reader.go_back(start)
+        raise
+
+
+def _append_in_steps(
+    builder: ColumnBuilder, reader: RecordReader, from_offset: int, until: int, rows: int, size: int
+) -> int:
     done = 0
     while done < rows and builder.size < size and reader.remaining:
         refusal: RecordError | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Final
 
 from ...core.fetch.partition.batch_queue import Opened
@@ -26,14 +27,15 @@ class BatchOpening:
     batch is open, its partition is served as if the batch had not come. ``arrived`` is notified then, as it is of
     records that have come. If no thread can be had, or something else than the batch's contents has made one fail, the
     next call that has no record to return raises that; after one that had some, the next one. A call that does not ask
-    for the batch's partition leaves it to one that does, and no other batch waits for that.
+    for the batch's partition, or may not hand it out, leaves it to one that does: each partition's failure is kept
+    until it is raised, and no batch of another one waits for that.
     """
 
     def __init__(self, arrived: Signal) -> None:
         self._arrived = arrived
         self._thread = OwnThread("aiokc large batches")
         self._unread: Unread | None = None
-        self._failed: tuple[PartitionBuffer, Unread, BaseException] | None = None
+        self._failed: dict[PartitionBuffer, tuple[Unread, BaseException]] = {}
         self._is_closed = False
 
     @staticmethod
@@ -59,7 +61,7 @@ class BatchOpening:
         or this one has failed to be opened, and no call has raised that yet. Raises nothing.
         """
         unread = buffer.unopened()
-        if unread is None or self._is_under_way or self.failed is buffer or self._is_closed:
+        if unread is None or self._is_under_way or buffer in self.failed or self._is_closed:
             return
         try:
             opening = asyncio.get_running_loop().run_in_executor(self._thread, buffer.open, unread)
@@ -69,7 +71,7 @@ class BatchOpening:
                 "process can have no more threads, raise that limit; then call again"
             )
             failure.__cause__ = error
-            self._failed = buffer, unread, failure
+            self._failed[buffer] = unread, failure
             return
         self._unread = unread
 
@@ -84,22 +86,17 @@ class BatchOpening:
         opening.add_done_callback(done)
 
     @property
-    def failed(self) -> PartitionBuffer | None:
-        """The buffer whose next batch is still wanted, and has failed to be opened. None: no call has to raise that."""
-        if self._failed is not None and not len(self._failed[1].view):
-            self._failed = None
-        return None if self._failed is None else self._failed[0]
+    def failed(self) -> Collection[PartitionBuffer]:
+        """The buffers whose next batch is still wanted, and has failed to be opened: calls have to raise that."""
+        dropped = [buffer for buffer, (unread, _) in self._failed.items() if not len(unread.view)]
+        for buffer in dropped:
+            del self._failed[buffer]
+        return self._failed.keys()
 
-    def raise_failure(self) -> None:
-        """Raise once why a batch is not open. The next ``begin`` tries it again."""
-        if self.failed is not None and self._failed is not None:
-            _, _, failure = self._failed
-            self._failed = None
-            raise failure
-
-    def forget_failure(self) -> None:
-        """Raise nothing: the next ``begin`` tries it again."""
-        self._failed = None
+    def raise_failure(self, buffer: PartitionBuffer) -> None:
+        """Raise why the next batch of ``buffer``, one of ``failed``, is not open. The next ``begin`` tries it again."""
+        _, failure = self._failed.pop(buffer)
+        raise failure
 
     def close(self) -> None:
         """End the thread once it is done, and begin no other."""
@@ -109,8 +106,11 @@ class BatchOpening:
     def _store(self, buffer: PartitionBuffer, unread: Unread, future: asyncio.Future[Opened | None]) -> None:
         error = future.exception()
         if error is None:
-            buffer.opened(unread, future.result())
+            try:
+                buffer.opened(unread, future.result())
+            except MemoryError as no_memory:
+                self._failed[buffer] = unread, no_memory.with_traceback(None)
         elif not isinstance(error, RecordError):
-            self._failed = buffer, unread, error.with_traceback(None)  # its frames have the bytes of the batch
+            self._failed[buffer] = unread, error.with_traceback(None)  # its frames have the bytes of the batch
         elif buffer.first is unread:
             buffer.failed_with(error)

@@ -321,11 +321,10 @@ class FetchCollector:
             self._make_room()
         if not step.ends and step.failed:
             self._raise(step.failed[0])
-        if self.opening.failed is not None:
-            if not step.ends:
-                self._raise_unopened(only)
-            else:
-                self.subscription.changes.notify()  # the next call has to look
+        if not step.ends:
+            self._raise_unopened(only)
+        elif self._unopened(None) is not None:
+            self.subscription.changes.notify()  # the next call has to look
         for buffer in step.failed:
             self._held_back[buffer.tp] = buffer
             self.subscription.changes.notify()  # the next call has to look
@@ -404,19 +403,22 @@ class FetchCollector:
                 self._raise(buffer)
 
     def _raise_unopened(self, only: Collection[TopicPartition] | None) -> None:
-        """Raise why a large batch is not open, if this call asks for its partition.
+        """Raise why a large batch is not open, if this call asks for its partition."""
+        buffer = self._unopened(only)
+        if buffer is not None:
+            self.opening.raise_failure(buffer)
 
-        That of a partition which may not be handed out (a paused one, say) is forgotten: it may be long out of date
-        once the partition goes on, and then the batch is tried again.
+    def _unopened(self, only: Collection[TopicPartition] | None) -> PartitionBuffer | None:
+        """The buffer that has waited longest for a call that raises why its batch is not open; None: this one may not.
+
+        That of a partition which may not be handed out (a paused one, say) is kept until it may: else an application
+        that pauses it every now and then might never be told.
         """
-        buffer = self.opening.failed
-        if buffer is None:
-            return
-        position = self.subscription.get(buffer.tp, buffer.token)
-        if position is None or not position.fetchable:
-            self.opening.forget_failure()
-        elif only is None or buffer.tp in only:
-            self.opening.raise_failure()
+        for buffer in self.opening.failed:
+            position = self.subscription.get(buffer.tp, buffer.token)
+            if position is not None and position.fetchable and (only is None or buffer.tp in only):
+                return buffer
+        return None
 
     def is_unreadable(self, tp: TopicPartition, position: PartitionPosition) -> bool:
         """Whether the application was told that nothing can be read at this position, and has left it there."""

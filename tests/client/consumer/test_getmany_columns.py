@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from math import inf
 from random import Random
 from typing import Any
@@ -13,10 +15,13 @@ import pytest
 
 from aiokc import Consumer, RecordColumns, TopicPartition
 from aiokc.client.aio import time_slice
+from aiokc.client.consumer import consumer as consumer_module
 from aiokc.client.fetch import collector, column_collector
 from aiokc.errors import ConcurrentCall, ConfigError, CorruptRecord, RecordError, UsageError
 from aiokc.records import COLUMNS, Codec, NewRecord, encode_batch, new_builder
 from aiokc.testing import Cluster
+from aiokc.types import RawRecord
+from tests.records.old_formats.message_sets import Message, message_set
 
 from ..virtually import virtually
 
@@ -298,6 +303,59 @@ async def test_a_corrupt_record_that_columns_met_first_is_raised_for_records_too
             assert offsets_of(await consumer.getmany_columns()) == {0: [0], 1: [0]}
             with pytest.raises(CorruptRecord, match="t-0 at offset 1"):
                 await consumer.getmany()
+
+
+class ShortOfMemory:
+    """A builder that takes records that are objects, as all do, and may have no memory for them at one attempt."""
+
+    def __init__(self, attempts: Iterator[int], fails_at: int, *options: Any) -> None:
+        self._builder: Any = new_builder(*options)
+        self._attempts, self._fails_at = attempts, fails_at
+        self.finish = self._builder.finish
+
+    @property
+    def rows(self) -> int:
+        return int(self._builder.rows)
+
+    @property
+    def size(self) -> int:
+        return int(self._builder.size)
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._builder.is_full)
+
+    def append_records(self, records: list[RawRecord], until: int, size: int) -> int:
+        if next(self._attempts) == self._fails_at:
+            raise MemoryError
+        return int(self._builder.append_records(records, until, size))
+
+
+@pytest.mark.parametrize("most", [2, 100])
+@pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
+async def test_no_row_is_lost_or_comes_twice_where_there_is_no_memory_for_some(
+    fails_at: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader in Python is behind the records by then: a long record, and messages of the format before."""
+    attempts = count(1)
+    monkeypatch.setattr(consumer_module, "new_builder", partial(ShortOfMemory, attempts, fails_at))
+    async with Cluster(topics={"t": 1}) as cluster, reading(cluster, ZERO) as consumer, asyncio.timeout(20):
+        cluster.append("t", NewRecord(bytes(2 << 20)), codec=Codec.GZIP)
+        cluster.append("t", *(b"%d" % at for at in range(1, 7)))
+        stored = cluster._partition("t", 0).log._batches
+        stored[-1] = stored[-1]._replace(
+            data=message_set([Message(b"x", offset=at) for at in range(1, 7)], 1, Codec.GZIP)
+        )
+        offsets: list[int] = []
+        raised = 0
+        while await consumer.position(ZERO) < 7:
+            try:
+                offsets += offsets_of(await consumer.getmany_columns(max_records=most)).get(0, [])
+            except MemoryError:
+                raised += 1
+        assert offsets == list(range(7))
+        assert raised == 1
+        assert not await consumer.getmany_columns(timeout_ms=0)
 
 
 async def test_places_that_could_not_be_read_are_forgotten_with_their_partitions() -> None:

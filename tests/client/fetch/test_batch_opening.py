@@ -173,16 +173,17 @@ async def test_a_read_of_ranges_times_out_while_a_batch_waits_for_a_thread(colum
         assert found == 1
 
 
+@pytest.mark.parametrize("step", ["open", "opened"], ids=["in the thread", "behind it"])
 async def test_what_else_than_its_contents_keeps_a_batch_from_being_opened_is_raised_once(
-    monkeypatch: pytest.MonkeyPatch,
+    step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = PartitionBuffer.open
+    right = getattr(PartitionBuffer, step)
 
-    def has_no_memory(self: PartitionBuffer, unread: Unread) -> Opened | None:
-        monkeypatch.setattr(PartitionBuffer, "open", right)
+    def has_no_memory(*arguments: Any) -> None:
+        monkeypatch.setattr(PartitionBuffer, step, right)
         raise MemoryError
 
-    monkeypatch.setattr(PartitionBuffer, "open", has_no_memory)
+    monkeypatch.setattr(PartitionBuffer, step, has_no_memory)
     async with Cluster(topics={"t": 1}) as cluster, reading(cluster, ZERO) as consumer, asyncio.timeout(20):
         cluster.append("t", LARGE)
         with pytest.raises(MemoryError):
@@ -316,10 +317,80 @@ async def test_that_no_thread_can_be_had_is_told_by_a_call_for_that_partition_al
                 consumer.resume(ZERO)
             else:
                 assert await call(consumer, ONE) == 1
-                with pytest.raises(UsageError, match="t-0: no thread opens the batch at offset 0"):
-                    await call(consumer)
+            with pytest.raises(UsageError, match="t-0: no thread opens the batch at offset 0"):
+                await call(consumer)
             assert await call(consumer) == 1
             assert await consumer.position(ZERO) == 1
+
+
+@pytest.mark.parametrize("pauses", [False, True])
+async def test_that_no_thread_can_be_had_is_told_of_each_partition(pauses: bool) -> None:
+    """1. There is none for A's batch, and the call returns records of C. 2. The next call does not ask for A, or A is
+    paused, and it returns records of D. 3. There is none for B's batch, either. Calls for A still have to be told.
+    """
+    a, b, c, d = (TopicPartition("t", number) for number in range(4))
+    async with Cluster(topics={"t": 4}) as cluster, asyncio.timeout(20):
+        for tp in (a, b):
+            cluster.append("t", LARGE, partition=tp.partition)
+        for tp in (c, d):
+            cluster.append("t", *[b"x"] * 50, partition=tp.partition)
+        async with reading(cluster, a, b, c, d, max_poll_records=1) as consumer:
+            await all_buffered(consumer, a, b, c, d)
+            told: set[str] = set()
+            with patch.object(threading.Thread, "start", no_thread):
+                for number in range(20):
+                    asks_for = (a, c) if number % 2 else (b, d)
+                    if pauses:
+                        consumer.resume(a, b)
+                        consumer.pause(b if number % 2 else a)
+                        asks_for = a, b, c, d
+                    try:
+                        assert await records(consumer, *asks_for) == 1
+                    except UsageError as error:
+                        told.add(str(error).split(":")[0])
+            assert told == {"t-0", "t-1"}
+
+
+async def test_what_failed_of_a_paused_partition_is_raised_once_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile a call without records waits, and looks at nothing again and again."""
+    async with Cluster(topics={"t": 2}) as cluster, asyncio.timeout(20):
+        cluster.append("t", LARGE)
+        cluster.append("t", b"first", partition=1)
+        async with reading(cluster, ZERO, ONE) as consumer:
+            await all_buffered(consumer, ZERO, ONE)
+            with patch.object(threading.Thread, "start", no_thread):
+                assert await records(consumer) == 1
+            consumer.pause(ZERO)
+            looks = 0
+            take = consumer._runtime.collector.take
+
+            def counted(*arguments: Any) -> Any:
+                nonlocal looks
+                looks += 1
+                return take(*arguments)
+
+            monkeypatch.setattr(consumer._runtime.collector, "take", counted)
+            assert not await consumer.getmany(timeout_ms=100)
+            waiting = asyncio.create_task(consumer.getmany())
+            await ticks(5)
+            assert looks <= 10
+            consumer.resume(ZERO)
+            with pytest.raises(UsageError, match="t-0: no thread opens the batch at offset 0"):
+                await waiting
+            assert await records(consumer) == 1
+
+
+async def test_what_failed_of_a_partition_that_was_sought_is_not_raised() -> None:
+    async with Cluster(topics={"t": 2}) as cluster, asyncio.timeout(20):
+        cluster.append("t", LARGE, b"last")
+        cluster.append("t", b"first", partition=1)
+        async with reading(cluster, ZERO, ONE) as consumer:
+            await all_buffered(consumer, ZERO, ONE)
+            with patch.object(threading.Thread, "start", no_thread):
+                assert await records(consumer) == 1
+            consumer.seek(ZERO, 1)
+            assert await records(consumer) == 1
+            assert not consumer._runtime.collector.opening._failed
 
 
 async def test_rows_that_come_before_the_error_have_their_ends() -> None:

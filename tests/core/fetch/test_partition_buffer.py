@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Final
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -165,6 +167,48 @@ def test_a_batch_that_is_opened_while_others_are_put_back_before_it(batches: lis
     assert ([record.offset for record in records], after) == (seen, end)
     memory.settle()
     assert memory.bytes == 0
+
+
+@pytest.mark.parametrize("is_put_back", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "method", "as_columns"),
+    [(MessageReader, "mark", False), (MessageReader, "mark", True), (FrameMemory, "lend", False)],
+    ids=["records of a batch", "rows of a batch", "records of a run"],
+)
+@pytest.mark.parametrize("fails_at", [1, 2, 3])
+def test_what_is_taken_is_not_lost_when_memory_is_short(
+    kind: type[Any], method: str, fails_at: int, as_columns: bool, is_put_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader is behind it by then. To take rows must not fail at all: all of a call's are in one batch."""
+    data, seen, _, _ = log(["plain", "plain", "messages", "plain"])
+    right, attempts = getattr(kind, method), count(1)
+
+    def short_of_memory(*arguments: Any) -> Any:
+        if next(attempts) == fails_at:
+            raise MemoryError
+        return right(*arguments)
+
+    monkeypatch.setattr(kind, method, short_of_memory)
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    buffer.add(FetchedPartition(TP, 1, 0, memoryview(data)))
+    got: list[int] = []
+    while buffer.undecoded or buffer.ready:
+        if as_columns:
+            builder = new_builder(("offset",), "ms")
+            try:
+                buffer.append(builder, 2, 1 << 20, END)
+            except MemoryError:
+                buffer.rewind()
+                continue
+            buffer.take_appended()
+            got += pa.record_batch(builder.finish()).column("offset").to_pylist()
+            continue
+        with suppress(MemoryError):
+            buffer.decode(2)
+            got += [record.offset for record in buffer.take(2)[0]]
+        if is_put_back:
+            buffer.rewind()
+    assert got == seen
 
 
 @pytest.mark.parametrize("is_put_back", [False, True])

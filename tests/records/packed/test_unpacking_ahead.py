@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -43,12 +44,13 @@ def begin(ahead: UnpackingAhead, name: object, run: memoryview, room: int = 64 *
 
 
 @pytest.fixture
-def ahead(monkeypatch: pytest.MonkeyPatch) -> UnpackingAhead:
+def ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[UnpackingAhead]:
     monkeypatch.setattr(unpacking_ahead, "_can_help", lambda: True)
     from tests._native.unpack_twin import use_libraries  # without the extension there is none
 
     use_libraries(True)  # the first batch would look for them, and the thread would have none until then
-    return UnpackingAhead(FrameBuffers(MIB), MIB)
+    yield UnpackingAhead(FrameBuffers(MIB), MIB)
+    use_libraries(True)  # a test may have done without them
 
 
 def test_a_run_is_begun_once_and_ended_once(ahead: UnpackingAhead) -> None:

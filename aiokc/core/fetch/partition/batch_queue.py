@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TypeAlias
 
 from ....native import untrack
@@ -61,13 +62,14 @@ class BatchQueue:
     def opened(self, unread: Unread, opened: Opened | None) -> None:
         """Note that a batch is open, or hidden (``opened`` is None), and free its part of the frame.
 
-        It is the first one, or those before it were decoded and put back.
+        It is the first one, or those before it were decoded and put back. Changes nothing if it raises MemoryError.
         """
-        unread.reader, unread.size = opened or (None, 0)
-        if unread.reader is None:
+        if opened is None:
             unread.hidden = True
         else:
-            unread.place = unread.reader.mark()
+            reader, size = opened
+            unread.place = reader.mark()
+            unread.reader, unread.size = reader, size
         self._find_reader()
         self._memory.free(unread)
         self._memory.bytes += unread.size
@@ -179,7 +181,8 @@ class BatchQueue:
             if first.at:
                 self._memory.trim(first)
         elif type(first) is Unread and first.reader is not None:
-            first.place = first.reader.mark()
+            with suppress(MemoryError):  # a rewind goes further back, then, and skips what was taken
+                first.place = first.reader.mark()
         if self._decoded:
             kept = self._open_bytes()
             self._memory.bytes -= self._decoded - kept

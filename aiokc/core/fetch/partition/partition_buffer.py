@@ -314,8 +314,8 @@ class PartitionBuffer(PartitionArrivals):
         The position may lie behind offsets without a record, of a newer leader epoch: a transaction's marker.
         """
         if count >= len(self.ready):
+            self._kept.forget_passed()  # before anything is taken out: if there is no memory, the next call takes it
             taken, self.ready = self.ready, RecordSequence()
-            self._kept.forget_passed()
             self.taken, self.taken_epoch = self.next, self.next_epoch
             return taken, self.taken
         taken = self.ready.split(count)
