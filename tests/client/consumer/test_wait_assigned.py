@@ -195,8 +195,8 @@ def test_a_call_for_all_assigned_partitions_is_not_refused_once_there_were_any(o
             await asyncio.sleep(20)
             for request in (HeartbeatRequest, ConsumerGroupHeartbeatRequest):
                 may_be_unused(cluster.intercept(request, ErrorCode.UNKNOWN_MEMBER_ID, times=1))
-            for request in (JoinGroupRequest, ConsumerGroupHeartbeatRequest):
-                may_be_unused(cluster.intercept(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=None))
+            for join in (JoinGroupRequest, ConsumerGroupHeartbeatRequest):
+                may_be_unused(cluster.intercept(join, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=None))
             await asyncio.sleep(20)
             assert consumer.assignment() == frozenset()
             assert await consumer.committed() == await consumer.seek_to_committed() == {}

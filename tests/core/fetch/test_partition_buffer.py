@@ -98,14 +98,14 @@ def test_records_and_columns_alternate(batches: list[str], ends_corrupt: bool, s
     builder = new_builder(COLUMNS, "ms")
     got: list[int] = []
     position = 0
-    for kind, count in [*some, *[("records", 9), ("columns", 9)] * 30]:
+    for kind, many in [*some, *[("records", 9), ("columns", 9)] * 30]:
         if kind in ("records", "part"):
-            buffer.decode(count)
-            records, after = buffer.take(count if kind == "records" else 1)
+            buffer.decode(many)
+            records, after = buffer.take(many if kind == "records" else 1)
             got += [record.offset for record in records]
             assert all(record.key == b"%d" % record.offset for record in records)
         elif kind == "rewound":
-            buffer.decode(count)
+            buffer.decode(many)
             buffer.rewind()
             continue
         elif kind == "in a thread":  # while it opens the next batch, the call that waits for it is cancelled
@@ -117,7 +117,7 @@ def test_records_and_columns_alternate(batches: list[str], ends_corrupt: bool, s
         else:
             if buffer.ready:
                 buffer.rewind()
-            rows = buffer.append(builder, count, 1 << 20, END)
+            rows = buffer.append(builder, many, 1 << 20, END)
             batch = pa.record_batch(builder.finish())
             assert batch.num_rows == rows
             if kind == "cancelled":
