@@ -339,7 +339,7 @@ async def test_that_no_thread_can_be_had_is_told_of_each_partition(pauses: bool)
             told: set[str] = set()
             with patch.object(threading.Thread, "start", no_thread):
                 for number in range(20):
-                    asks_for = (a, c) if number % 2 else (b, d)
+                    asks_for: tuple[TopicPartition, ...] = (a, c) if number % 2 else (b, d)
                     if pauses:
                         consumer.resume(a, b)
                         consumer.pause(b if number % 2 else a)
