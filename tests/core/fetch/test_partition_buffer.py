@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from contextlib import suppress
-from itertools import count
 from typing import Any, Final
 
 import pyarrow as pa
@@ -181,7 +181,7 @@ def test_what_is_taken_is_not_lost_when_memory_is_short(
 ) -> None:
     """The reader is behind it by then. To take rows must not fail at all: all of a call's are in one batch."""
     data, seen, _, _ = log(["plain", "plain", "messages", "plain"])
-    right, attempts = getattr(kind, method), count(1)
+    right, attempts = getattr(kind, method), itertools.count(1)
 
     def short_of_memory(*arguments: Any) -> Any:
         if next(attempts) == fails_at:
