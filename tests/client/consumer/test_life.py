@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiokc import Client, Consumer, TopicPartition
-from aiokc.errors import ConsumerClosed, NoBrokersAvailable, UsageError
+from aiokc.errors import ClientClosed, ConsumerClosed, NoBrokersAvailable, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.discovery import MetadataRequest
@@ -92,14 +92,17 @@ async def test_stop_right_after_start_was_called_and_before_it_ran() -> None:
                 await starting
 
 
-@pytest.mark.parametrize("kind", [Consumer, Client])
-async def test_what_was_stopped_before_it_started_does_not_start(kind: type[Consumer | Client]) -> None:
+@pytest.mark.parametrize(("kind", "closed"), [(Consumer, ConsumerClosed), (Client, ClientClosed)])
+async def test_what_was_stopped_before_it_started_does_not_start(
+    kind: type[Consumer | Client], closed: type[ClientClosed]
+) -> None:
     async with Cluster() as cluster:
         asked = may_be_unused(cluster.intercept(MetadataRequest, lambda exchange: None))
         client = kind(bootstrap_servers=cluster.bootstrap)
         await client.stop()
-        with pytest.raises(ConsumerClosed, match="stopped: make a new one"):
+        with pytest.raises(ClientClosed, match="stopped: make a new one") as raised:
             await client.start()
+        assert raised.type is closed
         await client.stop()
         assert asked.hits == 0
 
@@ -162,8 +165,9 @@ async def test_after_stop_every_call_of_a_client_says_that_it_is_stopped() -> No
                 lambda: client.committed("g", [ZERO]),
                 lambda: client.commit("g", {ZERO: 1}),
             ):
-                with pytest.raises(ConsumerClosed, match="stopped: make a new one"):
+                with pytest.raises(ClientClosed, match="stopped: make a new one") as raised:
                     await call()
+                assert raised.type is ClientClosed
 
 
 async def test_a_refused_poll_does_not_mark_held_records_as_processed() -> None:
