@@ -213,9 +213,10 @@ class Client(ClusterCalls, GroupCalls):
 
         A batch is full with the record with which it reaches ``batch_bytes`` (64 KiB to 1 GiB, default 4 MiB); the last
         one may be smaller, and has no row if all offsets behind the batch before hold no record. A batch may hold rows
-        of several partitions, in order within each. Its ``next_offsets`` name the partitions of these rows, and those
-        whose range has ended without a row since the batch before. ``columns`` and ``timestamp_unit`` are those of
-        Consumer.getmany_columns(). The iteration ends and raises as read() does; the rows before an error come first.
+        of several partitions, in order within each. Its ``next_offsets`` name every partition that has moved since the
+        batch before; one that has had no row so far only at the end of its range. ``columns`` and ``timestamp_unit``
+        are those of Consumer.getmany_columns(). The iteration ends and raises as read() does; the rows before an error
+        come first.
         """
         self._cluster.check()
         size = checked_count("batch_bytes", batch_bytes, least=64 << 10, most=1 << 30)

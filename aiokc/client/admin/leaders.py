@@ -30,6 +30,7 @@ _FETCH_BYTES: Final = 4 << 20
 # A thread looks at more bytes of records, or at a batch that decompresses to more: that may hold the loop for long.
 _AT_ONCE_BYTES: Final = 256 << 10
 _AT_ONCE_DECOMPRESSED: Final = 512 << 10
+_MOST_THREADS: Final = 4
 
 _MORE: Final = KafkaError("the Fetch had no record: fetch on")
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -184,8 +185,8 @@ class _RecordTimes:
         # A broker sends nothing of a partition whose next batch is larger than what was asked for, unless it is the
         # first.
         self._sizes = dict.fromkeys(ranges, _PARTITION_BYTES)
-        # By leader. Not that of ``asking``: opening a batch may take seconds, and neither what reads the answers nor
-        # the batches of other leaders are to wait behind it.
+        # A few, which leaders share: each may have a decompressed batch in memory. Not that of ``asking``: opening a
+        # batch may take seconds, and what reads the answers is not to wait behind it.
         self._threads: dict[int, OwnThread] = {}
 
     def close(self) -> None:
@@ -252,10 +253,11 @@ class _RecordTimes:
         if len(data.records or b"") <= _AT_ONCE_BYTES:
             with suppress(RecordTooLarge):  # which only an attempt shows: a few kB of compressed zeros are 100 MB
                 return look(min(limit, _AT_ONCE_DECOMPRESSED))
-        if node_id not in self._threads:
-            self._threads[node_id] = OwnThread("aiokc large batches")
+        number = node_id % _MOST_THREADS
+        if number not in self._threads:
+            self._threads[number] = OwnThread("aiokc large batches")
         with anyio.move_on_after(self._asking.left):
-            return await self._threads[node_id].run(partial(look, limit))
+            return await self._threads[number].run(partial(look, limit))
         raise self._asking.too_late(f"opening the batch of {tp} at offset {offset}", None)
 
     async def _moved(

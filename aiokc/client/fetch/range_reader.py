@@ -152,6 +152,7 @@ class _RangeReading:
         self.time_slice = TimeSlice()
         self._stood = self._positions()
         self._told = self._positions()
+        self._begun = set[TopicPartition]()  # what has had rows
 
     async def __aenter__(self) -> _RangeReading:
         self._background.ended.followed_by(self.fetcher.arrived)
@@ -190,15 +191,17 @@ class _RangeReading:
         return min(self._subscription[tp].position, self._ranges[tp][1])
 
     def moved(self, taken: Collection[TopicPartition]) -> dict[TopicPartition, BatchEnd]:
-        """Return the positions that are to be told: of partitions of which rows were taken, or whose range is over.
+        """Return the positions that have moved, of partitions that have had rows, ``taken`` ones too, or are at an end.
 
-        One that moves on without a row (control records) is told of later. Until then nothing of it was handed out. A
-        caller whose read fails because retention has deleted its first records loses nothing by beginning behind them.
+        One that moves on before its first row (control records) is told of later. Until then nothing of it was handed
+        out. A caller whose read fails because retention has deleted its first records loses nothing by beginning behind
+        them.
         """
+        self._begun.update(taken)
         moved = {
             tp: position
             for tp, position in self._positions().items()
-            if self._told.get(tp) != position and (tp in taken or position >= self._ranges[tp][1])
+            if self._told.get(tp) != position and (tp in self._begun or position >= self._ranges[tp][1])
         }
         self._told |= moved
         assigned = self._subscription.assigned

@@ -229,8 +229,8 @@ class MembershipDriver:
         if not self._subscription.by_topics:
             self.error = None
             self.retry_report.is_over()
-        elif self.has_assigned:  # also without an Assign, which a changed subscription need not bring
-            self._subscription.was_assigned = True
+        elif self.has_assigned and (self._subscription.pattern is None or self._subscription.is_matched):
+            self._subscription.was_assigned = True  # also without an Assign: a changed subscription need not bring one
         self._protocol.moved()
         if was_settling and not self.machine.is_settling:
             self._look_again()

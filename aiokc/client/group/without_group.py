@@ -25,8 +25,6 @@ from .reconciler import Reconciler
 logger = logging.getLogger("aiokc.group")
 
 _NOBODY = MemberToken()
-# What brokers say of a topic that there is not. The second: those with ZooKeeper, of a topic that they just create.
-_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class AllPartitions:
@@ -35,7 +33,10 @@ class AllPartitions:
     Partitions that exist when this first looks at a topic or a pattern start where auto_offset_reset says. A partition
     that appears later starts at its beginning: with "latest", the consumer would skip the records written before it
     heard of the partition. (A recreated topic also starts at its beginning; the fetcher recognises it by its id.)
-    What brokers hid at first is not new: a topic that was forbidden, or a partition that the first answer left out.
+    What brokers hid at first is not new: a topic subscribed to by name that was forbidden, or a partition that the
+    first answer left out, though it named one with a higher number. With ``allow_auto_create_topics`` a forbidden topic
+    may be one that there is not, and that this principal may not create: so that one counts as new, and no record of
+    it is skipped.
 
     A topic that a broker reports as unknown keeps its partitions. A broker that has just started may not have heard of
     the topic yet, and to revoke its partitions would mean to read them again from the beginning a moment later. A topic
@@ -66,6 +67,7 @@ class AllPartitions:
             polls=PollClock(waiting=True),
             max_poll_interval=config.max_poll_interval_ms / 1e3,
         )
+        self._may_create = config.allow_auto_create_topics
         self._seen: set[str] = set()
         self._seen_pattern: TopicPattern | None = None
         self._seen_in_part: set[str] = set()  # of the pattern's topics: a partition that appears may be an old one
@@ -206,11 +208,15 @@ class AllPartitions:
         """From here on, a partition that appears in these topics, or a topic that matches this pattern, is new."""
         cluster, subscription = self._metadata.cluster, self._subscription
         partial = set(subscription.topics.intersection(cluster.partial))
-        missing = {topic for topic in subscription.topics if cluster.errors.get(topic) in _MISSING}
+        missing = {topic for topic in subscription.topics & cluster.errors.keys() if not self._is_hidden(topic)}
         self._seen |= (subscription.topics & cluster.topics.keys()) - partial | missing
         seen_pattern = subscription.pattern if subscription.is_matched else None
         self._seen_in_part = self._seen_in_part & partial if seen_pattern is self._seen_pattern else partial
         self._seen_pattern = seen_pattern
+
+    def _is_hidden(self, topic: str) -> bool:
+        """Whether an error of ``topic`` says that it may well be there: every other one is of a topic to come."""
+        return self._metadata.cluster.errors[topic] == ErrorCode.TOPIC_AUTHORIZATION_FAILED and not self._may_create
 
     # Calls that make no difference without a group
 

@@ -114,7 +114,7 @@ class ClusterState:
         self.errors: list[Exception] = []  # in the order in which they occurred inside the brokers
         self._clock = clock
         self._loading: dict[str, float] = {}  # by group or transactional id: when its coordinator has loaded it
-        self._orphans: set[str] = set()  # groups without a coordinator that is alive
+        self._orphans: dict[str, float] = {}  # groups without a coordinator that is alive: how long one is to load them
         self._timer: asyncio.Handle | None = None
         self._timer_deadline: float | None = None  # uvloop's handle for a call that is due has no time
 
@@ -218,9 +218,9 @@ class ClusterState:
         alive = self.alive
         for partition in self._partitions():
             partition.broker_came(node_id, alive)
-        orphans, self._orphans = self._orphans, set()
-        for key in sorted(orphans):
-            self._hand_over(key)
+        orphans, self._orphans = self._orphans, {}
+        for key, loading in sorted(orphans.items()):
+            self._hand_over(key, loading)
 
     def broker_left(self, node_id: int) -> None:
         node = self.nodes[node_id]
@@ -331,11 +331,11 @@ class ClusterState:
     def _hand_over(self, key: str, loading: float = 0.0) -> None:
         """Let the old coordinator answer waiting requests with NOT_COORDINATOR, and the new one load the group."""
         self._loading.pop(key, None)
-        self._orphans.discard(key)
+        self._orphans.pop(key, None)
         self.groups.unload(key)
         # Choose the broker now, so that its death moves the key again.
         if not self.alive or not self.nodes[self.coordinators.of(key)].alive:
-            self._orphans.add(key)
+            self._orphans[key] = loading
             return
         if loading > 0:
             self.groups.begin_loading(key)

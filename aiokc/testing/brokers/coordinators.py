@@ -30,7 +30,7 @@ class Coordinators:
         self._unnoticed: set[str] = set()  # keys whose broker was down when they were moved there
 
     def of(self, key: str) -> int:
-        """Return the broker of a key. Raises Refusal where no broker is alive."""
+        """Return the broker of a key: one that is alive, or whose death is unnoticed. Raises Refusal without one."""
         placed = self._placed.get(key)
         if placed is not None and (self._nodes[placed].alive or key in self._unnoticed):
             return placed

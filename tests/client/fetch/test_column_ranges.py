@@ -203,26 +203,30 @@ async def test_offsets_without_a_record_at_the_end_are_told_by_a_batch_without_r
         assert {tp: (end.offset, end.topic_id) for tp, end in batch.next_offsets.items()} == {ZERO: (3, topic_id)}
 
 
-async def test_a_partition_that_moves_without_a_row_is_not_told_with_the_rows_of_another() -> None:
-    """Nothing of it was handed out: where its next records are gone, it may begin behind them."""
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_partition_that_moves_without_a_row_is_told_only_once_it_has_had_rows(has_begun: bool) -> None:
+    """Before that nothing of it was handed out: where its next records are gone, it may begin behind them."""
     async with Cluster(topics={"t": 2}) as cluster:
+        if has_begun:
+            cluster.append("t", bytes(1000))
         write(cluster, encode_control_batch(ControlType.COMMIT, producer_id=7, producer_epoch=0))
-        cluster.append("t", bytes(1000))
+        gone = cluster.append("t", bytes(1000))
         cluster.append("t", bytes(1000), partition=1)
 
         def trim(exchange: Exchange) -> None:
-            if any(part.partition == 0 and part.fetch_offset == 1 for part in exchange.request.topics[0].partitions):
-                cluster.trim("t", to=2)
+            if any(part.partition == 0 and part.fetch_offset == gone for part in exchange.request.topics[0].partitions):
+                cluster.trim("t", to=gone + 1)
 
         cluster.intercept(ApiKey.FETCH, trim)
         # Each Fetch brings a batch of each partition.
         client = Client(bootstrap_servers=cluster.bootstrap, max_partition_fetch_bytes=1_100)
         async with client, asyncio.timeout(20):
-            reading = client.read_columns({ZERO: (0, 2), ONE: (0, 1)})
+            reading = client.read_columns({ZERO: (0, gone + 1), ONE: (0, 1)})
             batch = await anext(reading)
             with pytest.raises(OffsetOutOfRange):
                 await anext(reading)
-        assert {tp: end.offset for tp, end in batch.next_offsets.items()} == {ONE: 1}
+        told = {ZERO: gone} if has_begun else {}
+        assert {tp: end.offset for tp, end in batch.next_offsets.items()} == {ONE: 1, **told}
 
 
 @pytest.mark.parametrize("columns", [True, False])

@@ -167,3 +167,31 @@ def test_what_brokers_hide_at_first_is_not_new(
             assert (await consumer.getone()).value == b"late"
 
     virtually(story, brokers=1, topics={"t": 2})
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_REPLICATION_FACTOR])
+def test_a_topic_that_could_not_be_created_at_first_is_read_from_its_beginning(code: ErrorCode) -> None:
+    """It may not have been there: where brokers create topics, one that this principal may not create is forbidden."""
+
+    async def refused(exchange: Exchange) -> MetadataResponse:
+        response = await without_topics(exchange)
+        for topic in response.topics:
+            topic.error_code = code
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        options = {"auto_offset_reset": "latest", "allow_auto_create_topics": True}
+        async with reading(cluster, **options) as consumer:
+            hidden = cluster.intercept(MetadataRequest, refused, times=2)
+            consumer.subscribe(["t"])
+            await refreshed(consumer, lambda: hidden.hits == 2)
+            cluster.append("t", b"first")
+            values: list[bytes | None] = []
+            async with asyncio.timeout(60):
+                while not values:
+                    with contextlib.suppress(AuthorizationFailed):
+                        values = [(await consumer.getone()).value]
+                    await asyncio.sleep(0.01)
+            assert values == [b"first"]
+
+    virtually(story, brokers=1, topics={"t": 1})

@@ -7,6 +7,7 @@ import itertools
 import weakref
 from contextlib import suppress
 from typing import Any, Final
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -172,8 +173,14 @@ def test_a_batch_that_is_opened_while_others_are_put_back_before_it(batches: lis
 @pytest.mark.parametrize("is_put_back", [False, True])
 @pytest.mark.parametrize(
     ("kind", "method", "as_columns"),
-    [(MessageReader, "mark", False), (MessageReader, "mark", True), (FrameMemory, "lend", False)],
-    ids=["records of a batch", "rows of a batch", "records of a run"],
+    [
+        (MessageReader, "mark", False),
+        (MessageReader, "mark", True),
+        (FrameMemory, "lend", False),
+        (FrameMemory, "trim", False),
+        (FrameMemory, "trim", True),
+    ],
+    ids=["records of a batch", "rows of a batch", "records of a run", "the rest of a run", "the rest of a run of rows"],
 )
 @pytest.mark.parametrize("fails_at", [1, 2, 3])
 def test_what_is_taken_is_not_lost_when_memory_is_short(
@@ -209,6 +216,27 @@ def test_what_is_taken_is_not_lost_when_memory_is_short(
         if is_put_back:
             buffer.rewind()
     assert got == seen
+
+
+def test_runs_that_were_decoded_to_their_end_stay_where_memory_is_short_to_hand_them_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next call wants columns, and puts back what was decoded."""
+    data, seen, _, _ = log(["plain"] * 6)
+    first, _, _, end = log(["plain"] * 3)
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    for part, at in ((data[: len(first)], 0), (data[len(first) :], end)):
+        buffer.add(FetchedPartition(TP, 1, at, memoryview(part)))
+    while len(buffer.ready) <= end:
+        buffer.decode(end + 1 - len(buffer.ready))
+    with monkeypatch.context() as short:
+        short.setattr(FrameMemory, "lend", Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            buffer.take(100)
+    buffer.rewind()
+    while buffer.undecoded:
+        buffer.decode(100)
+    assert [record.offset for record in buffer.take(100)[0]] == seen
 
 
 @pytest.mark.parametrize("is_put_back", [False, True])

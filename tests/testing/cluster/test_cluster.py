@@ -297,6 +297,13 @@ async def test_a_coordinator_that_is_down_is_named_until_it_comes_up_or_the_next
         async with connected(cluster.bootstrap, 2) as coordinator:
             assert (await coordinator.ask(heartbeat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         cluster.take_down(2)
+        cluster.move_coordinator("billing", to=2, loading=60)
+        cluster.bring_up(2)
+        await _comes_up(cluster, 2)
+        async with connected(cluster.bootstrap, 2) as coordinator:
+            # While it loads the group, it agrees to every heartbeat, as Kafka does.
+            assert (await coordinator.ask(heartbeat)).error_code == ErrorCode.NONE
+        cluster.take_down(2)
         assert cluster.coordinator("billing") == 3
 
 

@@ -171,18 +171,18 @@ class BatchQueue:
 
     def forget_passed(self) -> None:
         """Free what was decoded to its end, because all decoded records were taken. The open batch stays."""
+        first = self.unread[0] if self.unread else None
+        if type(first) is Run:
+            self._memory.lend(first)  # if there is no memory, all stays as it was
+        with suppress(MemoryError):  # a rewind goes further back, then, and skips what was taken
+            if type(first) is Run and first.at:
+                self._memory.trim(first)
+            elif type(first) is Unread and first.reader is not None:
+                first.place = first.reader.mark()
         for passed in self._passed:
             if type(passed) is Run:
                 self._memory.free(passed)
         self._passed = ()
-        first = self.unread[0] if self.unread else None
-        if type(first) is Run:
-            self._memory.lend(first)
-            if first.at:
-                self._memory.trim(first)
-        elif type(first) is Unread and first.reader is not None:
-            with suppress(MemoryError):  # a rewind goes further back, then, and skips what was taken
-                first.place = first.reader.mark()
         if self._decoded:
             kept = self._open_bytes()
             self._memory.bytes -= self._decoded - kept

@@ -185,9 +185,10 @@ class FrameMemory:
 
     def trim(self, run: Run) -> None:
         """Cut off the part of a run that was read: it is not needed any more."""
+        rest = run.view[run.at :]  # first: without memory for it nothing changes
         if run.frame is not None:
             run.frame.left -= run.at
-        run.view, run.at = run.view[run.at :], 0
+        run.view, run.at = rest, 0
 
     def cut_off(self, packed: PackedRun, size: int) -> None:
         """Cut off the first ``size`` bytes of a packed run: they are unpacked, or held by themselves."""
