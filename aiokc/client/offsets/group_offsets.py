@@ -134,11 +134,7 @@ class GroupOffsets:
             await asyncio.sleep(0)  # the caller has just looked at each partition, and so does what follows
             is_named = not isinstance(offsets, AsOfItsSlot)
             order = mine.order if is_named else self.commit_order.now()
-            wanted = {
-                tp: offset
-                for tp, offset in (offsets() if callable(offsets) else offsets).items()
-                if not self._stored.is_newer(tp, offset, order, is_rewind=tp in rewinds)
-            }
+            wanted = self._without_newer(offsets() if callable(offsets) else offsets, order, rewinds)
             if len(wanted) > MANY_PARTITIONS:
                 await asyncio.sleep(0)  # the first request has its own look at each: see ``sender``
             if wanted:
@@ -160,6 +156,15 @@ class GroupOffsets:
                 what = f"commit for group {self._group_id!r}"
                 await self.requests.retried(commit.attempt, deadline, what, retry, commit.is_hopeless)
         return wanted
+
+    def _without_newer(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], order: int, rewinds: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return these offsets but those of partitions of which a newer one is stored."""
+        is_newer = self._stored.is_newer
+        return {
+            tp: offset for tp, offset in offsets.items() if not is_newer(tp, offset, order, is_rewind=tp in rewinds)
+        }
 
     @asynccontextmanager
     async def _slot(self, deadline: float, timeout: float, slot: CommitSlot | None) -> AsyncIterator[CommitSlot]:
