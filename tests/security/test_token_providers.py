@@ -18,6 +18,7 @@ from aiokc.testing import IdP
 
 from .actors.counting_proxy import CountingProxy
 from .actors.members import read
+from .actors.starts import raised_by_start
 from .secure_cluster import brokers, certificates, tokens
 from .ways import Brokers, write
 
@@ -67,12 +68,12 @@ def down() -> str:
 async def test_a_provider_that_raises(brokers: Brokers) -> None:
     """start() tries until its deadline. Its error then names the provider, and the provider's error."""
     provider = Scripted(down)
-    consumer = Consumer(**options(brokers, provider))
-    with pytest.raises(KafkaError, match="token provider") as raised:
-        await consumer.start(timeout_ms=800)
-    assert "the directory is down" in str(raised.value)
-    assert provider.made > 1
-    await consumer.stop()
+    await raised_by_start(
+        lambda: Consumer(**options(brokers, provider)),
+        KafkaError,
+        "token provider .*the directory is down",
+        until=lambda: provider.made > 1,
+    )
 
 
 async def test_a_provider_that_raises_twice(brokers: Brokers, topic_name: str) -> None:
@@ -92,13 +93,14 @@ async def test_an_openid_provider_that_is_down(brokers: Brokers, failure: str) -
         idp.fail(500)
         if failure == "is not there":
             idp.stop()
-        consumer = Consumer(**options)
         text = r"token provider .*answered 500" if failure == "answers 500" else r"token provider .*can't be reached"
-        with pytest.raises(KafkaError, match=text) as raised:
-            await consumer.start(timeout_ms=2_000)
-        assert raised.value.retriable
-        await consumer.stop()
-    assert failure == "is not there" or len(idp.asked) > 1
+        raised = await raised_by_start(
+            lambda: Consumer(**options),
+            KafkaError,
+            text,
+            until=lambda: failure == "is not there" or len(idp.asked) > 1,
+        )
+        assert raised.retriable
 
 
 async def test_an_openid_provider_that_fails_twice(brokers: Brokers, topic_name: str) -> None:
@@ -126,10 +128,11 @@ async def test_a_provider_that_hangs(brokers: Brokers) -> None:
 async def test_a_token_that_has_expired_is_not_sent(brokers: Brokers, lifetime: float) -> None:
     """Not within the broker's clock skew either: the broker would take the token, and close at the first request."""
     provider = Scripted(lambda: brokers.tokens.signed("alice", lifetime=lifetime))
-    consumer = Consumer(**options(brokers, provider))
-    with pytest.raises(AuthenticationFailed, match=r"returned a token that expired \d+ s ago by this computer's clock"):
-        await consumer.start(timeout_ms=800)
-    await consumer.stop()
+    await raised_by_start(
+        lambda: Consumer(**options(brokers, provider)),
+        AuthenticationFailed,
+        r"returned a token that expired \d+ s ago by this computer's clock",
+    )
 
 
 @pytest.mark.long
