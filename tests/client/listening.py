@@ -11,7 +11,7 @@ from aiokc.client.aio.signal import Signal
 from aiokc.errors import ConsumerClosed, KafkaError
 from aiokc.testing import Cluster
 
-WITHIN = 20.0
+WITHIN = 60.0
 Action = Callable[[frozenset[TopicPartition]], Awaitable[None]]
 
 

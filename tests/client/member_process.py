@@ -18,7 +18,7 @@ from aiokc import Consumer
 from aiokc.client.aio.signal import Signal
 
 _ROOT = Path(__file__).parents[2]
-_WITHIN = 40.0
+_WITHIN = 90.0
 
 
 def _say(**what: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ _HEADER: Final = struct.Struct(">hhi")  # of a request: api key, version, correl
 class LosingProxy:
     """A client is led here by its ``resolve``. Losing an answer ends the connection, as when a broker's host dies.
 
-    ``lost`` counts what was lost, by the api.
+    ``lost`` counts what was lost, by the api; ``lost_at`` is when the last answer was, on the loop's clock.
     """
 
     def __init__(self, target: str) -> None:
@@ -26,6 +27,7 @@ class LosingProxy:
         self._wanted: dict[ApiKey, deque[int]] = defaultdict(deque)
         self._tasks: set[asyncio.Task[None]] = set()
         self.lost = Counter[ApiKey]()
+        self.lost_at = -math.inf
 
     def lose(self, api: ApiKey, *, after: int = 0) -> None:
         """Lose the answer to a request of this api: the next one, or the one that comes ``after`` so many others.
@@ -89,6 +91,7 @@ class LosingProxy:
             api = asked.pop(int.from_bytes(frame[4:8]))
             if self._is_to_be_lost(api):
                 self.lost[api] += 1
+                self.lost_at = asyncio.get_running_loop().time()
                 raise _Lost
             writer.write(frame)
             await writer.drain()

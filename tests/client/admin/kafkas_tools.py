@@ -12,7 +12,7 @@ from typing import Final
 from aiokc.testing.kafka.jars import java_command
 
 _PROGRAM: Final = Path(__file__).with_name("KafkasTools.java")
-_SECONDS: Final = 60.0
+_SECONDS: Final = 180.0
 
 CONSUMER_GROUPS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 SHARE_GROUPS: Final = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"

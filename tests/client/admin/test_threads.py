@@ -26,7 +26,7 @@ from tests.net.scripted import ticks
 from ..aio.full_pool import full_pool
 from .scene import ONE, ZERO, client_of
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60)
 
 
 @contextmanager
@@ -90,7 +90,7 @@ async def main():
 
 asyncio.run(main())
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=25)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=55)
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -102,14 +102,14 @@ async def test_no_call_needs_a_thread_of_the_application(
     async with Cluster(topics=topics) as cluster, client_of(cluster) as client:
         with pool():
             code_to_load.set()
-            described = await asyncio.wait_for(client.describe_topics(), 10)
+            described = await asyncio.wait_for(client.describe_topics(), 30)
         assert [name for name, found in described.items() if isinstance(found, TopicDescription)] == sorted(topics)
 
 
 async def test_loading_the_code_ends_at_the_deadline(code_to_load: threading.Event) -> None:
     async with Cluster() as cluster, client_of(cluster) as client:
         with pytest.raises(RequestTimedOut, match=r"importing the code .* not done within 0\.05 s"):
-            await asyncio.wait_for(client.describe_cluster(timeout_ms=50), 5)
+            await asyncio.wait_for(client.describe_cluster(timeout_ms=50), 20)
 
 
 async def test_loading_the_code_ends_with_the_client(code_to_load: threading.Event) -> None:
@@ -121,12 +121,16 @@ async def test_loading_the_code_ends_with_the_client(code_to_load: threading.Eve
             await call
 
 
+#: The second one is for a busy machine, which has not come to the batch within the first one.
+TIMEOUTS_MS = (500, 10_000)
+
+
 async def age_of_a_large_batch(cluster: Cluster, timeout_ms: int) -> object:
     """Ask for the timestamp of a record in a batch that a thread opens."""
     cluster.append("t", NewRecord(bytes(300 << 10), timestamp=1_000), partition=0)
     async with client_of(cluster) as client:
         await client.commit("g", {ZERO: 0})
-        found = await asyncio.wait_for(client.group_lag(["g"], with_time=True, timeout_ms=timeout_ms), 10)
+        found = await asyncio.wait_for(client.group_lag(["g"], with_time=True, timeout_ms=timeout_ms), 30)
     lags = found["g"]
     assert isinstance(lags, dict)
     return lags[ZERO].error or lags[ZERO].timestamp
@@ -152,7 +156,11 @@ async def test_a_large_batch_is_waited_for_until_the_deadline() -> None:
     with patch.object(leaders, "first_record", slow):
         try:
             async with Cluster(topics={"t": 1}) as cluster:
-                error = await age_of_a_large_batch(cluster, 500)
+                for timeout_ms in TIMEOUTS_MS:
+                    looked_at.clear()
+                    error = await age_of_a_large_batch(cluster, timeout_ms)
+                    if "opening the batch" in str(error):
+                        break
         finally:
             over.set()
     assert isinstance(error, RequestTimedOut)
@@ -164,7 +172,7 @@ async def test_large_batches_of_several_leaders_are_opened_at_once() -> None:
     both = threading.Barrier(2)
 
     def together(*args: Any, **options: Any) -> Look:
-        both.wait(8)  # BrokenBarrierError if the other leader's batch waits behind this one
+        both.wait(20)  # BrokenBarrierError if the other leader's batch waits behind this one
         return first_record(*args, **options)
 
     async with Cluster(brokers=2, topics={"t": 2}) as cluster, client_of(cluster) as client:
@@ -185,6 +193,9 @@ async def test_without_a_thread_for_a_large_batch_the_error_says_so() -> None:
     refused = ConnectionFailed("the thread 'aiokc large batches' can't be started (can't start new thread)")
     with patch.object(OwnThread, "_start", side_effect=refused):
         async with Cluster(topics={"t": 1}) as cluster:
-            error = await age_of_a_large_batch(cluster, 500)
+            for timeout_ms in TIMEOUTS_MS:
+                error = await age_of_a_large_batch(cluster, timeout_ms)
+                if "can't be started" in str(error):
+                    break
     assert isinstance(error, RequestTimedOut)
     assert "can't be started" in str(error)

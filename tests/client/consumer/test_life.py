@@ -66,7 +66,7 @@ async def test_a_cancelled_background_task_is_an_error_and_no_hang() -> None:
         assert background is not None
         background.cancel()
         with pytest.raises(ConsumerClosed, match="cancelled"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await waiting
 
 
@@ -76,7 +76,7 @@ async def test_stop_ends_a_start_under_way() -> None:
         consumer = Consumer("t", bootstrap_servers=cluster.bootstrap)
         starting = asyncio.ensure_future(consumer.start())
         await silence.caught()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await consumer.stop()
             with pytest.raises(ConsumerClosed, match="stopped before"):
                 await starting
@@ -88,7 +88,7 @@ async def test_stop_right_after_start_was_called_and_before_it_ran() -> None:
         starting = asyncio.ensure_future(consumer.start())
         await consumer.stop()
         with pytest.raises(ConsumerClosed, match="stopped"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await starting
 
 
@@ -131,7 +131,7 @@ async def test_waiting_for_a_partition_ends_when_it_is_taken_away() -> None:
         await asyncio.sleep(0)
         consumer.assign([TopicPartition("t", 1)])
         with pytest.raises(UsageError, match="t-0 is not assigned"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await waiting
 
 
@@ -157,7 +157,7 @@ async def test_after_stop_every_call_of_a_client_says_that_it_is_stopped() -> No
     async with Cluster(topics={"t": 1}) as cluster:
         async with Client(bootstrap_servers=cluster.bootstrap) as client:
             assert list(await client.list_topics()) == ["t"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             for call in (
                 lambda: client.list_topics(),
                 lambda: client.list_topics(["t"]),

@@ -130,7 +130,7 @@ async def test_an_answer_in_a_frame_that_can_not_be_read() -> None:
         await peer.until_closed()
 
     async with serving(broken) as server:
-        report = await examined(server.bootstrap, timeout_ms=SHORT)
+        report = await examined(server.bootstrap)
     assert problems(report) == ["api_versions.failed"]
     assert "can't be used" in cause(report).text
 
@@ -144,6 +144,6 @@ async def test_a_refusal_of_api_versions() -> None:
         await peer.until_closed()
 
     async with serving(refusing) as server:
-        report = await examined(server.bootstrap, timeout_ms=SHORT)
+        report = await examined(server.bootstrap)
     assert problems(report) == ["api_versions.failed"]
     assert "INVALID_REQUEST" in cause(report).text

@@ -126,13 +126,16 @@ async def test_a_provider_without_credentials(kind: str) -> None:
         raise ConnectionError("the vault is sealed")
 
     async with cluster_with_alice() as cluster:
-        report = await examined(
-            cluster.bootstrap,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="SCRAM-SHA-256",
-            sasl_credentials_provider=provider,
-            timeout_ms=20_000 if kind == "raises" else 2_000,
-        )
+        for timeout_ms in (20_000,) if kind == "raises" else (2_000, 20_000):
+            report = await examined(
+                cluster.bootstrap,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="SCRAM-SHA-256",
+                sasl_credentials_provider=provider,
+                timeout_ms=timeout_ms,
+            )
+            if problems(report) == ["authentication.no_credentials"]:
+                break  # else a busy machine has not come so far in the short time
         assert problems(report) == ["authentication.no_credentials"]
         assert ("the vault is sealed" in cause(report).text) == (kind == "raises")
 
@@ -144,7 +147,7 @@ async def test_a_broker_that_goes_on_asking() -> None:
             await peer.log_in()
 
     async with serving(script) as server:
-        report = await examined(server.bootstrap, timeout_ms=5_000, **OVER_PLAINTEXT)
+        report = await examined(server.bootstrap, **OVER_PLAINTEXT)
     assert report.cause is not None
     assert cause(report).step is Step.AUTHENTICATION
 

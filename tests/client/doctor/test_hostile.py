@@ -75,7 +75,10 @@ async def test_a_frame_of_two_gigabytes() -> None:
             await peer.drain()
 
     async with serving(script) as server:
-        report = await examined(server.bootstrap, timeout_ms=3_000)
+        for timeout_ms in (3_000, 20_000):
+            report = await examined(server.bootstrap, timeout_ms=timeout_ms)
+            if problems(report) == ["api_versions.not_kafka"]:
+                break  # else a busy machine has not read the frame's length in the short time
     assert problems(report) == ["api_versions.not_kafka"]
 
 

@@ -20,6 +20,7 @@ from aiokc.core.fetch.partition.partition_buffer import PartitionBuffer
 from aiokc.errors import ConsumerClosed, RequestTimedOut, UsageError
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
+from tests.more_time import raised_by
 from tests.net.scripted import ticks
 
 from ..aio.full_pool import full_pool
@@ -156,20 +157,21 @@ async def test_a_read_of_ranges_times_out_while_a_batch_waits_for_a_thread(colum
         cluster.append("t", b"small", partition=1)
         found = 0
 
-        async def read() -> None:
+        async def read(timeout_ms: int) -> None:
             nonlocal found
+            found = 0
             ranges = {ZERO: (0, 1), ONE: (0, 1)}
             if columns:
-                async for batch in client.read_columns(ranges, timeout_ms=2_000):
+                async for batch in client.read_columns(ranges, timeout_ms=timeout_ms):
                     found += len(pa.record_batch(batch))
             else:
-                async for part in client.read(ranges, timeout_ms=2_000):
+                async for part in client.read(ranges, timeout_ms=timeout_ms):
                     found += len(part.records)
 
         with busy_thread():
-            async with asyncio.timeout(20):
-                with pytest.raises(RequestTimedOut, match=r"t-0 at offset 0 .*a thread is to open its next batch"):
-                    await read()
+            async with asyncio.timeout(50):
+                text = r"t-0 at offset 0 .*a thread is to open its next batch"
+                await raised_by(read, RequestTimedOut, text, timeouts_ms=(2_000, 15_000))
         assert found == 1
 
 

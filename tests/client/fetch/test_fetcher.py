@@ -142,7 +142,7 @@ async def test_records_that_come_while_others_are_decoded_wake_the_waiting_call(
                 cluster.append("t", b"real", partition=1)
                 await fetcher.arrived.wait()
                 go_on.set()
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     assert [record.value for record in (await waiting)[ONE]] == [b"real"]
             finally:
                 type(buffer).open = held  # type: ignore[method-assign]

@@ -163,15 +163,21 @@ async def test_a_throttled_client_asks_no_sooner(monkeypatch: pytest.MonkeyPatch
         return body
 
     monkeypatch.setattr(Connection, "_exchange", note)
-    async with Cluster(topics={"t": 1}) as cluster:
-        cluster.append("t", b"0")
-        cluster.intercept(FetchRequest, throttle(1_500), times=1)
-        async with reading(cluster, T0) as consumer:
-            assert await values(consumer, 1) == [b"0"]
-            assert len(written) == 1, "what came with it is handed out at once"
-            cluster.append("t", b"1")
-            assert await values(consumer, 1) == [b"1"]
-            assert written[1] - answered[0] >= 1.5
+    for pause in (1.5, 5.0, 20.0):  # a machine may be so busy that the first one is over before the consumer returns
+        written.clear()
+        answered.clear()
+        async with Cluster(topics={"t": 1}) as cluster:
+            cluster.append("t", b"0")
+            cluster.intercept(FetchRequest, throttle(int(pause * 1e3)), times=1)
+            async with reading(cluster, T0) as consumer:
+                assert await values(consumer, 1) == [b"0"]
+                if len(written) > 1:
+                    continue
+                cluster.append("t", b"1")
+                assert await values(consumer, 1) == [b"1"]
+                assert written[1] - answered[0] >= pause
+                return
+    pytest.fail("what came with the throttled answer was not handed out at once")
 
 
 async def test_a_throttled_answer_without_partitions_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -203,7 +209,8 @@ async def test_a_group_goes_on_while_kafka_throttles_the_reads_of_a_member(
             now = asyncio.get_running_loop().time()
             heartbeats.append(consumer.metrics().heartbeats.count)
             waits.append((now, now + response.throttle_time_ms / 1000))
-            if len(waits) == 3:  # the first pause may be short, and the second is nearly a second
+            # The first pause may be short, and each other is nearly a second.
+            if len(waits) >= 3 and heartbeats[-1] - heartbeats[-3] >= 3:
                 enough.set()
         throttle_as_ever(connection, response)
 
@@ -228,7 +235,6 @@ async def test_a_group_goes_on_while_kafka_throttles_the_reads_of_a_member(
         assert await reading_all == sent
         for (_, until), (then, _) in pairwise(waits):
             assert then > until - 0.01, "the next Fetch was answered once the wait was over"
-        assert heartbeats[2] - heartbeats[0] >= 3
         metrics = consumer.metrics()
         assert (metrics.rebalances.count, metrics.failed_heartbeats, metrics.failed_fetches) == (1, 0, 0)
 

@@ -70,7 +70,7 @@ async def test_an_error_that_comes_while_others_run_is_raised_at_once(
         cluster.append("t", b"0")
         async with Client(bootstrap_servers=cluster.bootstrap) as client:
             with pytest.raises(OffsetOutOfRange):
-                await anext(reader(client, {ZERO: (5, 9)}, timeout_ms=2_000))
+                await anext(reader(client, {ZERO: (5, 9)}, timeout_ms=20_000))
 
 
 @readers
@@ -82,7 +82,7 @@ async def test_a_client_that_is_stopped_while_others_run_ends_its_readings(
         at_first_pause(lambda _: client.stop())
         await client.start()
         with pytest.raises(ClientClosed, match="stopped"):
-            await anext(reader(client, {ZERO: (0, 5)}, timeout_ms=2_000))
+            await anext(reader(client, {ZERO: (0, 5)}, timeout_ms=20_000))
 
 
 async def test_a_client_that_is_stopped_ends_its_readings() -> None:
@@ -96,7 +96,7 @@ async def test_a_client_that_is_stopped_ends_its_readings() -> None:
         await cluster.intercept(FetchRequest, lambda exchange: None).caught()
         await client.stop()
         with pytest.raises(ClientClosed, match="stopped"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await waiting
 
 

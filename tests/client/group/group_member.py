@@ -22,7 +22,7 @@ from aiokc.errors import NoBrokersAvailable
 from aiokc.net.pool import Pool
 from aiokc.types import TopicPartition
 
-WITHIN = 20.0
+WITHIN = 90.0
 
 
 class _Recorder(Signal):

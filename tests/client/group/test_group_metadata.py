@@ -32,9 +32,12 @@ async def test_before_it_has_joined_it_has_no_name(cluster: Cluster) -> None:
 async def test_a_member_that_is_not_polled_is_out_under_its_last_name(cluster: Cluster) -> None:
     """A coordinator accepts a transaction's offsets from a consumer without a name, which would fence no consumer."""
     listener = Noting()
-    async with listening(cluster, "t", listener=listener, max_poll_interval_ms=250) as consumer:
+    async with listening(cluster, "t", listener=listener, max_poll_interval_ms=600_000) as consumer:
         await consumer.getmany(max_records=1)
         before = consumer.group_metadata()
+        membership = consumer._runtime.membership
+        assert membership is not None
+        membership._polls.last -= 600.0
         await listener.heard("assigned", "lost")
         assert consumer.health().generation == -1
         assert consumer.group_metadata() == before

@@ -91,11 +91,11 @@ async def test_the_watchdog_says_what_the_protocol_has_for_it_while_the_loop_is_
         async with speaking(protocol, "t", cluster=cluster) as consumer:
             assert protocol.lookup is not None
             await protocol.lookup.coordinator(10.0)
+            cluster.intercept(last_word, lambda exchange: was_said.set())  # first: a slow loop may be spoken for, too
             now = time.monotonic()
             protocol.machine.plan = HeartbeatPlan(by_the_thread(ME), now, 0.02, 0.01, max_poll_interval)
             protocol.assign(T0)
             await consumer.getone()
-            cluster.intercept(last_word, lambda exchange: was_said.set())
             assert was_said.wait(10), "this blocks the event loop"
             protocol.machine.plan = None
             member = consumer._runtime.membership

@@ -339,7 +339,7 @@ async def test_an_application_that_waits_for_records_polls_all_the_time() -> Non
 async def test_the_loss_of_a_member_that_is_not_polled_is_told_with_time_of_its_own() -> None:
     gate = Gate()
     listener = Noting(lost=gate)
-    async with member(listener, max_poll_interval=0.3) as it:
+    async with member(listener, max_poll_interval=20.0) as it:
         it.changes.add(Assign(ME, (T0,), (T0,), "range"))
         await listener.heard("assigned")
         it.polls.last -= 100.0

@@ -17,6 +17,8 @@ import pytest
 from aiokc import Consumer, RebalanceListener
 from aiokc.client.group import watchdog as watchdog_module
 from aiokc.client.group.watchdog import Watchdog
+from aiokc.core.group import loop_watch
+from aiokc.core.group.classic import heartbeats
 from aiokc.core.group.classic.keepalive import ClassicKeepalive
 from aiokc.core.group.classic.messages import ClassicGroup
 from aiokc.core.group.events import MemberToken, PollClock, Tick
@@ -37,9 +39,25 @@ from tests.suite.unused_faults import may_be_unused
 from .group_member import GroupMember
 
 T0 = TopicPartition("t", 0)
-#: For a blocked loop the thread sends a heartbeat 0.15 + 0.71 s after the loop's last one, and then every 0.15 s.
-QUICK: dict[str, Any] = {"heartbeat_interval_ms": 150, "session_timeout_ms": 3_000}
-WITHIN = 20.0
+#: For a blocked loop the thread sends a heartbeat 0.15 + 0.7 s after the loop's last one, and then every 0.15 s.
+QUICK: dict[str, Any] = {"heartbeat_interval_ms": 150, "session_timeout_ms": 30_000}
+WITHIN = 60.0
+
+
+@pytest.fixture(autouse=True)
+def unhurried_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that is QUICK has the grace of a session of 3 s, though its session is long.
+
+    A busy machine may give a thread no time for seconds: that must not end the session, nor the wait for an answer.
+    """
+    grace_of = loop_watch.grace_of
+
+    def grace(interval: float, session_timeout: float) -> float:
+        return 0.7 if interval < 1.0 else grace_of(interval, session_timeout)
+
+    monkeypatch.setattr(loop_watch, "grace_of", grace)
+    monkeypatch.setattr(heartbeats, "grace_of", grace)
+    monkeypatch.setattr(watchdog_module, "_LEAST_PATIENCE", WITHIN)
 
 
 class Heard:
@@ -227,7 +245,7 @@ async def test_a_member_that_only_waited_joins_again_though_the_loop_is_back_bef
         await hold(exchange)
 
     cluster.intercept(LeaveGroupRequest, hold_answer, times=1)
-    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=500) as member:
+    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=1_000) as member:
         member.poll()
         await member.assigned(2)
         driver = member.membership._driver
@@ -255,13 +273,17 @@ async def test_a_poll_that_comes_right_after_the_thread_has_left_finds_no_assign
 
 async def test_a_static_member_falls_silent_and_does_not_leave(cluster: Cluster) -> None:
     heard = Heard(cluster)
-    options = {**QUICK, "max_poll_interval_ms": 2_000, "group_instance_id": "i"}
+    options = {**QUICK, "max_poll_interval_ms": 600_000, "group_instance_id": "i"}
     async with GroupMember(cluster.bootstrap, "g", "t", **options) as member:
         member.poll()
         await member.assigned(2)
         member.take(T0, 0)
         heard.block_for(4)
-        blocked_for(2.0)  # the rest of the interval, and more
+        member.membership._polls.last -= 600.0  # the rest of the interval, and more
+        watchdog = member.membership._driver._watchdog
+        deadline = time.monotonic() + WITHIN
+        while watchdog._rests_until != math.inf and time.monotonic() < deadline:
+            blocked_for(0.01)  # a heartbeat may be under way
         beaten = heard.count(HeartbeatRequest)
         blocked_for(0.5)
         assert heard.count(HeartbeatRequest) == beaten
@@ -270,17 +292,23 @@ async def test_a_static_member_falls_silent_and_does_not_leave(cluster: Cluster)
 
 
 class Blocking(RebalanceListener):
-    """Blocks the loop in on_partitions_revoked until ``polled_by`` is over and the thread has spoken, then commits."""
+    """Blocks the loop in on_partitions_revoked until ``polled_by`` is over and the thread has spoken, then commits.
+
+    It begins with a leap of ``seconds``: as if it had blocked the loop for so long already.
+    """
 
     consumer: Consumer
     polled_by = math.inf
+    polls: PollClock
 
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, heard: Heard, seconds: float) -> None:
         self.heard = heard
+        self.seconds = seconds
         self.left_meanwhile: int | None = None
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         heard = self.heard
+        self.polls.last -= self.seconds
         blocked_for(max(0.0, self.polled_by - time.monotonic()))
         beaten = heard.count(HeartbeatRequest)
         heard.block_until(lambda: heard.count(HeartbeatRequest) >= beaten + 2 or heard.count(LeaveGroupRequest) > 0)
@@ -291,7 +319,7 @@ class Blocking(RebalanceListener):
 async def test_a_listener_that_blocks_the_loop_in_the_last_revocation_has_max_poll_interval_from_its_beginning(
     cluster: Cluster, heard: Heard
 ) -> None:
-    listener = Blocking(heard)
+    listener = Blocking(heard, seconds=59.0)
     cluster.append("t", b"0")
     options: dict[str, Any] = {**QUICK, "max_poll_interval_ms": 600_000, "enable_auto_commit": False}
     options |= {"group_id": "g", "auto_offset_reset": "earliest"}
@@ -300,8 +328,9 @@ async def test_a_listener_that_blocks_the_loop_in_the_last_revocation_has_max_po
         assert await consumer.getone() is not None
         membership = consumer._runtime.membership
         assert membership is not None
-        membership._polls.last -= 597.0
-        listener.polled_by = membership._polls.last + 600.0
+        listener.polls = membership._polls
+        membership._polls.last -= 540.0
+        listener.polled_by = membership._polls.last + 600.0 - listener.seconds
     assert listener.left_meanwhile == 0
     assert cluster.committed("g") == {T0: 1}
 

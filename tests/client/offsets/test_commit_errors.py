@@ -27,6 +27,7 @@ from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataReques
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import JoinGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from tests.more_time import raised_by
 from tests.suite.unused_faults import may_be_unused
 
 from ..virtually import virtually
@@ -339,8 +340,12 @@ async def test_committed_waits_for_a_stable_answer(cluster: Cluster, code: Error
         assert await reader.committed(ZERO) == {ZERO: OffsetAndMetadata(5)}
         assert refusal.hits == 2
         cluster.intercept(OffsetFetchRequest, code)
-        with pytest.raises(RequestTimedOut, match=f"{code.name}|no coordinator"):
-            await reader.committed(ZERO, timeout_ms=1_000)
+        await raised_by(
+            lambda timeout_ms: reader.committed(ZERO, timeout_ms=timeout_ms),
+            RequestTimedOut,
+            f"{code.name}|no coordinator",
+            timeouts_ms=(1_000, 10_000),
+        )
 
 
 @pytest.mark.parametrize(
@@ -375,9 +380,12 @@ async def test_commit_ends_at_its_deadline_whatever_is_refused(cluster: Cluster)
     async with consumer(cluster, retry_backoff_ms=20, retry_backoff_max_ms=20) as reader:
         for fault in (E.UNKNOWN_TOPIC_OR_PARTITION, E.COORDINATOR_LOAD_IN_PROGRESS, drop()):
             refusal = cluster.intercept(OffsetCommitRequest, fault)
-            with pytest.raises(RequestTimedOut):
-                await reader.commit({ZERO: 5}, timeout_ms=700)
-            assert 1 <= refusal.hits <= 50, "with pauses in between"
+            for timeout_ms in (700, 10_000):  # the second one for a busy machine, which has not asked within the first
+                with pytest.raises(RequestTimedOut):
+                    await reader.commit({ZERO: 5}, timeout_ms=timeout_ms)
+                if refusal.hits > 0:
+                    break
+            assert 1 <= refusal.hits <= timeout_ms // 14, "with pauses in between"
             refusal.cancel()
 
 

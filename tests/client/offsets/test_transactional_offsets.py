@@ -13,10 +13,11 @@ import pytest
 from aiokc import Client, Consumer, ConsumerRecords, GroupMetadata, TopicPartition
 from aiokc.errors import RequestTimedOut
 from aiokc.testing.kafka import LocalKafka
+from tests.more_time import raised_by
 from tests.producing import produce
 from tests.suite.peers.kafka_python import kafka as kafka_python
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.kafka, pytest.mark.every_kafka]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.kafka, pytest.mark.every_kafka]
 
 
 @contextmanager
@@ -81,8 +82,12 @@ async def test_an_offset_of_an_open_transaction_is_waited_for(
                 await asyncio.to_thread(producer.begin_transaction)
                 await asyncio.to_thread(send, producer, f"{topic_name}-out", batch, consumer.group_metadata())
                 assert batch.next_offsets[tp].offset == end
-                with pytest.raises(RequestTimedOut, match="UNSTABLE_OFFSET_COMMIT"):
-                    await consumer.committed(tp, timeout_ms=3000)
+                await raised_by(
+                    lambda timeout_ms: consumer.committed(tp, timeout_ms=timeout_ms),
+                    RequestTimedOut,
+                    "UNSTABLE_OFFSET_COMMIT",
+                    timeouts_ms=(1_500, 20_000),
+                )
                 waiting = asyncio.ensure_future(client.committed(topic_name, [tp]))
                 await asyncio.to_thread(producer.commit_transaction if commits else producer.abort_transaction)
                 found = (await waiting)[tp]

@@ -15,7 +15,7 @@ from aiokc.core.group.events import Event, SendJoin
 from aiokc.testing.kafka import LocalKafka
 from tests.producing import Message, add_partitions, produce
 
-from ..group_member import GroupMember, settled, soon
+from ..group_member import WITHIN, GroupMember, settled, soon
 
 pytestmark = [pytest.mark.kafka, pytest.mark.every_kafka]
 
@@ -52,7 +52,7 @@ class CooperativeMember(GroupMember):
         return self.membership._machine.state
 
     async def becomes(self, state: State) -> None:
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(WITHIN):
             while self.state is not state:
                 await self.membership.moved.wait()
 
@@ -124,12 +124,12 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
             slow.poll()
             late.poll()
             await slow.assigned(3)
-            async with asyncio.timeout(20.0):
+            async with asyncio.timeout(WITHIN):
                 while not (mine := consumer.assignment()):  # each member hears of its share in its own time
                     await consumer._runtime.changed.wait(0.1)
             slow.may_join.clear()
             late.subscribe(topic)
-            async with asyncio.timeout(20.0):
+            async with asyncio.timeout(WITHIN):
                 while machine.state is not State.JOINING:
                     await membership.moved.wait()
                 await slow.becomes(State.JOINING)
@@ -137,7 +137,7 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
             for tp in mine:
                 before = read[tp]
                 await asyncio.to_thread(produce, kafka.bootstrap, topic, [_to(tp)] * 10)
-                async with asyncio.timeout(20.0):
+                async with asyncio.timeout(WITHIN):
                     while read[tp] < before + 10:
                         await consumer._runtime.changed.wait(0.1)
             assert machine.state is State.JOINING, "the rebalance was over too soon: this showed nothing"
@@ -147,7 +147,7 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
             assert all(committed[tp] is not None for tp in mine)
             slow.may_join.set()
             await late.assigned(2)
-            async with asyncio.timeout(20.0):
+            async with asyncio.timeout(WITHIN):
                 while len(consumer.assignment()) != 2:
                     await consumer._runtime.changed.wait()
             assert consumer.assignment() < mine
@@ -261,7 +261,7 @@ async def test_enforcing_a_rebalance_takes_nothing_from_a_cooperative_member(kaf
 
 
 async def _poll_until(consumer: Consumer, condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20.0):
+    async with asyncio.timeout(WITHIN):
         while not condition():
             await consumer.getmany(timeout_ms=50)
 

@@ -16,7 +16,7 @@ from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire.messages.group import LeaveGroupRequest, MemberIdentity
 from tests.producing import add_partitions
 
-from ..group_member import GroupMember, settled, soon
+from ..group_member import WITHIN, GroupMember, settled, soon
 
 pytestmark = pytest.mark.every_kafka
 
@@ -118,7 +118,7 @@ async def test_new_partitions_are_assigned_without_the_user(kafka: LocalKafka, t
         member.poll()
         await member.assigned(6)
         add_partitions(kafka.bootstrap, topic, 8)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WITHIN):
             while len(member.metadata.cluster.topics[topic].partitions) != 8:
                 member.metadata.request_update()  # as metadata_max_age_ms would after a while
                 await member.metadata.changed.wait()
@@ -148,8 +148,8 @@ async def test_what_is_committed_is_found_again(kafka: LocalKafka, topic: str) -
     async with GroupMember(kafka.bootstrap, topic, topic, enable_auto_commit=False) as member:
         member.poll()
         await member.assigned(6)
-        await member.membership.commit({zero: OffsetAndMetadata(7, "a note", 0)}, timeout=10.0)
-        found = await member.membership.committed([zero, one], timeout=10.0)
+        await member.membership.commit({zero: OffsetAndMetadata(7, "a note", 0)}, timeout=WITHIN)
+        found = await member.membership.committed([zero, one], timeout=WITHIN)
         assert found == {zero: OffsetAndMetadata(7, "a note", 0), one: None}
 
 
@@ -157,14 +157,14 @@ async def test_commits_of_a_manual_assignment_need_no_membership(kafka: LocalKaf
     zero = TopicPartition(topic, 0)
     async with GroupMember(kafka.bootstrap, topic) as reader, GroupMember(kafka.bootstrap, topic) as member:
         reader.assign(zero)
-        await reader.membership.commit({zero: OffsetAndMetadata(3)}, timeout=10.0)
-        assert (await reader.membership.committed([zero], timeout=10.0))[zero] == OffsetAndMetadata(3)
+        await reader.membership.commit({zero: OffsetAndMetadata(3)}, timeout=WITHIN)
+        assert (await reader.membership.committed([zero], timeout=WITHIN))[zero] == OffsetAndMetadata(3)
         assert reader.membership.member_id == ""
         member.poll()
         member.subscribe(topic)
         await member.assigned(6)
         with pytest.raises(CommitFailed, match="the group has members"):
-            await reader.membership.commit({zero: OffsetAndMetadata(4)}, timeout=10.0)
+            await reader.membership.commit({zero: OffsetAndMetadata(4)}, timeout=WITHIN)
 
 
 async def test_auto_commit_stores_what_the_user_came_back_from(kafka: LocalKafka, topic: str) -> None:
@@ -175,10 +175,10 @@ async def test_auto_commit_stores_what_the_user_came_back_from(kafka: LocalKafka
         member.take(zero, 5)
         member.poll()
         member.take(zero, 9)
-        async with asyncio.timeout(10):
-            while (await member.membership.committed([zero], timeout=10.0))[zero] is None:
+        async with asyncio.timeout(WITHIN):
+            while (await member.membership.committed([zero], timeout=WITHIN))[zero] is None:
                 pass
-        assert (await member.membership.committed([zero], timeout=10.0))[zero] == OffsetAndMetadata(5)
+        assert (await member.membership.committed([zero], timeout=WITHIN))[zero] == OffsetAndMetadata(5)
 
 
 async def test_the_last_auto_commit_comes_with_leaving(kafka: LocalKafka, topic: str) -> None:
@@ -191,7 +191,7 @@ async def test_the_last_auto_commit_comes_with_leaving(kafka: LocalKafka, topic:
         member.take(zero, 9)
         member.take(one, 2)
         await member.leave()
-        found = await member.membership.committed([zero, one], timeout=10.0)
+        found = await member.membership.committed([zero, one], timeout=WITHIN)
         assert found == {zero: OffsetAndMetadata(5), one: OffsetAndMetadata(0)}
 
 
@@ -202,7 +202,7 @@ async def test_a_manual_assignment_is_committed_with_leaving_too(kafka: LocalKaf
         member.take(zero, 5)
         member.poll()
         await member.leave()
-        assert (await member.membership.committed([zero], timeout=10.0))[zero] == OffsetAndMetadata(5)
+        assert (await member.membership.committed([zero], timeout=WITHIN))[zero] == OffsetAndMetadata(5)
 
 
 # Rebalances
@@ -211,7 +211,7 @@ async def test_a_manual_assignment_is_committed_with_leaving_too(kafka: LocalKaf
 async def test_a_rebalance_waits_for_the_batch_in_hand_and_commits_it(kafka: LocalKafka, topic: str) -> None:
     zero = TopicPartition(topic, 0)
     async with (
-        GroupMember(kafka.bootstrap, topic, topic, session_timeout_ms=3000) as one,
+        GroupMember(kafka.bootstrap, topic, topic, session_timeout_ms=5_000) as one,
         GroupMember(kafka.bootstrap, topic) as two,
     ):
         one.poll()
@@ -221,7 +221,10 @@ async def test_a_rebalance_waits_for_the_batch_in_hand_and_commits_it(kafka: Loc
         two.subscribe(topic)
         blocked = one.subscription[zero]
         loop = asyncio.get_running_loop()
-        end = loop.time() + 3.6
+        async with asyncio.timeout(WITHIN):
+            while not blocked.blocked:
+                await one.membership.moved.wait(1.0)
+        end = loop.time() + 5.6
         while loop.time() < end:  # for longer than the session: a member without heartbeats is out by then
             await one.membership.moved.wait(1.0)
         assert blocked.blocked
@@ -231,7 +234,7 @@ async def test_a_rebalance_waits_for_the_batch_in_hand_and_commits_it(kafka: Loc
         one.poll()
         await settled(one, two, counts=(3, 3))
         assert one.membership.member_id == member_id
-        found = await two.membership.committed([zero], timeout=10.0)
+        found = await two.membership.committed([zero], timeout=WITHIN)
         assert found[zero] == OffsetAndMetadata(5)
 
 
@@ -246,11 +249,11 @@ async def test_committing_the_batch_in_hand_lets_the_rebalance_go_on(kafka: Loca
         one.take(zero, 5)
         two.poll()
         two.subscribe(topic)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WITHIN):
             while not one.subscription[zero].blocked:
                 await one.membership.moved.wait(1.0)
         assert (len(one.assignment), len(two.assignment)) == (6, 0)
-        await one.membership.commit({zero: OffsetAndMetadata(5)}, timeout=10.0)
+        await one.membership.commit({zero: OffsetAndMetadata(5)}, timeout=WITHIN)
         await settled(one, two, counts=(3, 3))
         assert numbers(one.assignment | two.assignment) == [0, 1, 2, 3, 4, 5]
 
@@ -265,10 +268,10 @@ async def test_a_member_that_is_not_polled_leaves_and_comes_back_with_the_next_p
         member.take(zero, 5)
         await member.assigned(0)
         with pytest.raises(CommitFailed, match="max_poll_interval_ms=500"):
-            await member.membership.commit({zero: OffsetAndMetadata(5)}, timeout=10.0)
+            await member.membership.commit({zero: OffsetAndMetadata(5)}, timeout=WITHIN)
         member.poll()
         await member.assigned(6)
-        assert (await member.membership.committed([zero], timeout=10.0))[zero] is None
+        assert (await member.membership.committed([zero], timeout=WITHIN))[zero] is None
 
 
 async def test_a_commit_after_eviction_fails_and_the_member_joins_anew(kafka: LocalKafka, topic: str) -> None:
@@ -281,14 +284,14 @@ async def test_a_commit_after_eviction_fails_and_the_member_joins_anew(kafka: Lo
             await member.membership.offsets.requests.lookup.coordinator(10.0),
             LeaveGroupRequest(group_id=topic, members=[MemberIdentity(member_id=evicted)]),
             purpose=Purpose.COORDINATOR,
-            timeout=10.0,
+            timeout=WITHIN,
         )
         with pytest.raises(CommitFailed, match="the group has gone on without"):
-            await member.membership.commit({zero: OffsetAndMetadata(5)}, timeout=10.0)
+            await member.membership.commit({zero: OffsetAndMetadata(5)}, timeout=WITHIN)
         await member.until(lambda: member.membership.member_id not in ("", evicted))
         await member.assigned(6)
         assert [len(assignment) for assignment in member.changed.history] == [0, 6, 0, 6]
-        assert (await member.membership.committed([zero], timeout=10.0))[zero] is None
+        assert (await member.membership.committed([zero], timeout=WITHIN))[zero] is None
 
 
 # Static members
@@ -305,7 +308,7 @@ async def test_a_second_consumer_with_the_same_instance_id_fences_the_first(kafk
             assert "same group_instance_id" in str(error)
             assert first.assignment == frozenset()
             with pytest.raises(MemberFenced):
-                await first.membership.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, timeout=10.0)
+                await first.membership.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, timeout=WITHIN)
             await second.assigned(6)
 
 
@@ -343,7 +346,7 @@ async def test_members_without_a_common_assignor_are_told_so(kafka: LocalKafka, 
         assert error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert "partition_assignment_strategy=[roundrobin]" in str(error)
         with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
-            await two.membership.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, timeout=10.0)
+            await two.membership.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, timeout=WITHIN)
         await two.leave()
 
 

@@ -95,7 +95,7 @@ async def java_member(kafka: LocalKafka, topic: str) -> AsyncIterator[None]:
     finally:
         process.terminate()  # it leaves the group first
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(90):
                 await process.wait()
         finally:
             if process.returncode is None:

@@ -173,8 +173,11 @@ async def test_an_application_that_stops_polling_hears_of_the_loss_and_joins_aga
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", b"0", b"1")
         left = cluster.intercept(LeaveGroupRequest, lambda exchange: None)
-        async with listening(cluster, "t", listener=listener, max_poll_interval_ms=250) as consumer:
+        async with listening(cluster, "t", listener=listener, max_poll_interval_ms=600_000) as consumer:
             assert (await consumer.getone()).value == b"0"
+            membership = consumer._runtime.membership
+            assert membership is not None
+            membership._polls.last -= 600.0
             await listener.heard("assigned", "lost")
             await left.caught()
             assert consumer.assignment() == frozenset()

@@ -11,6 +11,7 @@ import pytest
 
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.admin import GroupDescription
+from aiokc.client.group import watchdog
 
 from .readers import PARTITIONS, WITHIN, Broker, Heard, reading, write
 
@@ -18,6 +19,8 @@ pytestmark = [pytest.mark.every_kafka(since="4.0"), pytest.mark.timeout(120)]
 
 # The session timeout of both brokers' groups is 6 s.
 LONGER_THAN_A_SESSION = 8.0
+SHORTER_THAN_A_SESSION = 5.5
+ATTEMPTS = 4  # a machine may be so busy that a static member is not back within its session
 
 
 @pytest.fixture
@@ -41,14 +44,21 @@ async def test_a_static_member_that_restarts_is_given_back_what_it_had_and_no_ot
 ) -> None:
     async with reading(broker, topic, [topic]) as one:
         await one.holds(PARTITIONS)
-        async with reading(broker, topic, [topic], group_instance_id="i") as two:
-            mine = await two.holds(2)
-            kept = await one.holds(2)
-        calls = list(one.heard.calls)
-        async with reading(broker, topic, [topic], group_instance_id="i") as two:
-            assert await two.holds(2) == mine
-            assert one.consumer.assignment() == kept
-            assert one.heard.calls == calls
+        for _ in range(ATTEMPTS):
+            async with reading(broker, topic, [topic], group_instance_id="i") as two:
+                mine = await two.holds(2)
+                kept = await one.holds(2)
+                calls = list(one.heard.calls)
+                left = time.monotonic()
+            async with reading(broker, topic, [topic], group_instance_id="i") as two:
+                again = await two.holds(2)
+                if time.monotonic() - left < SHORTER_THAN_A_SESSION:
+                    assert again == mine
+                    assert one.consumer.assignment() == kept
+                    assert one.heard.calls == calls
+                    break
+        else:
+            pytest.fail("no restart was within the session")
 
 
 async def test_a_static_member_parks_its_partitions_by_unsubscribe_and_frees_them_where_it_leaves_for_good(
@@ -72,11 +82,16 @@ async def test_a_static_member_parks_its_partitions_by_unsubscribe_and_frees_the
         group = (await client.describe_groups([topic]))[topic]
         assert isinstance(group, GroupDescription)
         assert {member.group_instance_id: member.rack for member in group.members} == {None: None, "i": "east"}
-        calls = list(one.heard.calls)
-        two.unsubscribe()
-        await one.has_polled(10)
-        two.subscribe([topic])
-        assert await has_its_part(two) == mine
+        for _ in range(ATTEMPTS):
+            calls, left = list(one.heard.calls), time.monotonic()
+            two.unsubscribe()
+            await one.has_polled(10)
+            two.subscribe([topic])
+            again = await has_its_part(two)
+            if time.monotonic() - left < SHORTER_THAN_A_SESSION:
+                break
+            mine, kept = again, await one.holds(PARTITIONS // 2)
+        assert again == mine
         two.enforce_rebalance("which no member can do")
         assert await has_its_part(two) == mine
         assert (one.consumer.assignment(), one.heard.calls) == (kept, calls)
@@ -108,8 +123,11 @@ async def test_an_application_that_stops_polling_loses_its_partitions_and_gets_t
                 assert await polling
 
 
-async def test_a_loop_that_is_blocked_for_longer_than_a_session_stays_in_the_group(broker: Broker, topic: str) -> None:
+async def test_a_loop_that_is_blocked_for_longer_than_a_session_stays_in_the_group(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The thread follows the epoch, which another member raises; then the loop gives up what it must."""
+    monkeypatch.setattr(watchdog, "_LEAST_PATIENCE", 5.0)  # a busy machine may take longer than a second to connect
     async with reading(broker, topic, [topic]) as one:
         await one.holds(PARTITIONS)
 
