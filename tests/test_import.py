@@ -73,7 +73,7 @@ print(*set(sys.modules) - before, sep="\\n")
 def loaded(statement: str) -> set[str]:
     """The modules that a bare interpreter has after the statement."""
     code = f"import sys\n{statement}\nprint(*sys.modules, sep='\\n')"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
     return set(ran.stdout.split())
 
 
@@ -116,7 +116,7 @@ async def test_a_consumer_imports_nothing_while_the_event_loop_runs() -> None:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", LIFE, cluster.bootstrap), stdout=asyncio.subprocess.PIPE
         )
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(200):
             said, _ = await process.communicate()
         assert process.returncode == 0
     assert set(said.decode().split()) <= {"encodings.utf_16_be"}  # half a millisecond, for the names of topics
@@ -153,7 +153,7 @@ def test_public_modules_need_no_import_of_their_own() -> None:
     code = (
         "import aiokc\nassert aiokc.errors.KafkaError is aiokc.KafkaError\nassert aiokc.records.NATIVE in (True, False)"
     )
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", code], timeout=200, check=True)
 
 
 def test_the_extension_can_be_the_first_import() -> None:
@@ -173,7 +173,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 )
 def test_a_client_that_logs_in_imports_what_its_source_of_tokens_needs_only(login: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", A_CLIENT, *login]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     came = set(ran.stdout.split())
     assert {name for name in came if not name.startswith(OF_A_SOURCE)} == set()
     assert came & OF_TOKENS == set()

@@ -77,19 +77,21 @@ class LoopStopwatch(Stopwatch):
         super().__init__()
         self.lateness: list[float] = []
         self._loop = asyncio.get_running_loop()
-        self._due = 0.0
+        self._began = self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         super().start()
-        self._due = time.perf_counter() + TICK_SECONDS
+        self._began = -self.seconds
+        self._due = self._began + TICK_SECONDS
         self._timer = self._loop.call_later(TICK_SECONDS, self._fire)
 
     def stop(self) -> None:
         super().stop()
         if self._timer is not None:
             self._timer.cancel()
-        self._count(time.perf_counter())
+        # Not what the clock shows now: a tick that is due since then is none of the measured time.
+        self._count(self._began + self.seconds)
 
     def stalls(self) -> Stalls | None:
         """Return how late the timers fired; None if the run was shorter than one tick."""

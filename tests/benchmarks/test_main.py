@@ -22,7 +22,7 @@ def test_a_quick_run_of_two_clients(kafka: LocalKafka, tmp_path: Path) -> None:
     arguments = ("--quick", "--clients", "aiokafka,confluent", "--records", "20000", "--output", str(tmp_path))
     done = run_to_end(
         [sys.executable, "-m", "benchmarks", *arguments],
-        seconds=50,
+        seconds=200,
         cwd=ROOT,
         env={**os.environ, "AIOKC_BOOTSTRAP": kafka.bootstrap},
     )

@@ -49,7 +49,7 @@ async def run(chain: Chain, rounds: list[list[str]], random: Random, *, pause: f
     assert not chain.ledger.wrong()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_each_record_comes_through_once(three_nodes: LocalKafka, topic_name: str, tmp_path: Path) -> None:
     """Two chains at once, with both protocols of groups; what happens to brokers happens to both."""
     async with asyncio.TaskGroup() as running:

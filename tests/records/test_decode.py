@@ -312,13 +312,13 @@ for _ in range(2):
     print(NATIVE, len(open_batch(header, view, topic="t", partition=0, max_decompressed_bytes=100).take(9)))
 """
     environment = {name: value for name, value in os.environ.items() if name != "AIOKC_NATIVE"}
-    done = run_to_end([sys.executable, "-c", program], seconds=50, env=environment)
+    done = run_to_end([sys.executable, "-c", program], seconds=200, env=environment)
     assert done.stdout == "app: records are decoded in Python,\nFalse 1\nFalse 1\n"
     assert done.stderr == ""
 
 
 def test_the_environment_decides() -> None:
     program = "from aiokc.records import NATIVE; print(NATIVE)"
-    done = run_to_end([sys.executable, "-c", program], seconds=50, env={**os.environ, "AIOKC_NATIVE": "0"})
+    done = run_to_end([sys.executable, "-c", program], seconds=200, env={**os.environ, "AIOKC_NATIVE": "0"})
     assert done.stdout == "False\n"
     assert isinstance(NATIVE, bool)

@@ -300,7 +300,7 @@ def test_all_tasks_of_a_worker_share_one_login(
 
 
 async def connect_alone(options: SourceOptions) -> None:
-    await connected(options.client, options.security, timeout_ms=5_000)
+    await connected(options.client, options.security, timeout_ms=60_000)
 
 
 async def ask_in_the_driver(options: SourceOptions) -> None:

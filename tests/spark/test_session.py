@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+import time
+from socket import SocketIO
 from typing import Any
 
 import pytest
@@ -37,13 +40,21 @@ def test_a_call_that_a_time_limit_interrupts_leaves_no_answer_to_the_next_one(sp
     def end(number: int, frame: object) -> None:
         raise Limit
 
+    def interrupt_the_wait() -> None:
+        ends = time.monotonic() + 60
+        while sys._current_frames()[main].f_code is not SocketIO.readinto.__code__:  # it waits for no answer yet
+            if time.monotonic() > ends:
+                return
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
     def interrupted() -> None:
         alarm.start()
         streams.awaitAnyTermination(20)
 
     streams = spark.streams
     streams.resetTerminated()
-    alarm = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
+    main, alarm = threading.get_ident(), threading.Thread(target=interrupt_the_wait)
     before = signal.signal(signal.SIGUSR1, end)
     try:
         # With its frames, and so with the connection that they use: as pytest keeps them.

@@ -47,7 +47,7 @@ asyncio.run(main())
 
 
 def test_what_a_start_needs_is_compiled_with_the_import() -> None:
-    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=200, check=True)
     apis = [
         *("ApiVersions:3", "Metadata:13", "FindCoordinator:3", "JoinGroup:9", "SyncGroup:5", "Heartbeat:4"),
         *("OffsetFetch:10", "OffsetCommit:10", "ListOffsets:11", "Fetch:18"),
@@ -73,5 +73,5 @@ from aiokc import Producer
 Producer(compression_type={codec!r})
 print([name for name in ("cramjam", {ZSTD!r}) if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=True)
     assert done.stdout == f"{packages}\n"

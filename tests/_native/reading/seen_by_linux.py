@@ -20,7 +20,10 @@ def _command_of(task: Path) -> str:
 
 def is_asleep(number: str) -> bool:
     """Whether a thread waits for something."""
-    return Path(f"/proc/self/task/{number}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    try:
+        return Path(f"/proc/self/task/{number}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it ends just now
 
 
 def name_of(descriptor: int | str) -> str:

@@ -183,6 +183,7 @@ def test_a_read_that_has_ended_is_not_told_once_it_is_cancelled(thread: ReaderTh
 
 def test_the_peer_learns_of_a_close_at_once_though_the_thread_waits_for_bytes(thread: ReaderThread) -> None:
     """The thread's poll() keeps the socket open as long as it looks at it."""
+    until(lambda: not reader_threads())  # those of other tests have ended
     with connected() as (ours, theirs):
         number = thread.read(ours.fileno(), bytearray(5))
         until(lambda: [is_asleep(number) for number in reader_threads()] == [True])
@@ -274,6 +275,7 @@ def test_one_that_is_forgotten_ends_with_its_reads() -> None:
 
 def test_signals_are_not_for_this_thread() -> None:
     """One that it took would not wake Python's main thread, which waits for it."""
+    until(lambda: not reader_threads())  # those of other tests have ended
     thread = _native.ReaderThread()
     with connected() as (ours, _):
         thread.read(ours.fileno(), bytearray(1))

@@ -66,11 +66,11 @@ def test_a_client_is_measured(client: str, protocol: str) -> None:
         rebalance.writing(cluster.bootstrap, settle.TOPIC, settle.PARTITIONS),
     ):
         settled = settle.measure(cluster.bootstrap, client, protocol, 2, 0.0, quiet=0.5, kill=kill)
-    assert 0 < settled.formed < 20
-    assert 0 < settled.joined < 20
-    assert 0 < settled.first < 20
+    assert 0 < settled.formed < 100
+    assert 0 < settled.joined < 100
+    assert 0 < settled.first < 100
     assert settled.killed is None if not kill else settled.killed is not None and 0 < settled.killed < 60
-    assert 0 < settled.calm < 10
+    assert 0 < settled.calm < 100
     assert settled.unaffected > 0
     if protocol == "cooperative":
         assert settled.unaffected == 134, "66 go to the third member, the others stay where they are"

@@ -69,7 +69,9 @@ def test_every_member_gets_what_javas_assignor_would_give_it() -> None:
     random = Random(20)
     cases = [Case(random) for _ in range(CASES)]
     oracle = Path(__file__).with_name("JavaAssignors.java")
-    answered = run_to_end([java(), "-cp", str(libs() / "*"), str(oracle)], seconds=50, given="\n".join(map(str, cases)))
+    answered = run_to_end(
+        [java(), "-cp", str(libs() / "*"), str(oracle)], seconds=200, given="\n".join(map(str, cases))
+    )
     assert answered.returncode == 0, answered.stderr
     answers = answered.stdout.splitlines()
     assert len(answers) == CASES

@@ -52,7 +52,7 @@ def answers(cases: dict[str, list[Case]]) -> dict[str, list[str]]:
 def ask_java(lines: Sequence[str]) -> list[str]:
     oracle = Path(__file__).with_name("JavaStickyAssignors.java")
     answered = run_to_end(
-        [java(), "-Dlog4j2.level=OFF", "-cp", str(libs() / "*"), str(oracle)], seconds=50, given="\n".join(lines)
+        [java(), "-Dlog4j2.level=OFF", "-cp", str(libs() / "*"), str(oracle)], seconds=200, given="\n".join(lines)
     )
     assert answered.returncode == 0, answered.stderr
     return answered.stdout.splitlines()

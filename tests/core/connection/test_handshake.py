@@ -151,8 +151,8 @@ def test_the_session_of_one_connection_is_not_that_of_another() -> None:
 def test_a_blocking_socket_in_a_thread_can_hold_the_dialogue() -> None:
     """A watchdog thread needs that: the same generator and the same pipeline, with no event loop."""
     client, broker = socket.socketpair()
-    client.settimeout(10)
-    broker.settimeout(10)
+    client.settimeout(60)
+    broker.settimeout(60)
 
     def frame(end: socket.socket) -> memoryview:
         (length,) = struct.unpack(">i", end.recv(4, socket.MSG_WAITALL))

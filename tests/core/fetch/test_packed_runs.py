@@ -42,6 +42,7 @@ def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     use_libraries(True)  # the first batch would look for them, and the thread would have none until then
     monkeypatch.setattr(unpacking_ahead, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(unpacking_ahead, "_LEAST_BATCH", 1)
+    monkeypatch.setattr(unpacking_ahead, "_PATIENCE", 60_000_000)  # on a busy machine the thread has no CPU at first
     monkeypatch.setattr(sys.modules[__name__], "_AHEAD", [request.param])
     return bool(request.param)
 
@@ -265,8 +266,6 @@ def test_what_is_unpacked_ahead_counts_and_leaves_with_its_frame(ahead: bool, en
         kept = [holding(batch(0, Codec.NONE), memory=memory) for _ in range(2)]
         assert all(one.undecoded for one in kept)
     memory.settle()
-    while memory.ahead._late:  # on a busy machine the thread has no CPU for longer than the loop waits for it
-        memory.ahead._forget_late()
     assert memory.ahead.bytes == 0
     frame.append(0)  # which a view of it would not let
     if end == "copied":

@@ -263,10 +263,10 @@ def test_a_server_that_does_not_know_the_password_is_no_broker() -> None:
 
 
 def test_an_endless_salt_takes_no_time() -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(AuthenticationFailed, match=r"answered SaslAuthenticate with 13\d+ bytes, more than the 65536"):
         ScriptedBroker([challenge(salt=b64encode(bytes(1_000_000)).decode())]).accept(scram_of())
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 @pytest.mark.parametrize(

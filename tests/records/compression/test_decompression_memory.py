@@ -114,7 +114,7 @@ def _peaks(tmp_path: Path, logs: list[bytes]) -> list[tuple[str, int]]:
     names = [tmp_path / str(number) for number in range(len(logs))]
     for name, log in zip(names, logs, strict=True):
         name.write_bytes(log)
-    said = run_to_end([sys.executable, "-c", _OPEN, str(LIMIT), *names], seconds=50).stdout
+    said = run_to_end([sys.executable, "-c", _OPEN, str(LIMIT), *names], seconds=200).stdout
     return [(word, int(mib)) for word, mib in map(str.split, said.splitlines())]
 
 

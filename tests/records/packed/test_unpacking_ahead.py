@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(not NATIVE, reason="without the extension there 
 
 MIB: Final = 1 << 20
 VALUE: Final = bytes(range(256))
+LOOP_WAITS: Final = unpacking_ahead._PATIENCE
 
 
 def packed(batches: int = 40, records: int = 50, codec: Codec = Codec.ZSTD) -> memoryview:
@@ -46,6 +47,7 @@ def begin(ahead: UnpackingAhead, name: object, run: memoryview, room: int = 64 *
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[UnpackingAhead]:
     monkeypatch.setattr(unpacking_ahead, "_can_help", lambda: True)
+    monkeypatch.setattr(unpacking_ahead, "_PATIENCE", 60_000_000)  # on a busy machine the thread has no CPU at first
     from tests._native.unpack_twin import use_libraries  # without the extension there is none
 
     use_libraries(True)  # the first batch would look for them, and the thread would have none until then
@@ -143,6 +145,7 @@ def test_while_the_thread_is_late_nothing_is_begun(
     Late.waited.clear()
     with monkeypatch.context() as patch:
         patch.setattr(extension, "UnpackAhead", Late)
+        patch.setattr(unpacking_ahead, "_PATIENCE", LOOP_WAITS)
         counts = begin(ahead, "a", packed())
         if is_cancelled:
             ahead.cancel("a")

@@ -18,7 +18,7 @@ from ..session import ROOT
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_the_search_imports_next_to_nothing() -> None:

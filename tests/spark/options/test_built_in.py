@@ -221,7 +221,7 @@ def test_both_refuse_as_streams(
     given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topics[0], **options}
 
     with pytest.raises(PySparkException, match=said_by_kafka):
-        streams.start_one("kafka", given).awaitTermination(60)
+        streams.start_one("kafka", given).awaitTermination(120)
     with pytest.raises(KafkaError) as caught:
         AiokcDataSource(given).streamReader(kafka_schema(include_headers=False))
 

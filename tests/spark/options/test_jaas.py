@@ -139,7 +139,7 @@ def asked_java(texts: Sequence[str]) -> list[Read | None]:
     """Return what Java's clients read from each text."""
     answered = run_to_end(
         [java(), "-cp", str(libs() / "*"), str(Path(__file__).with_name("JavaJaas.java"))],
-        seconds=50,
+        seconds=200,
         given="".join(b64encode(text.encode()).decode() + "\n" for text in texts),
     )
     assert answered.returncode == 0, answered.stderr

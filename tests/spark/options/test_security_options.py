@@ -312,7 +312,7 @@ def test_other_spellings_are_recognised(option: str, meant: str) -> None:
 @pytest.mark.kafka
 def test_every_option_of_javas_consumer_is_obeyed_or_refused() -> None:
     oracle = str(Path(__file__).with_name("JavaJaas.java"))
-    answered = run_to_end([java(), "-cp", str(libs() / "*"), oracle], seconds=50, given="options\n")
+    answered = run_to_end([java(), "-cp", str(libs() / "*"), oracle], seconds=200, given="options\n")
     assert answered.returncode == 0, answered.stderr
     names = {f"kafka.{name}" for name in answered.stdout.split()}
 

@@ -47,7 +47,7 @@ def truststore(kind: str, ca: Path, folder: Path) -> Path:
     """Return a new truststore with this CA, as Java's own tool makes it."""
     store = folder / f"truststore.{kind.lower()}"
     command = [keytool(), "-importcert", "-noprompt", "-alias", "ca", "-file", str(ca), "-keystore", str(store)]
-    done = run_to_end([*command, "-storetype", kind, "-storepass", STORE_PASSWORD], seconds=30)
+    done = run_to_end([*command, "-storetype", kind, "-storepass", STORE_PASSWORD], seconds=200)
     assert done.returncode == 0, done.stdout + done.stderr
     return store
 

@@ -45,7 +45,7 @@ def run(spark: SparkSession, options: Mapping[str, str], tmp_path: Path) -> Run:
 
 def take_back_by_command(checkpoint: Path) -> str:
     command = [sys.executable, "-m", "spark_source.checkpoint", str(checkpoint)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=True).stdout
 
 
 @pytest.mark.spark

@@ -83,13 +83,17 @@ def test_group_offsets_follow_the_stream(
     query.processAllAvailable()
     wait_until(lambda: committed(group, topic) == [3, 0, 5], query)
     query.stop()
-    produce(kafka.bootstrap, topic, [Message(b"x", partition=1)] * 2)
+    # A commit has a second. On a busy machine that may be too little for a new process, and this run does not try
+    # again: then there is another run, and each one has to commit what it has read itself.
+    for run in range(1, 6):
+        produce(kafka.bootstrap, topic, [Message(b"x", partition=1)] * 2)
+        assert start(read_stream.options(**options).load(), availableNow=True).awaitTermination(120)
+        if committed(group, topic) == [3, 2 * run, 5]:
+            break
 
-    assert start(read_stream.options(**options).load(), availableNow=True).awaitTermination(60)
-
-    assert committed(group, topic) == [3, 2, 5]
+    assert committed(group, topic) == [3, 2 * run, 5]
     read = sorted((place.partition, place.offset) for place in written_in(sink))
-    assert read == [(0, 1), (0, 2), (1, 0), (1, 1), *((2, offset) for offset in range(5))]
+    assert read == [(0, 1), (0, 2), *((1, at) for at in range(2 * run)), *((2, at) for at in range(5))]
 
 
 def test_from_what_a_group_has_committed(

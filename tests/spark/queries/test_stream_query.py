@@ -49,7 +49,7 @@ def start(sink: Path, tmp_path: Path) -> Iterator[Start]:
         query.stop()
 
 
-def wait_until(is_true: Callable[[], bool], query: StreamingQuery, *, seconds: float = 60) -> None:
+def wait_until(is_true: Callable[[], bool], query: StreamingQuery, *, seconds: float = 120) -> None:
     """Return once the condition holds; raise the query's error, or AssertionError after the deadline."""
     deadline = time.monotonic() + seconds
     while not is_true():
@@ -175,7 +175,7 @@ def test_other_triggers(
     stored = produce(kafka.bootstrap, topic, [b"x"] * 10)
     query = start(read_stream.option("startingOffsets", "earliest").load(), **trigger)
     if "once" in trigger:
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(120)
     else:
         query.processAllAvailable()
 
@@ -208,7 +208,7 @@ def test_an_unknown_topic(spark: SparkSession, kafka: LocalKafka, start: Start) 
     query = start(spark.readStream.format("aiokc").options(**options).load())
 
     with pytest.raises(StreamingQueryException, match="'subscribe': no topic 'no-such-topic' on the cluster at"):
-        query.awaitTermination(60)
+        query.awaitTermination(120)
 
 
 @pytest.mark.long
@@ -225,7 +225,7 @@ def test_no_broker_listens_at_the_address(
     began = time.monotonic()
 
     with pytest.raises(StreamingQueryException, match=f"NoBrokersAvailable.*127.0.0.1:{unused_tcp_port}"):
-        query.awaitTermination(60)
+        query.awaitTermination(120)
 
     assert time.monotonic() - began < 20
 
@@ -235,7 +235,7 @@ def test_endings_are_not_for_streams(read_stream: DataStreamReader, topic: str, 
     query = start(read_stream.option("endingOffsets", "latest").load())
 
     with pytest.raises(StreamingQueryException, match=r"endingOffsets ends a batch query.*availableNow"):
-        query.awaitTermination(60)
+        query.awaitTermination(120)
 
 
 def test_records_deleted_before_they_were_read(
@@ -243,7 +243,7 @@ def test_records_deleted_before_they_were_read(
 ) -> None:
     stored = produce(kafka.bootstrap, topic, [Message(b"x", partition=1)] * 10)
     rows = read_stream.option("startingOffsets", "earliest").load()
-    assert start(rows, availableNow=True).awaitTermination(60)
+    assert start(rows, availableNow=True).awaitTermination(120)
     produce(kafka.bootstrap, topic, [Message(b"lost", partition=1)] * 10)
     delete_records(kafka.bootstrap, topic, partition=1, before=15)
 
@@ -253,7 +253,7 @@ def test_records_deleted_before_they_were_read(
         r"data loss: topic .*, partition 1: its oldest records were deleted\. Wanted: offsets 10 to 20 .*: 15 to 20"
     )
     with pytest.raises(StreamingQueryException, match=message):
-        query.awaitTermination(60)
+        query.awaitTermination(120)
     assert written_in(sink) == once_each(stored)
 
 
@@ -263,12 +263,12 @@ def test_with_fail_on_data_loss_false_it_goes_on_with_what_is_left(
 ) -> None:
     stored = produce(kafka.bootstrap, topic, [Message(b"x", partition=1)] * 10)
     rows = read_stream.options(startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger="3").load()
-    assert start(rows, availableNow=True).awaitTermination(60)
+    assert start(rows, availableNow=True).awaitTermination(120)
     stored += produce(kafka.bootstrap, topic, [Message(b"x", partition=1)] * 10)
     delete_records(kafka.bootstrap, topic, partition=1, before=15)
 
     after = start(rows, availableNow=True)
-    assert after.awaitTermination(60)
+    assert after.awaitTermination(120)
 
     assert [progress.numInputRows for progress in after.recentProgress] == [3, 2], "no batch of deleted offsets only"
     assert written_in(sink) == once_each([place for place in stored if not 10 <= place.offset < 15])

@@ -20,6 +20,12 @@ from ..deleting import delete_records
 from ..installation.test_registration import run
 
 
+@pytest.fixture(autouse=True)
+def patient_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a commit may take longer than a second."""
+    monkeypatch.setattr("spark_source.cluster.driver._COMMIT_MS", 30_000)
+
+
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     with Cluster(topics={"events": 1}).in_thread() as running:

@@ -29,6 +29,8 @@ from spark_source.readers.reader import AiokcBatchReader
 from spark_source.readers.stream_reader import AiokcStreamReader
 from spark_source.schema import kafka_schema
 
+from .patience import read_with_more_time
+
 pytestmark = pytest.mark.timeout(60)
 
 EVENTS, SECOND, OTHER = TopicPartition("events", 0), TopicPartition("events", 1), TopicPartition("other", 0)
@@ -154,14 +156,17 @@ def test_a_new_topic_that_is_shorter_than_the_range(
     """The range begins behind the new log's end, at it, or before it: what the task waits for never comes."""
     task = planned(cluster, (EVENTS, start, until), (OTHER, 0, 3))
     recreate(cluster, *[b"new"] * values)
-    options = replace(options_for(cluster, fail=fail), poll_timeout_ms=1_000)
+    options = options_for(cluster, fail=fail)
+
+    def read(timeout_ms: int) -> list[tuple[str, int]]:
+        return places(replace(options, poll_timeout_ms=timeout_ms), task)
 
     if fail:
         with pytest.raises(DataLoss, match=f"{SAID}{IDS}?. Wanted: offsets {start} to {until} .*: 0 to {values} "):
-            places(options, task)
+            read_with_more_time(read)
     else:
         with caplog.at_level(logging.WARNING, logger="spark_source"):
-            assert places(options, task) == [("other", offset) for offset in range(3)]
+            assert read_with_more_time(read) == [("other", offset) for offset in range(3)]
         assert SAID in caplog.text
 
 
