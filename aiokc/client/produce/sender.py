@@ -421,7 +421,8 @@ class Sender:
         queue, ways = self.accumulator.queue(asked.batches[0].tp), self._known_ways()
         versions = self.accumulator.session.versions
         way = ways.get(queue)
-        if way is None or way.connection is not connection or way.versions != versions:
+        is_same = way is not None and way.connection is connection and way.versions == versions
+        if way is None or not is_same or way.lone.version != asked.version:
             lone = lone_batch(asked, **self._said())
             ways[queue] = way = Way(channel, connection, versions, asked.topic_ids, lone)
         return way.lone

@@ -96,7 +96,7 @@ class ProducerRuntime:
                 config.transactional_id,
                 request_metadata=self.cluster_client.metadata.request_update,
                 batches=lambda: self.sender,
-                check=self.cluster_client.check,
+                check=self.check_running,
                 settled=lambda: self.outcomes.unobserved.transaction_ended(),
                 ended=self.observers.transaction,
                 told=lambda seconds: self.callbacks.caught_up(seconds),

@@ -265,6 +265,7 @@ class TransactionDriver:
         await self._look_at_version(deadline)
         await self.initialize(deadline)
         self._refuse_unclaimed("begin_transaction()")
+        self.check()  # stopped meanwhile: nobody would abort it
         self._begun_at = asyncio.get_running_loop().time()
         self.feed(Begin())
         self._end = None

@@ -95,6 +95,25 @@ def test_a_topic_whose_id_is_not_known_is_sent_to_by_its_name() -> None:
     virtually(story, brokers=1)
 
 
+def test_one_batch_is_sent_in_the_version_that_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was sent alone before had a later version: beside it may have been a partition without a topic id."""
+    seen: list[int] = []
+
+    async def story(cluster: Cluster) -> None:
+        async def refused(exchange: Exchange) -> ErrorCode | None:
+            seen.append(exchange.version)
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if len(seen) == 2 else None
+
+        cluster.intercept(ApiKey.PRODUCE, refused)
+        async with producing(cluster, linger_ms=5) as producer:
+            await producer.send_and_wait("t", b"v", partition=0)
+            monkeypatch.setattr(Sender, "_version", lambda *_: 12)
+            assert (await producer.send_and_wait("t", b"v", partition=0)).offset == 1
+
+    virtually(story, brokers=1)
+    assert seen == [13, 12, 12]
+
+
 def test_pauses_begin_anew_once_it_goes_on() -> None:
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, retry_backoff_ms=100) as producer:

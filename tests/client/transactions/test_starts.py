@@ -75,3 +75,20 @@ async def test_a_second_start_raises_where_the_first_one_fails(stage: Stage) -> 
         await starts[1]
     with pytest.raises(ProducerClosed):
         await producer.start()
+
+
+@scenario(2)
+async def test_a_transaction_does_not_begin_once_the_producer_was_stopped(stage: Stage) -> None:
+    """The begin waits for the level of transaction.version meanwhile. Nobody would abort what begins after the stop."""
+    producer = stage.producer()
+    await producer.start()
+    await asyncio.sleep(2)
+    hold = Hold()
+    stage.cluster.intercept(ApiKey.API_VERSIONS, hold)
+    begin = asyncio.create_task(producer.begin_transaction())
+    await hold.arrived()
+    stop = asyncio.create_task(producer.stop())
+    hold.release()
+    with pytest.raises(ProducerClosed):
+        await begin
+    await stop
