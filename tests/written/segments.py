@@ -109,6 +109,9 @@ def wrong_batches(batches: Iterable[Batch]) -> Iterator[str]:
             yield f"its sequences don't go on from {expected}: {batch}"
         sequences[identity] = batch.last_sequence + 1
         if batch.is_transactional:
+            before = begun.get(batch.producer_id)
+            if before is not None and before.producer_epoch != batch.producer_epoch:
+                yield f"the transaction before has no marker here: {batch}"
             begun.setdefault(batch.producer_id, batch)
         elif batch.producer_id in begun:
             yield f"not part of the open transaction: {batch}"

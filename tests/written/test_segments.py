@@ -161,5 +161,10 @@ def test_what_is_wrong_is_found() -> None:
         [batch(0, 0, is_valid=False)],
         [batch(0, 0, is_transactional=True)],
         [batch(0, 0, is_transactional=True), batch(2, 2)],
+        [
+            batch(0, 0, is_transactional=True),
+            batch(2, 0, 2, is_transactional=True),
+            batch(4, -1, 3, marker="COMMIT", is_transactional=True),
+        ],
     ):
         assert list(wrong_batches(wrong)), wrong
