@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, TopicPartition
-from aiokc.errors import AuthenticationFailed, ConnectionFailed, RequestTimedOut
+from aiokc.errors import AuthenticationFailed, ConnectionFailed, KafkaError, RequestTimedOut
 from aiokc.testing import Cluster, TokenRules
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.security.jwt import CLOCK_SKEW, unsecured_token
@@ -27,7 +27,6 @@ from ..actors.watchdog import ask, of_the_watchdog
 pytestmark = pytest.mark.timeout(30)
 
 ZERO = TopicPartition("t", 0)
-SESSION_MS = 2000
 # A second attempt comes at once, as is right here, or after the test's timeout.
 PAUSES = ("retry_backoff_ms", "retry_backoff_max_ms", "reconnect_backoff_ms", "reconnect_backoff_max_ms")
 AT_ONCE = dict.fromkeys(PAUSES, 60_000)
@@ -42,14 +41,22 @@ def options(cluster: Cluster, **given: Any) -> dict[str, Any]:
 @pytest.mark.any_loop(uvloop="long")
 async def test_a_request_behind_a_parked_one_at_the_end_of_a_session(caplog: pytest.LogCaptureFixture) -> None:
     """The broker answers the parked one. At the next one it closes the connection, and that is no failure."""
+    caplog.set_level(logging.INFO, logger="aiokc.net")
+    try:
+        async with asyncio.timeout(6):
+            return await ask_behind_a_parked_one(caplog, session_ms=2_000)
+    except (AssertionError, KafkaError, TimeoutError):
+        pass  # a busy machine was too late for the short session
+    await ask_behind_a_parked_one(caplog, session_ms=12_000)
 
+
+async def ask_behind_a_parked_one(caplog: pytest.LogCaptureFixture, *, session_ms: int) -> None:
     async def park(exchange: Exchange) -> None:
-        await asyncio.sleep(SESSION_MS / 1e3 + 0.1)
+        await asyncio.sleep(session_ms / 1e3 + 0.1)
         await exchange.go_on()
 
-    caplog.set_level(logging.INFO, logger="aiokc.net")
     async with (
-        Cluster(brokers=1, topics={"t": 1}, sasl={"alice": "secret"}, session_ms=SESSION_MS) as cluster,
+        Cluster(brokers=1, topics={"t": 1}, sasl={"alice": "secret"}, session_ms=session_ms) as cluster,
         Consumer(**options(cluster, **ALICE, **AT_ONCE)) as consumer,
     ):
         caplog.clear()  # of the warning about PLAIN over SASL_PLAINTEXT

@@ -15,6 +15,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.errors import AuthenticationFailed, ConnectionFailed
+from aiokc.net.blocking import BlockingConnection
 from aiokc.net.connection import Connection
 from aiokc.net.pool import Purpose
 from aiokc.testing.kafka.secure.certificate_files import CertificateFiles
@@ -24,7 +25,7 @@ from aiokc.wire.messages.discovery import MetadataRequest
 from ..actors.clock import clock_of_clients
 from ..actors.counting_proxy import CountingProxy
 from ..actors.members import committed, read
-from ..actors.watchdog import ask, of_the_watchdog, patient_watchdog, within_a_session
+from ..actors.watchdog import Connecting, ask, of_the_watchdog, patient_watchdog, within_a_session
 from ..secure_cluster import SecureCluster, brokers, certificates, tokens
 from ..ways import Brokers, Way, write
 
@@ -80,15 +81,27 @@ async def parking(consumer: Consumer[Any, Any], tp: TopicPartition) -> Connectio
 async def test_a_request_of_the_watchdog(brokers: Brokers) -> None:
     """The thread knows that the session is over, and connects anew. At a request over the old one it loses that."""
     async with of_the_watchdog(**SHORT.options(brokers)) as connect:
-        connection = await connect()
-        before, brokers_told = connection.is_over, await ask(connection)
+        connection = await within_its_session(connect)
         await asyncio.sleep(brokers.session_seconds * 1.1)
-        assert (before, brokers_told, connection.is_over) == (False, 1, True)
+        assert connection.is_over
         with pytest.raises(ConnectionFailed, match=r"closed the connection$|the connection broke"):
             await ask(connection)
-        again = await connect()
-        assert await ask(again) == 1
-        again.close()
+        (await within_its_session(connect)).close()
+
+
+async def within_its_session(connect: Connecting) -> BlockingConnection:
+    """Return a connection that has asked within its session; a busy machine may be too late for that."""
+    for _ in range(10):
+        connection = await connect()
+        is_over = connection.is_over
+        try:
+            assert await ask(connection) == 1
+        except ConnectionFailed:
+            is_over = True
+        if not is_over:
+            return connection
+        connection.close()
+    raise AssertionError("each session was over at its first request")
 
 
 @pytest.mark.any_loop
