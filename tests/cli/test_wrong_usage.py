@@ -70,7 +70,7 @@ async def test_a_broker_that_is_gone(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_TOPIC)
 async def test_an_unknown_topic(name: str) -> None:
     async with Cluster(topics={"event": 1}) as cluster:
-        result = await aiokc(*called(name, "--timeout", "2s", "--json"), bootstrap=cluster.bootstrap)
+        result = await aiokc(*called(name, "--timeout", "20s", "--json"), bootstrap=cluster.bootstrap)
         refused(result, 1, "there is no topic 'events'; did you mean event?")
 
 

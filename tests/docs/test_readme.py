@@ -55,7 +55,7 @@ def cases(*, spark: bool) -> list[Example]:
 async def test_example(example: Example, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
     for name in example.other_topics(topic):
         kafka.create_topic(name, partitions=2)
-    printed, said = await run(example, kafka.bootstrap, topic, tmp_path, timeout=40)
+    printed, said = await run(example, kafka.bootstrap, topic, tmp_path, timeout=120)
     assert printed, "it ended without a word"
     assert not [sign for sign in SIGNS_OF_NEGLECT if sign in said], said
 

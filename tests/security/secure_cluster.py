@@ -26,7 +26,7 @@ from aiokc.testing.kafka.secure.certificate_files import CertificateFiles
 from aiokc.testing.kafka.secure.tokens import AUDIENCE, ISSUER, TokenMaker
 from aiokc.testing.security.jwt import CLOCK_SKEW
 
-_SESSION_SECONDS: Final = 1.5
+_SESSION_SECONDS: Final = 3.0
 
 
 class SecureCluster:

@@ -115,7 +115,7 @@ async def test_a_member_whose_group_is_forbidden_later_commits_nothing_and_comes
     place.new_topic(topic_name)
     place.grant("TOPIC", topic_name)
     right = place.grant("GROUP", topic_name)
-    member = place.options(group_id=topic_name, session_timeout_ms=3_000, heartbeat_interval_ms=500)
+    member = place.options(group_id=topic_name, session_timeout_ms=6_000, heartbeat_interval_ms=500)
     async with Consumer(topic_name, **member) as consumer:
         assert await read(consumer, 2) == [b"0", b"1"]
         await consumer.commit()

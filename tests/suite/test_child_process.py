@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -43,6 +44,9 @@ def test_no_caller_waits_for_processes_that_it_leaves_behind() -> None:
 
 
 def test_one_that_does_not_end_is_ended_with_all_that_it_started() -> None:
-    with pytest.raises(AssertionError, match=r"not ended after 3 s: sh -c .*\n(\d+)\n") as found:
-        run_to_end(["sh", "-c", f"{PARENT}; wait"], seconds=3)
+    for seconds in (3, 30):  # within the first ones a busy machine may not have started what prints the number
+        with pytest.raises(AssertionError, match=rf"not ended after {seconds} s: sh -c ") as found:
+            run_to_end(["sh", "-c", f"{PARENT}; wait"], seconds=seconds)
+        if re.search(r"\n\d+\n", str(found.value)):
+            break
     assert is_gone(int(str(found.value).splitlines()[-1]))

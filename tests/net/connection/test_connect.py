@@ -77,20 +77,26 @@ def test_an_address_that_hangs_leaves_time_for_the_next_one() -> None:
     run_virtually(story)
 
 
-async def test_the_address_that_worked_last_comes_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_address_that_worked_last_comes_first(caplog: pytest.LogCaptureFixture) -> None:
     """A silent address would cost each connection of a broker its share of the time."""
-    async with serving(never_answer) as hanging, serving(serve_plainly) as server:
-        resolve = to(("127.0.0.1", hanging.port), ("127.0.0.1", server.port))
-        async with running_pool(server, resolve=resolve, socket_connection_setup_timeout_ms=500) as pool:
-            pool.set_brokers({1: server.broker(1)})
-            with caplog.at_level(logging.INFO, "aiokc.net"):
-                await pool.connection(1, Purpose.DATA, timeout=10)
-            for purpose in (Purpose.COORDINATOR, Purpose.FETCH, Purpose.DATA):
-                pool.drop(1, purpose)
-                await pool.connection(1, purpose, timeout=10)
-            assert (hanging.accepted, server.accepted) == (1, 4)
+    ports: list[int] = []
+
+    async def story() -> None:
+        async with serving(never_answer) as hanging, serving(serve_plainly) as server:
+            ports.append(hanging.port)
+            resolve = to(("127.0.0.1", hanging.port), ("127.0.0.1", server.port))
+            async with running_pool(server, resolve=resolve, socket_connection_setup_timeout_ms=500) as pool:
+                pool.set_brokers({1: server.broker(1)})
+                with caplog.at_level(logging.INFO, "aiokc.net"):
+                    await pool.connection(1, Purpose.DATA, timeout=10)
+                for purpose in (Purpose.COORDINATOR, Purpose.FETCH, Purpose.DATA):
+                    pool.drop(1, purpose)
+                    await pool.connection(1, purpose, timeout=10)
+                assert (hanging.accepted, server.accepted) == (1, 4)
+
+    run_virtually(story)
     told = [record.getMessage() for record in caplog.records if record.name == "aiokc.net"]
-    assert [f"127.0.0.1:{hanging.port}: no answer to the handshake" in text for text in told] == [True]
+    assert [f"127.0.0.1:{ports[0]}: no answer to the handshake" in text for text in told] == [True]
 
 
 async def test_an_address_that_worked_and_is_gone_from_the_name_is_not_tried() -> None:
@@ -156,11 +162,16 @@ async def test_a_connection_that_is_never_made_ends_at_the_deadline() -> None:
             await reach(listening.getsockname()[1], timeout=0.05)
 
 
-async def test_a_handshake_that_is_never_answered_ends_at_the_deadline() -> None:
-    async with serving(never_answer) as server:
-        with pytest.raises(ConnectionFailed, match=r"no answer to the handshake \(is it a Kafka listener\?\) within"):
-            await reach(server.port, timeout=0.5)
-        await server.all_closed()
+def test_a_handshake_that_is_never_answered_ends_at_the_deadline() -> None:
+    async def story() -> None:
+        async with serving(never_answer) as server:
+            with pytest.raises(
+                ConnectionFailed, match=r"no answer to the handshake \(is it a Kafka listener\?\) within"
+            ):
+                await reach(server.port, timeout=0.5)
+            await server.all_closed()
+
+    run_virtually(story)
 
 
 async def test_a_server_that_closes_at_the_handshake() -> None:

@@ -81,9 +81,13 @@ async def settled(connection: Connection) -> None:
 async def test_a_login_ends_in_time_where_the_kdc_is_silent(tickets: Tickets) -> None:
     tickets.answers.clear()
     async with serving(SessionBroker()) as server:
-        with pytest.raises(ConnectionFailed, match=r"handshake \(is it a Kafka listener, and does the KDC answer\?\)"):
-            async with logged_in(server, Logins(lambda: tickets), timeout=0.05):
-                pass
+        for timeout in (0.05, 5.0):  # a busy machine may have made no connection within the first one
+            with pytest.raises(ConnectionFailed) as raised:
+                async with logged_in(server, Logins(lambda: tickets), timeout=timeout):
+                    pass
+            if "handshake (is it a Kafka listener, and does the KDC answer?)" in str(raised.value):
+                return
+    raise AssertionError("the error does not name the KDC") from raised.value
 
 
 async def test_a_client_stops_while_the_kdc_is_silent(tickets: Tickets, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from aiokc.net.connection import Connection
 from aiokc.net.pool import Pool, Purpose
 from aiokc.wire.messages.discovery import MetadataRequest
 
+from ..credentials.tokens.scripted import run_virtually
 from ..scripted import WITH_SASL, Peer, Server, about, ask, running_pool, serving, ticks
 from .session_broker import HOUR_MS, SessionBroker, Verdict, make_due
 
@@ -248,34 +249,42 @@ async def test_a_pool_that_has_ended_renews_nothing_and_serves_on() -> None:
             await pool.aclose()
 
 
-async def test_credentials_that_cannot_be_had_are_waited_for_until_the_deadline_and_named() -> None:
-    async def provider() -> tuple[str, str]:
-        raise OSError("the vault is sealed")
+def test_credentials_that_cannot_be_had_are_waited_for_until_the_deadline_and_named() -> None:
+    async def story() -> None:
+        async def provider() -> tuple[str, str]:
+            raise OSError("the vault is sealed")
 
-    async with serving(SessionBroker()) as server, running_pool(server, **provided(provider)) as pool:
-        for node_id in (None, 1):
+        async with serving(SessionBroker()) as server, running_pool(server, **provided(provider)) as pool:
+            for node_id in (None, 1):
+                pool.set_brokers({1: server.broker(1)})
+                with pytest.raises(
+                    AuthenticationFailed, match=r"the credentials provider .*the vault is sealed"
+                ) as raised:
+                    await ask(pool, node_id, timeout=1.5)
+                assert raised.value.retriable
+            assert server.accepted == 0
+
+    run_virtually(story)
+
+
+def test_a_client_without_sasl_is_told_that_the_listener_wants_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async def script(peer: Peer) -> None:
+            await peer.greet(*WITH_SASL)
+            await peer.request()
+
+        async with serving(script) as server, running_pool(server) as pool:
+            with pytest.raises(NoBrokersAvailable, match="at the first request: this listener probably wants SASL"):
+                await ask(pool, None, timeout=2.0)
+            assert server.accepted > 1
+            warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+            assert len(warned) == 1, "one warning, though each connection was made, and closed at its first request"
+            assert "this listener probably wants SASL" in warned[0]
             pool.set_brokers({1: server.broker(1)})
-            with pytest.raises(AuthenticationFailed, match=r"the credentials provider .*the vault is sealed") as raised:
-                await ask(pool, node_id, timeout=1.5)
-            assert raised.value.retriable
-        assert server.accepted == 0
+            with pytest.raises(ConnectionFailed, match="this listener probably wants SASL"):
+                await ask(pool, 1, purpose=Purpose.JOIN)
 
-
-async def test_a_client_without_sasl_is_told_that_the_listener_wants_it(caplog: pytest.LogCaptureFixture) -> None:
-    async def script(peer: Peer) -> None:
-        await peer.greet(*WITH_SASL)
-        await peer.request()
-
-    async with serving(script) as server, running_pool(server) as pool:
-        with pytest.raises(NoBrokersAvailable, match="at the first request: this listener probably wants SASL"):
-            await ask(pool, None, timeout=2.0)
-        assert server.accepted > 1
-        warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-        assert len(warned) == 1, "one warning, though each connection was made, and closed at its first request"
-        assert "this listener probably wants SASL" in warned[0]
-        pool.set_brokers({1: server.broker(1)})
-        with pytest.raises(ConnectionFailed, match="this listener probably wants SASL"):
-            await ask(pool, 1, purpose=Purpose.JOIN)
+    run_virtually(story)
 
 
 async def test_a_join_that_is_cancelled_is_dropped_also_where_it_was_sent_over_another_connection() -> None:

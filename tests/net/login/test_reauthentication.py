@@ -18,6 +18,7 @@ from aiokc.net.login.endings import SessionEnded
 from aiokc.wire import RequestHeader, Response
 from aiokc.wire.messages.discovery import MetadataResponse, MetadataResponseTopic
 
+from ..credentials.tokens.scripted import run_virtually
 from ..scripted import (
     WITH_SASL,
     Peer,
@@ -448,12 +449,18 @@ async def test_a_denial_early_in_a_tokens_life_is_believed() -> None:
 
 
 @pytest.mark.parametrize("verdict", [Verdict(handshake=34), Verdict(authenticate=None)], ids=["too early", "silent"])
-async def test_a_denial_is_believed_where_the_session_cannot_be_renewed(verdict: Verdict) -> None:
-    broker = SessionBroker(Verdict(), verdict, answer=denied)
-    async with serving(broker) as server, logged_in(server, Logins(lambda: Token(time.time() + 1000))) as connection:
-        connection.doubts_from = 0.0
-        assert await ask_over(connection, "t", timeout=1.0) == "denied"
-        assert connection.doubts_from == inf  # or each denial would cost another attempt
+def test_a_denial_is_believed_where_the_session_cannot_be_renewed(verdict: Verdict) -> None:
+    async def story() -> None:
+        broker = SessionBroker(Verdict(), verdict, answer=denied)
+        async with (
+            serving(broker) as server,
+            logged_in(server, Logins(lambda: Token(time.time() + 1000))) as connection,
+        ):
+            connection.doubts_from = 0.0
+            assert await ask_over(connection, "t", timeout=1.0) == "denied"
+            assert connection.doubts_from == inf  # or each denial would cost another attempt
+
+    run_virtually(story)
 
 
 @pytest.mark.parametrize("count", [2, 5])

@@ -109,17 +109,20 @@ async def test_a_pause_longer_than_the_deadline_ends_with_the_last_error() -> No
         assert server.accepted == 1
 
 
-async def test_connecting_ends_at_the_setup_timeout() -> None:
-    async with (
-        serving(never_answer) as server,
-        running_pool(server, socket_connection_setup_timeout_ms=500) as pool,
-    ):
-        pool.set_brokers({1: server.broker(1)})
-        with pytest.raises(
-            ConnectionFailed, match=r"no answer to the handshake \(is it a Kafka listener\?\) within 0\.[456]"
+def test_connecting_ends_at_the_setup_timeout() -> None:
+    async def story() -> None:
+        async with (
+            serving(never_answer) as server,
+            running_pool(server, socket_connection_setup_timeout_ms=500) as pool,
         ):
-            await ask(pool, 1)
-        await server.all_closed()
+            pool.set_brokers({1: server.broker(1)})
+            with pytest.raises(
+                ConnectionFailed, match=r"no answer to the handshake \(is it a Kafka listener\?\) within 0\.[456]"
+            ):
+                await ask(pool, 1)
+            await server.all_closed()
+
+    run_virtually(story)
 
 
 async def test_the_setup_timeout_grows_until_an_attempt_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,17 +217,20 @@ async def test_the_next_server_is_asked_when_one_fails() -> None:
             assert await ask(pool, None) == "t"
 
 
-async def test_no_server_answers_lists_every_address_with_its_last_error() -> None:
-    dead = dead_port()
-    async with serving(closes_at_once) as server, running_pool(f"127.0.0.1:{dead}", server) as pool:
-        with pytest.raises(NoBrokersAvailable) as got:
-            await ask(pool, None, timeout=2.0)
-    text = str(got.value)
-    assert text.startswith("no broker answered Metadata within 2 s: ")
-    assert re.search(rf"bootstrap server 127.0.0.1:{dead}: cannot connect \(", text)
-    assert re.search(rf"bootstrap server 127.0.0.1:{server.port} closed the connection", text)
-    assert isinstance(got.value.__cause__, ConnectionFailed)
-    assert server.accepted > 1  # again and again until the deadline
+def test_no_server_answers_lists_every_address_with_its_last_error() -> None:
+    async def story() -> None:
+        dead = dead_port()
+        async with serving(closes_at_once) as server, running_pool(f"127.0.0.1:{dead}", server) as pool:
+            with pytest.raises(NoBrokersAvailable) as got:
+                await ask(pool, None, timeout=2.0)
+        text = str(got.value)
+        assert text.startswith("no broker answered Metadata within 2 s: ")
+        assert re.search(rf"bootstrap server 127.0.0.1:{dead}: cannot connect \(", text)
+        assert re.search(rf"bootstrap server 127.0.0.1:{server.port} closed the connection", text)
+        assert isinstance(got.value.__cause__, ConnectionFailed)
+        assert server.accepted > 1  # again and again until the deadline
+
+    run_virtually(story)
 
 
 async def test_foreign_servers_at_every_address_are_an_error_at_once() -> None:

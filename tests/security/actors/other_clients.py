@@ -18,7 +18,7 @@ from ..ways import Way
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # because of how it reads its own resources
     from kafka import KafkaConsumer, KafkaProducer
 
-_SECONDS = 20.0
+_SECONDS = 60.0
 
 
 def confluent(kafka: SecureKafka, way: Way, **options: Any) -> dict[str, Any]:

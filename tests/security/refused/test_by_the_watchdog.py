@@ -28,6 +28,7 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer
+from aiokc.core.group.classic import heartbeats
 from aiokc.core.group.events import Alive, Fatal
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthenticationFailed, AuthorizationFailed, CertificateRefused
@@ -37,17 +38,23 @@ from ..actors.clock import clock_of_clients
 from ..actors.counting_proxy import CountingProxy
 from ..actors.members import committed, read, read_after
 from ..actors.places import Place, place
-from ..actors.watchdog import SECONDS, Connecting, ask, block_until_heard, of_the_watchdog
+from ..actors.watchdog import SECONDS, Connecting, ask, block_until_heard, of_the_watchdog, patient_watchdog
 from ..secure_cluster import brokers, certificates, tokens
 from ..ways import Brokers, write
 from .refusals import ALERTS_SINCE
 
-__all__ = ["brokers", "certificates", "place", "tokens"]
+__all__ = ["brokers", "certificates", "patient_watchdog", "place", "tokens"]
 
 pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(60)]
 
 LOOKED_AT_SECONDS = 1.1  # after this time a new connection looks at the files again
-TIMES: dict[str, Any] = {"session_timeout_ms": 4_000, "heartbeat_interval_ms": 200}
+TIMES: dict[str, Any] = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 200}
+
+
+@pytest.fixture
+def eager_watchdog(monkeypatch: pytest.MonkeyPatch, patient_watchdog: None) -> None:
+    """Let the watchdog of a classic member speak soon, however long the session is."""
+    monkeypatch.setattr(heartbeats, "grace_of", lambda interval, session_timeout: 0.5)
 
 
 # Certificates
@@ -155,7 +162,7 @@ async def test_a_token_provider_that_is_down_and_comes_back(brokers: Brokers) ->
 
 @pytest.mark.every_kafka(since="3.1")
 async def test_a_member_whose_token_provider_is_down(
-    brokers: Brokers, topic_name: str, caplog: pytest.LogCaptureFixture
+    brokers: Brokers, topic_name: str, caplog: pytest.LogCaptureFixture, eager_watchdog: None
 ) -> None:
     """Its heartbeats go out as long as its last token lasts. It is silent after that, and a warning says why."""
     brokers.create_topic(topic_name)
@@ -203,13 +210,13 @@ each_protocol = pytest.mark.parametrize(
 )
 
 
-def options_of_member(place: Place, group: str, protocol: str) -> dict[str, Any]:
+def options_of_member(place: Place, group: str, protocol: str, **more: Any) -> dict[str, Any]:
     options = place.options(group_id=group, group_protocol=protocol)
-    return {**options, **TIMES} if protocol == "classic" else options
+    return {**options, **TIMES, **more} if protocol == "classic" else options
 
 
 @each_protocol
-async def test_a_group_that_is_forbidden(place: Place, topic_name: str, protocol: str) -> None:
+async def test_a_group_that_is_forbidden(place: Place, topic_name: str, protocol: str, eager_watchdog: None) -> None:
     """The application is told by its next call, and goes on when the group is allowed again."""
     place.new_topic(topic_name)
     place.grant("TOPIC", topic_name)
@@ -218,7 +225,9 @@ async def test_a_group_that_is_forbidden(place: Place, topic_name: str, protocol
 
 async def _read_without_a_group(place: Place, topic: str, protocol: str) -> None:
     right = place.grant("GROUP", topic)
-    async with Consumer(topic, **options_of_member(place, topic, protocol)) as consumer:
+    # It may not leave, so that it joins again after its session.
+    options = options_of_member(place, topic, protocol, session_timeout_ms=6_000)
+    async with Consumer(topic, **options) as consumer:
         assert await read(consumer, 2) == [b"0", b"1"]
         await consumer.commit()
         place.revoke(right)
@@ -233,7 +242,7 @@ async def _read_without_a_group(place: Place, topic: str, protocol: str) -> None
 
 
 @each_protocol
-async def test_a_topic_that_is_forbidden(place: Place, topic_name: str, protocol: str) -> None:
+async def test_a_topic_that_is_forbidden(place: Place, topic_name: str, protocol: str, eager_watchdog: None) -> None:
     """The member has no right left but READ on its group, and stays in it. It reads on when the topic is allowed."""
     place.new_topic(topic_name)
     place.grant("GROUP", topic_name)

@@ -15,6 +15,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.errors import AuthenticationFailed, ConnectionFailed
+from aiokc.net.blocking import BlockingConnection
 from aiokc.net.connection import Connection
 from aiokc.net.pool import Purpose
 from aiokc.testing.kafka.secure.certificate_files import CertificateFiles
@@ -24,11 +25,11 @@ from aiokc.wire.messages.discovery import MetadataRequest
 from ..actors.clock import clock_of_clients
 from ..actors.counting_proxy import CountingProxy
 from ..actors.members import committed, read
-from ..actors.watchdog import ask, of_the_watchdog
+from ..actors.watchdog import Connecting, ask, of_the_watchdog, patient_watchdog, within_a_session
 from ..secure_cluster import SecureCluster, brokers, certificates, tokens
 from ..ways import Brokers, Way, write
 
-__all__ = ["brokers", "certificates", "tokens"]
+__all__ = ["brokers", "certificates", "patient_watchdog", "tokens"]
 
 pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(60)]
 
@@ -80,32 +81,49 @@ async def parking(consumer: Consumer[Any, Any], tp: TopicPartition) -> Connectio
 async def test_a_request_of_the_watchdog(brokers: Brokers) -> None:
     """The thread knows that the session is over, and connects anew. At a request over the old one it loses that."""
     async with of_the_watchdog(**SHORT.options(brokers)) as connect:
-        connection = await connect()
-        before, brokers_told = connection.is_over, await ask(connection)
+        connection = await within_its_session(connect)
         await asyncio.sleep(brokers.session_seconds * 1.1)
-        assert (before, brokers_told, connection.is_over) == (False, 1, True)
+        assert connection.is_over
         with pytest.raises(ConnectionFailed, match=r"closed the connection$|the connection broke"):
             await ask(connection)
-        again = await connect()
-        assert await ask(again) == 1
-        again.close()
+        (await within_its_session(connect)).close()
+
+
+async def within_its_session(connect: Connecting) -> BlockingConnection:
+    """Return a connection that has asked within its session; a busy machine may be too late for that."""
+    for _ in range(10):
+        connection = await connect()
+        is_over = connection.is_over
+        try:
+            assert await ask(connection) == 1
+        except ConnectionFailed:
+            is_over = True
+        if not is_over:
+            return connection
+        connection.close()
+    raise AssertionError("each session was over at its first request")
 
 
 @pytest.mark.any_loop
 async def test_a_handler_that_blocks_the_loop_over_the_end_of_a_session(
-    certificates: CertificateFiles, tokens: TokenMaker, topic_name: str
+    certificates: CertificateFiles, tokens: TokenMaker, topic_name: str, patient_watchdog: None
 ) -> None:
     """For longer than the session, and than the group waits for a heartbeat: the watchdog keeps the member.
 
     The consumer then finds its own sessions over, and goes on. tests/security/test_watchdog.py does it with a real
     broker, by each mechanism.
     """
-    async with SecureCluster(certificates, tokens) as cluster:
-        cluster.create_topic(topic_name)
-        cluster.produce(topic_name, b"0")
+
+    async def read_and_block(session_seconds: float) -> None:
+        topic = f"{topic_name}-{session_seconds:g}"
+        cluster.create_topic(topic)
+        cluster.produce(topic, b"0")
         factory = type(asyncio.get_running_loop())
         with CountingProxy(cluster.bootstrap_of(SHORT.listener)) as proxy:
-            await asyncio.to_thread(_run, factory, _read_and_block(cluster, topic_name, proxy))
+            await asyncio.to_thread(_run, factory, _read_and_block(cluster, topic, proxy, session_seconds))
+
+    async with SecureCluster(certificates, tokens) as cluster:
+        await within_a_session(read_and_block)
 
 
 def _run(factory: type[asyncio.AbstractEventLoop], work: Any) -> None:
@@ -113,13 +131,13 @@ def _run(factory: type[asyncio.AbstractEventLoop], work: Any) -> None:
         runner.run(work)
 
 
-async def _read_and_block(cluster: SecureCluster, topic: str, proxy: CountingProxy) -> None:
+async def _read_and_block(cluster: SecureCluster, topic: str, proxy: CountingProxy, session_seconds: float) -> None:
     options: dict[str, Any] = {**SHORT.options(cluster), "resolve": proxy.resolve, "group_id": topic}
-    options |= {"session_timeout_ms": 4_000, "heartbeat_interval_ms": 200}
+    options |= {"session_timeout_ms": round(session_seconds * 1e3), "heartbeat_interval_ms": 200}
     async with Consumer(topic, auto_offset_reset="earliest", **options) as consumer:
         assert await read(consumer, 1) == [b"0"]
         opened = proxy.opened
-        time.sleep(max(1.2 * cluster.session_seconds, 5.0))  # noqa: ASYNC251  (this is the handler)
+        time.sleep(1.3 * max(cluster.session_seconds, session_seconds))  # noqa: ASYNC251  (this is the handler)
         assert proxy.opened > opened, "nothing but the watchdog connects meanwhile"
         await consumer.commit()
         assert await committed(consumer, topic) == 1

@@ -24,6 +24,7 @@ from .scene import USER, Options, Scene
 _SETUP_MS: Final = 500
 #: For what is tried again until the deadline, and for what the client raises at once.
 _SHORT: Final[Options] = {"default_api_timeout_ms": 1_500, "socket_connection_setup_timeout_ms": _SETUP_MS}
+_LONG: Final[Options] = {"default_api_timeout_ms": 15_000, "socket_connection_setup_timeout_ms": 5_000}
 _AT_ONCE: Final[Options] = {"default_api_timeout_ms": 20_000, "socket_connection_setup_timeout_ms": 5_000}
 
 
@@ -49,6 +50,7 @@ def _tls_fails(
             security_protocol="SSL",
             ssl_truststore_certificates=trusted.ca_pem,
             ssl_keystore_location=keystore,
+            again=_LONG,
             **timeouts,
         )
 
@@ -89,7 +91,7 @@ def _over_tls(mechanism: str, fault: Fault, text: str, timeouts: Options, scene:
         fault(cluster, secret)
         options = credentials(mechanism, secret) | {"ssl_keystore_location": keystore}
         options |= {"bootstrap_servers": cluster.bootstrap, "ssl_truststore_certificates": authority.ca_pem}
-        await scene.start_fails(text, security_protocol="SASL_SSL", **options, **timeouts)
+        await scene.start_fails(text, security_protocol="SASL_SSL", again=_LONG, **options, **timeouts)
 
     scene.really(story, tls=authority, sasl={USER: secret})
 
@@ -97,8 +99,8 @@ def _over_tls(mechanism: str, fault: Fault, text: str, timeouts: Options, scene:
 # The watchdog's connection
 
 
-async def _open(pool: Pool, route: Route) -> None:
-    await asyncio.to_thread(BlockingConnection.open, route, pool._options, timeout=_SETUP_MS / 1e3)
+async def _open(pool: Pool, route: Route, seconds: float) -> None:
+    await asyncio.to_thread(BlockingConnection.open, route, pool._options, timeout=seconds)
 
 
 def _route(cluster: Cluster) -> Route:
@@ -106,7 +108,7 @@ def _route(cluster: Cluster) -> Route:
     return Route(cluster.bootstrap, ("127.0.0.1", int(port)), host)
 
 
-def _blocking(mechanism: str, fault: Fault, text: str, scene: Scene) -> None:
+def _blocking(mechanism: str, fault: Fault, text: str, seconds: float, scene: Scene) -> None:
     secret = secret_of(scene, mechanism)
 
     async def story(cluster: Cluster) -> None:
@@ -115,7 +117,7 @@ def _blocking(mechanism: str, fault: Fault, text: str, scene: Scene) -> None:
         route = _route(cluster)
         assert pool._options.credentials is not None
         await pool._options.credentials.login(route.server_hostname)
-        await scene.fails(_open(pool, route), f"{text}|no handshake within|broke off")
+        await scene.fails(_open(pool, route, seconds), f"{text}|no handshake within|broke off")
         scene.shown.value("pool", pool)
         await pool.aclose()
 
@@ -221,8 +223,9 @@ def _all() -> dict[str, Failure]:
     for mechanism in MECHANISMS:
         for name, (fault, text) in FAULTS.items():
             timeouts = _AT_ONCE if name.startswith(("is refused", "has no proper")) else _SHORT
+            seconds = _SETUP_MS / 1e3 if name == "is too slow" else 10.0
             found[f"over TLS {mechanism} {name}"] = partial(_over_tls, mechanism, fault, text, timeouts)
-            found[f"in a thread {mechanism} {name}"] = partial(_blocking, mechanism, fault, text)
+            found[f"in a thread {mechanism} {name}"] = partial(_blocking, mechanism, fault, text, seconds)
         found[f"the watchdog is refused by {mechanism}"] = partial(
             _watchdog, mechanism, lambda cluster, secret: cluster.refuse_login(text=f"no more: {secret}")
         )

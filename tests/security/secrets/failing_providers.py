@@ -166,8 +166,8 @@ def _by_oidc(scene: Scene, fault: Callable[[IdP, str], Any], text: str, **option
         common |= {f"{_OF_CLIENT}id": "c-1", f"{_OF_CLIENT}secret": secret}
         common |= {
             "default_api_timeout_ms": 1_000,
-            "sasl_login_read_timeout_ms": 200,
-            "sasl_login_connect_timeout_ms": 2_000,
+            "sasl_login_read_timeout_ms": 200 if text == _SLOW else 10_000,
+            "sasl_login_connect_timeout_ms": 10_000,
         }
         _start_fails(scene, text, "OAUTHBEARER", **common | options)
 
@@ -196,6 +196,7 @@ def _cut_while_it_asks(scene: Scene) -> None:
 
 
 _GONE: Final = object()
+_SLOW: Final = "did not answer"
 _IDP: Final[dict[str, tuple[Callable[[IdP, str], Any], str]]] = {
     "knows another secret": (lambda idp, secret: None, "invalid_client"),
     "repeats the secret": (lambda idp, secret: idp.fail(400, _refusal(secret)), r"answered 400: bad \*\*\*"),
@@ -214,7 +215,7 @@ _IDP: Final[dict[str, tuple[Callable[[IdP, str], Any], str]]] = {
         "a token that expired",
     ),
     "gives a list": (lambda idp, secret: idp.answer({"access_token": [secret]}), "token"),
-    "is slow": (lambda idp, secret: idp.slow(5.0), "did not answer"),
+    "is slow": (lambda idp, secret: idp.slow(5.0), _SLOW),
     "is not there": (lambda idp, secret: _GONE, "can't be reached"),
 }
 _FILES: Final[dict[str, Callable[[str], bytes]]] = {

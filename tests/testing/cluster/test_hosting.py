@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import wait
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ class Stubborn:
     def __init__(self, does_not: str = "") -> None:
         self.host: Host | None = None
         self.stopped = threading.Event()
+        self.hangs = threading.Event()
         self.end_of_test = threading.Event()
         self._does_not = does_not
 
@@ -31,18 +34,32 @@ class Stubborn:
     @on_loop
     def answer(self) -> int:
         if self._does_not == "answer":
-            self.end_of_test.wait(20)
+            self._hang()
         return 42
 
     async def _do(self, what: str) -> None:
         if self._does_not == what:
-            await asyncio.to_thread(self.end_of_test.wait, 20)
+            await asyncio.to_thread(self._hang)
+
+    def _hang(self) -> None:
+        self.hangs.set()
+        self.end_of_test.wait(20)
 
 
 @pytest.fixture
 def stubborn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubborn]:
-    monkeypatch.setattr(hosting, "_SECONDS", 0.1)
+    """Only the time for what it does not do is short."""
     one = Stubborn(request.param)
+
+    def wait_until_it_hangs(outcomes: list[Any], seconds: float) -> Any:
+        while True:
+            hangs = one.hangs.is_set()
+            found = wait(outcomes, seconds)
+            if found.done or hangs:
+                return found
+
+    monkeypatch.setattr(hosting, "_SECONDS", 0.1)
+    monkeypatch.setattr(hosting, "wait", wait_until_it_hangs)
     yield one
     one.end_of_test.set()
     assert one.stopped.wait(10), "it leaves as soon as it can"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -51,8 +51,12 @@ async def test_parked_requests_are_answered_when_the_coordinator_has_moved() -> 
 async def test_a_coordinator_that_has_to_load_first() -> None:
     async with Cluster(topics={"events": 2}) as cluster, _scene(cluster) as scene:
         leader, _ = await scene.stable()
-        cluster.move_coordinator(GROUP, to=1, loading=0.02)
-        assert await leader.commit() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        for loading in (0.02, 5.0):  # a busy machine may be late with the first request
+            cluster.move_coordinator(GROUP, to=1, loading=loading)
+            code = await leader.commit()
+            if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+        assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         while (code := await leader.commit()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             pass
         assert code == 0
@@ -140,9 +144,14 @@ async def test_offsets_of_a_transaction_count_when_it_is_committed(committed: bo
 async def test_a_transaction_that_takes_too_long_leaves_no_offsets() -> None:
     async with Cluster(topics={"events": 2}) as cluster, _scene(cluster) as scene:
         leader, _ = await scene.stable()
-        transaction = Transaction(leader, timeout_ms=500)
-        await transaction.begin()
-        assert await transaction.commit_offset(5) == 0
+        for timeout_ms in (500, 5_000):  # a busy machine may be too late for the first one
+            transaction = Transaction(leader, timeout_ms=timeout_ms)
+            with suppress(AssertionError):
+                await transaction.begin()
+                assert await transaction.commit_offset(5) == 0
+                break
+        else:
+            raise AssertionError("no offset was committed")
         while await transaction.add_offsets() == 0:
             pass
         assert cluster.committed(GROUP) == {}

@@ -10,7 +10,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, MemberIdentity, SyncGroupResponse
 from aiokc.wire.messages.group_admin import DeleteGroupsRequest
 
-from .group_scene import PARKED, Actor, Scene, answered, subscription
+from .group_scene import PARKED, Actor, Scene, answered, subscription, tried_again
 
 pytestmark = pytest.mark.every_kafka
 
@@ -95,13 +95,16 @@ async def test_a_rebalance_waits_for_a_member_that_was_given_an_id(scene: Scene)
 
 
 async def test_an_id_that_was_given_expires(scene: Scene) -> None:
-    leader, follower = await scene.stable()
-    newcomer = await scene.actor()
-    await newcomer.ask(newcomer.join_request(session_timeout_ms=2000))
-    await follower.leave()
-    join = leader.join_later()
-    assert await answered(join) == PARKED
-    assert (await join).generation_id == 3
+    async def story(scene: Scene, longer: int) -> None:
+        leader, follower = await scene.stable()
+        newcomer = await scene.actor()
+        await newcomer.ask(newcomer.join_request(session_timeout_ms=2000 * longer))
+        await follower.leave()
+        join = leader.join_later()
+        assert await answered(join) == PARKED
+        assert (await join).generation_id == 3
+
+    await tried_again(scene, story)
 
 
 async def test_an_id_that_was_given_is_no_static_member(scene: Scene) -> None:
@@ -164,34 +167,40 @@ async def test_a_member_that_leaves_gets_no_assignment(scene: Scene) -> None:
 
 
 async def test_a_member_that_never_asks_for_its_assignment_is_removed(scene: Scene) -> None:
-    leader, follower = await scene.actor(), await scene.actor()
-    await leader.join(rebalance_timeout_ms=2000)
-    await leader.sync(leader)
-    join = follower.join_later(3, rebalance_timeout_ms=2000)
-    await scene.until("PreparingRebalance")
-    await leader.join(rebalance_timeout_ms=2000)
-    follower.joined(await join)
-    await leader.sync(leader, follower)
-    await _until_code(leader, ErrorCode.REBALANCE_IN_PROGRESS)
-    assert await follower.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+    async def story(scene: Scene, longer: int) -> None:
+        leader, follower = await scene.actor(), await scene.actor()
+        await leader.join(rebalance_timeout_ms=2000 * longer)
+        await leader.sync(leader)
+        join = follower.join_later(3, rebalance_timeout_ms=2000 * longer)
+        await scene.until("PreparingRebalance")
+        await leader.join(rebalance_timeout_ms=2000 * longer)
+        follower.joined(await join)
+        await leader.sync(leader, follower)
+        await _until_code(leader, ErrorCode.REBALANCE_IN_PROGRESS)
+        assert await follower.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+    await tried_again(scene, story)
 
 
 # Sessions and timeouts
 
 
 async def test_a_silent_member_is_removed(scene: Scene) -> None:
-    leader, follower = await scene.stable()
-    changed = follower.join_later(session_timeout_ms=2000, protocols=["range"])
-    await leader.join()
-    follower.joined(await changed)
-    sync = follower.later(follower.sync_request())
-    await leader.sync(leader, follower)
-    await sync
-    assert await leader.heartbeat() == 0
-    await _until_code(leader, ErrorCode.REBALANCE_IN_PROGRESS)
-    assert await follower.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
-    answer = await leader.join()
-    assert (answer.generation_id, [one.member_id for one in answer.members]) == (4, [leader.member_id])
+    async def story(scene: Scene, longer: int) -> None:
+        leader, follower = await scene.stable()
+        changed = follower.join_later(session_timeout_ms=2000 * longer, protocols=["range"])
+        await leader.join()
+        follower.joined(await changed)
+        sync = follower.later(follower.sync_request())
+        await leader.sync(leader, follower)
+        await sync
+        assert await leader.heartbeat() == 0
+        await _until_code(leader, ErrorCode.REBALANCE_IN_PROGRESS)
+        assert await follower.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+        answer = await leader.join()
+        assert (answer.generation_id, [one.member_id for one in answer.members]) == (4, [leader.member_id])
+
+    await tried_again(scene, story)
 
 
 async def test_a_member_that_waits_in_join_group_is_not_silent(scene: Scene) -> None:
@@ -203,12 +212,15 @@ async def test_a_member_that_waits_in_join_group_is_not_silent(scene: Scene) -> 
 
 
 async def test_a_member_that_does_not_join_in_time_is_removed(scene: Scene) -> None:
-    leader, follower = await scene.actor(), await scene.actor()
-    await leader.join(rebalance_timeout_ms=1000)
-    await leader.sync(leader)
-    answer = follower.joined(await follower.ask(follower.join_request(rebalance_timeout_ms=500), 3))
-    assert (answer.generation_id, answer.leader, len(answer.members)) == (2, follower.member_id, 1)
-    assert await leader.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+    async def story(scene: Scene, longer: int) -> None:
+        leader, follower = await scene.actor(), await scene.actor()
+        await leader.join(rebalance_timeout_ms=1000 * longer)
+        await leader.sync(leader)
+        answer = follower.joined(await follower.ask(follower.join_request(rebalance_timeout_ms=500 * longer), 3))
+        assert (answer.generation_id, answer.leader, len(answer.members)) == (2, follower.member_id, 1)
+        assert await leader.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+    await tried_again(scene, story)
 
 
 async def test_the_next_one_leads_when_the_leader_leaves(scene: Scene) -> None:

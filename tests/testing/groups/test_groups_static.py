@@ -7,7 +7,7 @@ import pytest
 from aiokc.error_codes import ErrorCode
 from aiokc.wire.messages.group import JoinGroupResponse, MemberIdentity, SyncGroupResponse
 
-from .group_scene import PARKED, Actor, Scene, answered
+from .group_scene import PARKED, Actor, Scene, answered, tried_again
 from .group_transactions import commit_in_transaction
 
 pytestmark = pytest.mark.every_kafka
@@ -111,19 +111,23 @@ async def test_one_that_comes_back_in_a_rebalance_takes_its_place(scene: Scene) 
 
 async def test_one_that_does_not_join_in_time_stays(scene: Scene) -> None:
     """A rebalance goes on without it; only the end of its session removes it."""
-    leader, follower = await scene.actor(), await _reborn(scene)
-    await leader.join(rebalance_timeout_ms=2000)
-    await leader.sync(leader)
-    join = follower.join_later(rebalance_timeout_ms=2000)
-    await scene.until("PreparingRebalance")
-    await leader.join(rebalance_timeout_ms=2000)
-    follower.joined(await join)
-    sync = follower.later(follower.sync_request())
-    await leader.sync(leader, follower)
-    await sync
-    answer = await leader.join(rebalance_timeout_ms=2000)  # the follower does not join
-    assert (answer.generation_id, len(answer.members)) == (3, 2)
-    assert await follower.heartbeat() == ErrorCode.ILLEGAL_GENERATION
+
+    async def story(scene: Scene, longer: int) -> None:
+        leader, follower = await scene.actor(), await _reborn(scene)
+        await leader.join(rebalance_timeout_ms=2000 * longer)
+        await leader.sync(leader)
+        join = follower.join_later(rebalance_timeout_ms=2000 * longer)
+        await scene.until("PreparingRebalance")
+        await leader.join(rebalance_timeout_ms=2000 * longer)
+        follower.joined(await join)
+        sync = follower.later(follower.sync_request())
+        await leader.sync(leader, follower)
+        await sync
+        answer = await leader.join(rebalance_timeout_ms=2000 * longer)  # the follower does not join
+        assert (answer.generation_id, len(answer.members)) == (3, 2)
+        assert await follower.heartbeat() == ErrorCode.ILLEGAL_GENERATION
+
+    await tried_again(scene, story)
 
 
 async def test_an_administrator_removes_one_by_its_instance_id(scene: Scene) -> None:

@@ -133,15 +133,17 @@ async def test_brokers() -> None:
         assert {row["node_id"] for row in rows} == {1, 2, 3}
 
 
-async def test_sizes_that_one_broker_does_not_tell() -> None:
+def test_sizes_that_one_broker_does_not_tell() -> None:
     from aiokc.wire.messages.describing import DescribeLogDirsRequest
 
-    async with Cluster(2, topics={"orders": 1}) as cluster:
+    async def story(cluster: Cluster) -> None:
         cluster.intercept(DescribeLogDirsRequest, faults.disconnect(), where=lambda exchange: exchange.broker == 2)
-        result = await aiokc("topics", "--sizes", "--timeout", "2s", "--json", bootstrap=cluster.bootstrap)
+        result = await aiokc("topics", "--sizes", "--timeout", "20s", "--json", bootstrap=cluster.bootstrap)
         assert result.code == 1
         assert "sizes on broker 2" in result.err
         assert json.loads(result.out)["topic"] == "orders"
+
+    virtually(story, brokers=2, topics={"orders": 1})
 
 
 @pytest.mark.parametrize("words", [["topics"], ["topics", "show", "orders"]])
@@ -189,7 +191,7 @@ def test_a_broker_that_hangs_takes_no_other_along() -> None:
     virtually(story, topics={"t": 2, "u": 1})
 
 
-async def test_a_topic_that_is_being_deleted_takes_not_all_of_the_list_along() -> None:
+def test_a_topic_that_is_being_deleted_takes_not_all_of_the_list_along() -> None:
     async def gone(exchange: Exchange) -> ListOffsetsResponse:
         response = await exchange.handle()
         assert isinstance(response, ListOffsetsResponse)
@@ -198,17 +200,19 @@ async def test_a_topic_that_is_being_deleted_takes_not_all_of_the_list_along() -
                 one.error_code, one.offset = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
         return response
 
-    async with Cluster(2, topics={"gone": 1, "orders": 2}) as cluster:
+    async def story(cluster: Cluster) -> None:
         cluster.intercept(ListOffsetsRequest, gone)
-        result = await aiokc("topics", "--csv", "--timeout", "1s", bootstrap=cluster.bootstrap)
+        result = await aiokc("topics", "--csv", "--timeout", "20s", bootstrap=cluster.bootstrap)
         assert result.code == 1
         assert [line.split(",")[0] for line in result.out.splitlines()] == ["topic", "gone", "orders"]
         assert "UNKNOWN_TOPIC_OR_PARTITION" in result.err
+
+    virtually(story, brokers=2, topics={"gone": 1, "orders": 2})
 
 
 @pytest.mark.parametrize("words", [["topics", "show", "orders"], ["cat", "orders"], ["offsets", "orders"]])
 async def test_without_permission(words: list[str]) -> None:
     async with Cluster(topics={"orders": 1}, acls=[], super_users=()) as cluster:
-        result = await aiokc(*words, "--timeout", "2s", "--json", bootstrap=cluster.bootstrap)
+        result = await aiokc(*words, "--timeout", "20s", "--json", bootstrap=cluster.bootstrap)
         assert (result.code, result.out) == (1, "")
         assert "orders" in result.err

@@ -9,13 +9,11 @@ import pytest_asyncio
 
 from aiokc.testing import Cluster
 
-from .running_groups import Shell, filled
+from .running_groups import TOPICS, Shell, stocked
 
 
 @pytest_asyncio.fixture
 async def shell(tmp_path: Path) -> AsyncIterator[Shell]:
     """Commands beside two brokers: orders has 10, 20 and 0 records in its partitions, returns has 5."""
-    async with Cluster(2, topics={"orders": 3, "returns": 1}) as cluster:
-        filled(cluster, "orders", 10, 20, 0)
-        filled(cluster, "returns", 5)
-        yield Shell(cluster, tmp_path)
+    async with Cluster(2, topics=TOPICS) as cluster:
+        yield stocked(cluster, tmp_path)

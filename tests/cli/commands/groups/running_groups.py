@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from typing import Any
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.testing import Cluster
 from tests.cli.running import Result, aiokc
+from tests.client.virtually import virtually
+
+TOPICS = {"orders": 3, "returns": 1}
 
 
 def filled(cluster: Cluster, topic: str, *counts: int) -> None:
@@ -68,6 +71,22 @@ class Shell(Commands):
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         super().__init__(cluster.bootstrap, folder)
         self.cluster = cluster
+
+
+def stocked(cluster: Cluster, folder: Path) -> Shell:
+    """Return a shell beside the cluster, with 10, 20 and 0 records in orders, and 5 in returns."""
+    filled(cluster, "orders", 10, 20, 0)
+    filled(cluster, "returns", 5)
+    return Shell(cluster, folder)
+
+
+def in_virtual_time(folder: Path, story: Callable[[Shell], Awaitable[None]]) -> None:
+    """Run ``story``, in which a command waits for all of its --timeout, with such a shell as the fixture ``shell``."""
+
+    async def happen(cluster: Cluster) -> None:
+        await story(stocked(cluster, folder))
+
+    virtually(happen, brokers=2, topics=TOPICS)
 
 
 @asynccontextmanager

@@ -168,7 +168,7 @@ async def test_a_partition_without_a_leader_fails_and_the_others_are_shown(shell
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         where=lambda exchange: exchange.broker == shell.cluster.leader("orders", 0),
     )
-    result = await shell.run("lag", "billing", "--timeout", "2s")
+    result = await shell.run("lag", "billing", "--timeout", "20s")
     assert result.code == 1
     assert "billing" in result.err
     assert "Traceback" not in result.err

@@ -8,7 +8,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.wire import encode
 from aiokc.wire.messages.embedded import ConsumerProtocolSubscription
 
-from ..group_scene import Scene
+from ..group_scene import Scene, tried_again
 from .consumer_scene import HELD, classic_group, described, member_of, partitions_of, topic_is_known
 
 pytestmark = pytest.mark.every_kafka(since="4.3")
@@ -64,20 +64,24 @@ async def test_a_cooperative_member_gives_up_under_the_generation_that_it_has(gr
 @pytest.mark.parametrize("joins_again", [False, True])
 async def test_a_classic_member_that_does_not_do_its_part_in_time_is_removed(group: Scene, joins_again: bool) -> None:
     """It has its rebalance timeout to join again, and once more to ask for its assignment. No heartbeat prolongs it."""
-    classic, new = await group.actor(), await member_of(group, "zzz")
-    await new.join(server_assignor="range")
-    await new.beat(owned=HELD)
-    assert (await classic.join(rebalance_timeout_ms=1_500)).error_code == 0
-    assert (await classic.sync()).error_code == 0
-    await new.settle()
-    while await classic.heartbeat() != REBALANCING:
-        pass
-    if joins_again:
-        assert (await classic.join(rebalance_timeout_ms=1_500)).error_code == 0
-    while (code := await classic.heartbeat()) in (0, REBALANCING):
-        pass
-    assert code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert [one.member_id for one in (await described(group)).members] == ["zzz"]
+
+    async def story(group: Scene, longer: int) -> None:
+        classic, new = await group.actor(), await member_of(group, "zzz")
+        await new.join(server_assignor="range")
+        await new.beat(owned=HELD)
+        assert (await classic.join(rebalance_timeout_ms=1_500 * longer)).error_code == 0
+        assert (await classic.sync()).error_code == 0
+        await new.settle()
+        while await classic.heartbeat() != REBALANCING:
+            pass
+        if joins_again:
+            assert (await classic.join(rebalance_timeout_ms=1_500 * longer)).error_code == 0
+        while (code := await classic.heartbeat()) in (0, REBALANCING):
+            pass
+        assert code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert [one.member_id for one in (await described(group)).members] == ["zzz"]
+
+    await tried_again(group, story)
 
 
 async def test_the_last_member_of_the_consumer_protocol_takes_it_along(group: Scene) -> None:
