@@ -58,11 +58,11 @@ def candidates(codec: Codec) -> list[str]:
 
 
 def _of_system(name: str) -> list[str]:
-    if sys.platform != "darwin":
-        return [f"{name}.so.1"]
-    # macOS would look for a mere name in the working directory, too: whoever can write there could run code here.
-    folders = (f"{sys.base_prefix}/lib", "/opt/homebrew/lib", "/usr/local/lib")
-    return [f"{folder}/{name}.1.dylib" for folder in folders]
+    if sys.platform == "darwin":
+        # It would look for a mere name in the working directory, too: whoever can write there could run code here.
+        folders = (f"{sys.base_prefix}/lib", "/opt/homebrew/lib", "/usr/local/lib")
+        return [f"{folder}/{name}.1.dylib" for folder in folders]
+    return [f"{name}.so.1"]
 
 
 def _module_of_zstd() -> ModuleSpec | None:
