@@ -90,7 +90,8 @@ _runtimes: dict[tuple[ClientConfig, SecurityTexts], Runtime] = {}
 settling: Final = Settling()
 # Threads do not survive a fork: a child process must not wait for the threads of its parent. Nor may it write to its
 # parent's TLS connections.
-os.register_at_fork(after_in_child=_runtimes.clear)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_runtimes.clear)
 
 
 def runtime_of(config: ClientConfig, security: SecurityTexts) -> Runtime:

@@ -10,10 +10,15 @@ import asyncio
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
 from .brokers.released_versions import RELEASES
 from .cluster.embedded_cluster import Cluster
 from .refusal import Refusal
+
+#: Not the docstring: with -OO there is none.
+_DESCRIPTION: Final = "Run an embedded cluster until SIGINT or SIGTERM."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -32,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(str(error))
     try:
         asyncio.run(_run(cluster))
+    except KeyboardInterrupt:
+        pass  # Ctrl-C on Windows
     except (OSError, Refusal) as error:  # a port that is taken; a topic that Kafka refuses
         sys.exit(f"error: {error}")
 
@@ -39,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 async def _run(cluster: Cluster) -> None:
     interrupted = asyncio.Event()
     for interrupt in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(interrupt, interrupted.set)
+        with suppress(NotImplementedError):  # on Windows: there Ctrl-C cancels this task
+            asyncio.get_running_loop().add_signal_handler(interrupt, interrupted.set)
     async with cluster:
         sys.stdout.write(f"{cluster.bootstrap}\n")
         sys.stdout.flush()
@@ -47,7 +55,7 @@ async def _run(cluster: Cluster) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m aiokc.testing", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m aiokc.testing", description=_DESCRIPTION)
     parser.add_argument("--brokers", type=int, default=1, help="how many (default: 1)")
     parser.add_argument("--topic", type=_topic, action="append", default=[], metavar="NAME[:PARTITIONS]")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (default: 127.0.0.1)")

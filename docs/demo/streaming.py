@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 RECORDS_PER_BATCH = 5000
 TABLE = "rides_per_minute"
+_OLDEST_JAVA = 17
+_INSTALL_JAVA = (
+    f"install a JDK {_OLDEST_JAVA} or newer (apt-get install openjdk-17-jdk-headless), or name one in JAVA_HOME"
+)
 
 
 def missing() -> str | None:
@@ -27,8 +33,14 @@ def missing() -> str | None:
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed: pip install 'aiokc[spark]'"
     java_home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=f"{java_home}/bin" if java_home else None) is None:
-        return "no java found: install a JDK 17 or newer (apt-get install openjdk-17-jdk-headless), or set JAVA_HOME"
+    java = shutil.which("java", path=f"{java_home}/bin" if java_home else None)
+    if java is None:
+        return f"no java found: {_INSTALL_JAVA}"
+    # On macOS there is always one; without a JDK it only says that it needs one.
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < _OLDEST_JAVA:
+        return f"{java} is {said.splitlines()[0] if said else 'no Java'}: {_INSTALL_JAVA}"
     return None
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,14 @@ from aiokc.testing import Cluster
 from tests.suite.child_process import run_to_end
 
 COMMAND = (sys.executable, "-m", "aiokc")
+#: The loops of Windows handle no signals.
+AS_ON_WINDOWS = """
+import asyncio
+def add_signal_handler(*arguments): raise NotImplementedError
+asyncio.SelectorEventLoop.add_signal_handler = add_signal_handler
+from aiokc.cli.main import main
+raise SystemExit(main())
+"""
 _SECONDS = 40
 
 
@@ -29,9 +37,11 @@ def hanging_up_is_not_ignored() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-async def started(*words: str, bootstrap: str = "", stdin: int | None = None) -> Process:
+async def started(
+    *words: str, bootstrap: str = "", stdin: int | None = None, command: Sequence[str] = COMMAND
+) -> Process:
     environ = {**os.environ, "AIOKC_BOOTSTRAP_SERVERS": bootstrap or "localhost:1", "COLUMNS": "80"}
-    return await asyncio.create_subprocess_exec(*COMMAND, *words, stdin=stdin, stdout=PIPE, stderr=PIPE, env=environ)
+    return await asyncio.create_subprocess_exec(*command, *words, stdin=stdin, stdout=PIPE, stderr=PIPE, env=environ)
 
 
 async def line_of(process: Process) -> bytes:
@@ -210,16 +220,25 @@ async def test_produce_reads_a_file_to_its_end(tmp_path: Path) -> None:
         assert cluster.records("events")[-1].value == b"last"
 
 
-async def test_fake_is_a_cluster_until_it_is_told_to_end() -> None:
+@pytest.mark.parametrize(
+    ("command", "number", "expected"),
+    [
+        (COMMAND, signal.SIGTERM, 0),
+        (COMMAND, signal.SIGINT, 130),
+        ((sys.executable, "-c", AS_ON_WINDOWS), signal.SIGINT, 130),
+    ],
+    ids=["SIGTERM", "Ctrl-C", "Ctrl-C on Windows"],
+)
+async def test_fake_is_a_cluster_until_it_is_told_to_end(command: Sequence[str], number: int, expected: int) -> None:
     from aiokc import Client
 
-    fake = await started("fake", "--topic", "events:6", "--brokers", "2")
+    fake = await started("fake", "--topic", "events:6", "--brokers", "2", command=command)
     bootstrap = (await line_of(fake)).decode().strip()
     async with Client(bootstrap_servers=bootstrap) as client:
         assert len((await client.list_topics(["events"]))["events"].partitions) == 6
-    fake.send_signal(signal.SIGTERM)
+    fake.send_signal(number)
     code, out, err = await ended(fake)
-    assert (code, out) == (0, b"")
+    assert (code, out) == (expected, b"")
     assert b"Traceback" not in err
 
 

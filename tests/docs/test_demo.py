@@ -139,10 +139,35 @@ def test_plain_lines_tell_of_each_new_assignment(capsys: pytest.CaptureFixture[s
     assert told == ["  assignment: member 1 has 0 1", "  assignment: member 1 has 0, member 2 has 1"]
 
 
-def test_without_java_the_demo_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (None, r"no java found: install a JDK 17"),
+        (
+            'openjdk version "11.0.2" 2019-01-15\nmore',
+            r"bin/java is openjdk version \"11.0.2\" 2019-01-15: install a JDK 17",
+        ),
+        ("Unable to locate a Java Runtime.\nmore", r"bin/java is Unable to locate a Java Runtime.: install a JDK 17"),
+        ("", "bin/java is no Java: install a JDK 17"),
+        ('openjdk version "17.0.15" 2025-01-01', None),
+    ],
+    ids=["no java", "an old one", "the one of macOS", "a silent one", "one that Spark takes"],
+)
+def test_without_java_the_demo_says_so_in_one_line(
+    said: str | None, told: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert re.search(r"no java found.*JDK 17", streaming.missing())
-    assert "\n" not in streaming.missing()
+    if said is not None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\nprintf '%s' '{said}' >&2\n")
+        java.chmod(0o755)
+    lacking = streaming.missing()
+    if told is None:
+        assert lacking is None
+    else:
+        assert re.search(told, lacking)
+        assert "\n" not in lacking
 
 
 def test_without_java_the_demo_does_what_it_can_and_says_what_it_left_out(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ _LAST_SECONDS = 30.0
 
 def insist(seconds: float) -> None:
     """Repeat the alarm that is set, if one is, every so many seconds until it is cancelled."""
+    if not hasattr(signal, "setitimer"):  # on Windows, where a thread of pytest-timeout keeps the limit
+        return
     left, _ = signal.getitimer(signal.ITIMER_REAL)
     if left:
         signal.setitimer(signal.ITIMER_REAL, left, seconds)

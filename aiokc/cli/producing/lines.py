@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
+import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final, TextIO
@@ -11,6 +13,7 @@ from typing import Final, TextIO
 from ..threads import in_daemon_thread
 
 CHUNK: Final = 1 << 16
+_FIFO_ENDS_ARE_TOLD: Final = sys.platform != "darwin"
 
 
 async def content(stdin: TextIO, name: str, size: int) -> bytes:
@@ -36,7 +39,8 @@ def _beginning(name: str, size: int) -> bytes:
 async def chunks(stream: TextIO) -> AsyncIterator[bytes]:
     """Yield what ``stream`` holds, as it comes, to its end.
 
-    It waits in the event loop, not in a thread: a thread that reads a terminal can't be ended by Ctrl-C.
+    What may wait for long does so in the event loop, not in a thread: a thread that reads a terminal can't be ended by
+    Ctrl-C.
     """
     try:
         descriptor = stream.fileno()
@@ -45,8 +49,21 @@ async def chunks(stream: TextIO) -> AsyncIterator[bytes]:
             await asyncio.sleep(0)
             yield data
         return
-    while data := await _read(descriptor):
+    read = _read if _selector_tells_of(descriptor) else _read_in_thread
+    while data := await read(descriptor):
         yield data
+
+
+def _selector_tells_of(descriptor: int) -> bool:
+    """Return whether the event loop's selector tells when there is something to read, and of the end.
+
+    epoll refuses files. kqueue takes them, and never tells of their end.
+    """
+    status = os.fstat(descriptor)
+    if stat.S_ISFIFO(status.st_mode):
+        # kqueue of macOS does not tell that the last writer has closed a FIFO with a name; a pipe has no device there.
+        return _FIFO_ENDS_ARE_TOLD or status.st_dev == 0
+    return stat.S_ISSOCK(status.st_mode) or os.isatty(descriptor)
 
 
 async def _read(descriptor: int) -> bytes:
@@ -54,24 +71,24 @@ async def _read(descriptor: int) -> bytes:
     while True:
         try:
             await _readable(descriptor)
-        except NotImplementedError:  # the event loop of Windows
-            return await in_daemon_thread(partial(os.read, descriptor, CHUNK))
+        except (NotImplementedError, OSError):  # the event loop of Windows; a selector that refuses the descriptor
+            return await _read_in_thread(descriptor)
         try:
             return os.read(descriptor, CHUNK)
         except BlockingIOError:  # another process shares the descriptor, and was quicker
             continue
 
 
+async def _read_in_thread(descriptor: int) -> bytes:
+    return await in_daemon_thread(partial(os.read, descriptor, CHUNK))
+
+
 async def _readable(descriptor: int) -> None:
-    """Return once reading does not wait. A file is always so: the selector takes none."""
+    """Return once reading does not wait."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
-    try:
-        # Only for this wait: while the producer has no memory to append more, nothing may call back.
-        loop.add_reader(descriptor, ready.set)
-    except PermissionError:
-        await asyncio.sleep(0)
-        return
+    # Only for this wait: while the producer has no memory to append more, nothing may call back.
+    loop.add_reader(descriptor, ready.set)
     try:
         await ready.wait()
     finally:

@@ -79,7 +79,11 @@ def _built(config: SecurityConfig) -> Built:
 def _system_store() -> str:
     paths = ssl.get_default_verify_paths()
     found = [path for path in (paths.cafile, paths.capath) if path]
-    missing = "it has none where OpenSSL looks: install ca-certificates, or name a file in ssl_truststore_location"
+    if sys.platform == "win32":  # ssl loads what they hold besides
+        found.insert(0, "Windows' own stores")
+    # Python of python.org has an OpenSSL of its own on macOS, which looks for a file that this script links.
+    how = 'run Python\'s "Install Certificates.command"' if sys.platform == "darwin" else "install ca-certificates"
+    missing = f"it has none where OpenSSL looks: {how}, or name a file in ssl_truststore_location"
     return f"the system's store ({', '.join(found) or missing})"
 
 

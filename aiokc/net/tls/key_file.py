@@ -37,7 +37,7 @@ def key_file(text: bytes) -> Iterator[str]:
 
 def _in_memory() -> int | None:
     """Return the descriptor of a new file in memory; None where the system has none, or no /proc to open it by."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not hasattr(os, "memfd_create"):  # built with a glibc older than 2.27 it has none
         return None
     try:
         descriptor = os.memfd_create("aiokc", os.MFD_CLOEXEC)

@@ -22,10 +22,7 @@ logger = logging.getLogger("aiokc.records")
 #: Environment variable; "0": none is looked for.
 SETTING: Final = "AIOKC_CODEC_LIBRARIES"
 
-_OF_SYSTEM: Final = {
-    Codec.LZ4: {"darwin": "liblz4.1.dylib"}.get(sys.platform, "liblz4.so.1"),
-    Codec.ZSTD: {"darwin": "libzstd.1.dylib"}.get(sys.platform, "libzstd.so.1"),
-}
+_NAMES: Final = {Codec.LZ4: "liblz4", Codec.ZSTD: "libzstd"}
 
 
 @cache
@@ -49,7 +46,7 @@ def candidates(codec: Codec) -> list[str]:
 
     That module is not imported: it would take milliseconds, in which the event loop does nothing else.
     """
-    paths = [_OF_SYSTEM[codec]]
+    paths = _of_system(_NAMES[codec])
     if codec == Codec.ZSTD:
         try:
             spec = _module_of_zstd()
@@ -58,6 +55,14 @@ def candidates(codec: Codec) -> list[str]:
         if spec is not None and spec.has_location and spec.origin is not None:
             paths.insert(0, spec.origin)
     return paths
+
+
+def _of_system(name: str) -> list[str]:
+    if sys.platform == "darwin":
+        # It would look for a mere name in the working directory, too: whoever can write there could run code here.
+        folders = (f"{sys.base_prefix}/lib", "/opt/homebrew/lib", "/usr/local/lib")
+        return [f"{folder}/{name}.1.dylib" for folder in folders]
+    return [f"{name}.so.1"]
 
 
 def _module_of_zstd() -> ModuleSpec | None:

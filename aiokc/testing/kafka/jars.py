@@ -6,7 +6,6 @@ outside of it, not even into Maven's own repository.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -200,6 +199,10 @@ def _complete(folder: Path, version: str) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
+    try:
+        import fcntl
+    except ImportError as error:  # on Windows; what needs no lock works there: a Kafka that is already running
+        raise LocalKafkaError(f"a local Kafka needs Linux or macOS, {_INSTEAD}") from error
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # the system unlocks it when the process dies
         yield

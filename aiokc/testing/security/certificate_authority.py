@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -94,10 +95,13 @@ def common_name(certificate: dict[str, Any] | None) -> str | None:
 
 def load_pem(context: ssl.SSLContext, pem: str) -> None:
     """Load a private key and its chain. OpenSSL reads them from files only."""
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # readable for its owner only
-        file.write(pem)
-        file.flush()
-        context.load_cert_chain(file.name, password=_no_password)
+    descriptor, path = tempfile.mkstemp(suffix=".pem")  # readable for its owner only
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:  # Windows opens no file twice
+            file.write(pem)
+        context.load_cert_chain(path, password=_no_password)
+    finally:
+        os.unlink(path)
 
 
 def _no_password() -> str:

@@ -5,6 +5,7 @@ never asks for a password.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import stat
 import sys
@@ -49,6 +50,27 @@ def test_strictness_is_that_of_python_for_public_authorities_and_off_for_ones_ow
     strict = ssl.create_default_context().verify_flags & ssl.VERIFY_X509_STRICT
     assert bool(strict) == (sys.version_info >= (3, 13))
     assert context_of().verify_flags & ssl.VERIFY_X509_STRICT == strict
+
+
+@pytest.mark.parametrize(
+    ("platform", "told"),
+    [
+        ("linux", r"it has none where OpenSSL looks: install ca-certificates, or name a file"),
+        ("darwin", r'it has none where OpenSSL looks: run Python\'s "Install Certificates.command", or name a file'),
+        ("win32", r"Windows' own stores\)"),
+    ],
+    ids=["Linux", "macOS", "Windows"],
+)
+def test_where_the_system_has_its_store_in_no_file(
+    platform: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nowhere = str(tmp_path / "none")
+    monkeypatch.setenv("SSL_CERT_FILE", nowhere)
+    monkeypatch.setenv("SSL_CERT_DIR", nowhere)
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: None)  # that of Windows asks Windows
+    monkeypatch.setattr(sys, "platform", platform)
+    trusts = build(SecurityConfig(security_protocol="SSL")).side.trusts
+    assert re.match(rf"the system's store \({told}", trusts)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +161,15 @@ def test_a_key_on_disk_is_readable_by_its_owner_alone_and_is_gone_afterwards(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sandbox_without_files_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("why", ["a sandbox forbids it", "the Python was built with an old glibc"])
+def test_a_key_without_files_in_memory(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*arguments: object) -> int:
         raise PermissionError
 
-    monkeypatch.setattr(os, "memfd_create", forbidden)
+    if why == "a sandbox forbids it":
+        monkeypatch.setattr(os, "memfd_create", forbidden, raising=False)
+    else:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
     file = made.written(tmp_path / "client.pem", made.identity_pem(made.client()))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     context_of(ssl_keystore_location=file)

@@ -171,4 +171,13 @@ def test_a_package_that_does_not_say_where_it_is_is_passed_over(monkeypatch: pyt
     """An application that stands in for it may have put anything in its place."""
     for name in ("backports.zstd", "_zstd"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    assert codec_libraries.candidates(Codec.ZSTD) == [codec_libraries._OF_SYSTEM[Codec.ZSTD]]
+    assert codec_libraries.candidates(Codec.ZSTD) == codec_libraries._of_system("libzstd")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_macos_loads_nothing_from_the_working_directory(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the linker looks for a mere name in the working directory, too."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    paths = codec_libraries.candidates(codec)
+    assert f"/opt/homebrew/lib/lib{codec.name.lower()}.1.dylib" in paths
+    assert all(os.path.isabs(path) for path in paths)

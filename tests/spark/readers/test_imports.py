@@ -23,3 +23,12 @@ def test_a_stream_reader_is_made_and_sent_without_the_client() -> None:
     for package in ("aiokc.client", "aiokc.net", "aiokc.records", "aiokc.wire", "anyio"):
         assert package not in done.stdout
     assert "aiokc.config" in done.stdout
+
+
+def test_a_system_without_fork_has_a_source_too() -> None:
+    done = run(
+        "import os, random, pyarrow, pyspark.worker; del os.register_at_fork; import spark_source.runtimes;"
+        "print('imported')"
+    )
+
+    assert done.stdout == "imported\n", done.stderr

@@ -11,6 +11,7 @@ import pytest
 
 from aiokc.testing.kafka import jars
 from aiokc.testing.kafka.jars import LocalKafkaError, class_archive, java_command, last_lines, libs
+from tests.suite.child_process import run_to_end
 
 _MVN = """\
 #!/bin/sh
@@ -73,6 +74,13 @@ def test_two_processes_fetch_them_once(programs: Path, tmp_path: Path) -> None:
 
     assert answers == {f"{tmp_path}/home/kafka-4.3.1/libs\n".encode()}
     assert (tmp_path / "calls").read_text() == "called\n"
+
+
+def test_where_files_have_no_locks_everything_is_imported_and_only_fetching_fails(programs: Path) -> None:
+    """Windows has no module fcntl, and the suite's conftest imports all of this."""
+    program = "import sys; sys.modules['fcntl'] = None; from aiokc.testing.kafka import libs; libs()"
+    done = run_to_end([sys.executable, "-c", program], seconds=100, cwd=Path(jars.__file__).parents[3])
+    assert "LocalKafkaError: a local Kafka needs Linux or macOS, or set AIOKC_BOOTSTRAP" in done.stderr
 
 
 def test_jars_of_another_set_are_replaced(programs: Path, tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import builtins
 import ssl
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,6 +20,7 @@ from aiokc.testing.security.certificate_authority import load_pem
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 
+from ..._native.reading.seen_by_linux import descriptors
 from ..wire_client import WireClient, connected
 from .sasl_client import is_closed, plain
 
@@ -260,6 +264,24 @@ def test_certificates_without_trustme(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match="pip install trustme"):
         Certificates()
+
+
+def test_a_key_is_in_a_file_that_is_closed_when_it_is_read_and_gone_afterwards(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows opens no file twice."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    read: list[str] = []
+
+    class Context(ssl.SSLContext):
+        def load_cert_chain(self, certfile: Any, *arguments: Any, **options: Any) -> None:
+            if sys.platform == "linux":
+                assert certfile not in descriptors()
+            read.append(Path(certfile).read_text())
+
+    load_pem(Context(ssl.PROTOCOL_TLS_CLIENT), certificates.server_pem)
+    assert read == [certificates.server_pem]
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_an_encrypted_key_is_refused_without_a_question(certificates: Certificates) -> None:

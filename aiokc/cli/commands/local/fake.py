@@ -60,6 +60,7 @@ async def run(context: Context) -> int:
     """Run a cluster until SIGTERM or Ctrl-C."""
     import asyncio
     import signal
+    from contextlib import suppress
 
     from aiokc.testing import Cluster
     from aiokc.testing.brokers.released_versions import RELEASES
@@ -71,7 +72,8 @@ async def run(context: Context) -> int:
     if version not in RELEASES:
         raise UsageProblem(f"--as-version {version}: there are {', '.join(RELEASES)}")
     terminated = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
+    with suppress(NotImplementedError, ValueError, RuntimeError):  # on Windows, and outside of the main thread
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     try:
         cluster = Cluster(
             args.brokers,
