@@ -365,7 +365,7 @@ def test_a_partition_that_a_leader_leaves_out_is_asked_for_again_with_pauses(cal
                 error = raised.value
         assert isinstance(error, RequestTimedOut)
         assert isinstance(error.__cause__, MalformedResponse)
-        assert str(error).endswith("says nothing about t-1")
+        assert str(error).endswith("has neither an offset nor an error for t-1")
         assert asked < 40
 
     virtually(story)
