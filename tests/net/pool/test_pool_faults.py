@@ -217,6 +217,30 @@ async def test_the_next_server_is_asked_when_one_fails() -> None:
             assert await ask(pool, None) == "t"
 
 
+async def test_the_next_server_is_asked_when_one_does_not_offer_the_api() -> None:
+    """A broker of another release, or behind a proxy that hides it, decides for no other one."""
+
+    async def without_metadata(peer: Peer) -> None:
+        await peer.greet((1, 0, 3))
+        await peer.serve_on()
+
+    for seed in range(4):  # in whatever order they are tried
+        random = Random(seed)
+        async with (
+            serving(without_metadata) as lacking,
+            serving(serve_plainly) as good,
+            running_pool(lacking, good, random=random) as pool,
+        ):
+            assert await ask(pool, None) == "t"
+        async with (
+            serving(without_metadata) as lacking,
+            serving(closes_at_once) as bad,
+            running_pool(lacking, bad, random=random) as pool,
+        ):
+            with pytest.raises(UnsupportedVersion, match="does not offer Metadata"):
+                await ask(pool, None)
+
+
 def test_no_server_answers_lists_every_address_with_its_last_error() -> None:
     async def story() -> None:
         dead = dead_port()
