@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -24,7 +25,12 @@ from aiokc.net.connect import connect as connect_for_good
 from aiokc.net.connection import Connection
 from aiokc.net.pool import Purpose
 from aiokc.types import Broker
-from aiokc.wire.messages.discovery import MetadataResponse, MetadataResponseBroker
+from aiokc.wire.messages.discovery import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
 from aiokc.wire.messages.fetch import FetchRequest
 
 from ..credentials.tokens.scripted import run_virtually
@@ -239,6 +245,20 @@ async def test_the_next_server_is_asked_when_one_does_not_offer_the_api() -> Non
         ):
             with pytest.raises(UnsupportedVersion, match="does not offer Metadata"):
                 await ask(pool, None)
+
+
+async def test_topics_by_id_are_asked_of_a_broker_that_takes_ids() -> None:
+    """Brokers of versions 10 and 11 refuse them, and in older ones there is no room for them."""
+
+    async def old(peer: Peer) -> None:
+        await peer.greet((3, 0, 11))
+        await peer.serve_on()
+
+    by_id = MetadataRequest(topics=[MetadataRequestTopic(topic_id=UUID(int=1), name=None)])
+    async with serving(old) as server, running_pool(server) as pool:
+        with pytest.raises(UnsupportedVersion, match=r"by id in Metadata v11: that needs v12"):
+            await pool.metadata(by_id, timeout=10)
+        assert await ask(pool, None) == "t"
 
 
 def test_no_server_answers_lists_every_address_with_its_last_error() -> None:
