@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from ..config import ClusterConfig
 from ..core.cluster.snapshot import why_unusable
+from ..core.cluster.topic_ids import ASKED_BY_FROM
 from ..core.connection.login_policy import LoginPolicy, is_refusal
 from ..core.rate_limit import RateLimit, and_more
 from ..errors import (
@@ -21,6 +22,7 @@ from ..errors import (
     ConnectionFailed,
     KafkaError,
     MalformedResponse,
+    UnsupportedVersion,
     fresh,
 )
 from ..observation import NodeMetrics
@@ -193,7 +195,15 @@ class Pool:
 
     async def metadata(self, request: MetadataRequest, *, timeout: float) -> MetadataResponse:
         """Do as ``request`` with ``node_id`` None, until a broker's answer tells of the cluster."""
-        return await self.any_broker(MetadataRequest, lambda version: request, timeout=timeout, unusable=why_unusable)
+
+        def make(version: int) -> MetadataRequest:
+            if version < ASKED_BY_FROM and any(topic.name is None for topic in request.topics or ()):
+                raise UnsupportedVersion(
+                    f"topics can't be asked for by id in Metadata v{version}: that needs v{ASKED_BY_FROM} (Kafka 2.8)"
+                )
+            return request
+
+        return await self.any_broker(MetadataRequest, make, timeout=timeout, unusable=why_unusable)
 
     async def any_broker(
         self,

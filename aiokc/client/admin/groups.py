@@ -13,6 +13,7 @@ from ...core.admin.group_answers import (
     described_consumer_groups,
     described_share_groups,
     is_not_found,
+    is_undescribed,
     listed_groups,
 )
 from ...core.admin.offset_answers import (
@@ -94,7 +95,8 @@ async def describe_groups(asking: Asking, group_ids: Collection[str]) -> Describ
 async def describe_at(asking: Asking, node_id: int, groups: Sequence[str]) -> Described:
     """Ask one coordinator for these groups: as groups of the consumer protocol, then as classic ones, then as shared.
 
-    Each question is about what the one before has not found.
+    Each question is about what the one before has not found. Where the broker does not offer DescribeGroups, a group
+    that it has in no other protocol may be a classic one: it gets UnsupportedVersion.
     """
 
     def make_classic(version: int, left: Sequence[str]) -> DescribeGroupsRequest:
@@ -116,11 +118,12 @@ async def describe_at(asking: Asking, node_id: int, groups: Sequence[str]) -> De
 
     found: Described = {}
     for question in (consumer, classic, share):
-        left = [one for one in groups if one not in found or is_not_found(found[one])]
+        left = [one for one in groups if one not in found or is_undescribed(found[one])]
         try:
             answers = await question(left) if left else {}
-        except UnsupportedVersion:
-            continue  # the broker has no groups of this kind
+        except UnsupportedVersion as error:
+            # The broker has no groups of this kind. Only classic ones each broker has, also where a proxy hides this.
+            answers = dict.fromkeys(left, error) if question is classic else {}
         if question is share:  # of a group that exists in no protocol, the answer before says it best
             answers = {one: answer for one, answer in answers.items() if not is_not_found(answer) or one not in found}
         found |= answers

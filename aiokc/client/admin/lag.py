@@ -10,7 +10,7 @@ import anyio
 
 from ...admin import EARLIEST, LATEST, GroupDescription, Lag
 from ...config import IsolationLevel
-from ...core.admin.group_answers import Described, is_not_found
+from ...core.admin.group_answers import Described, is_undescribed
 from ...core.admin.offset_answers import Offsets
 from ...errors import KafkaError, UsageError
 from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -67,7 +67,7 @@ def _fact(group_id: str, offsets: Offsets | KafkaError, group: GroupDescription 
         return offsets
     if isinstance(group, KafkaError):
         # A group that has offsets may be one that this client cannot describe.
-        return dict(offsets) if offsets and is_not_found(group) else group
+        return dict(offsets) if offsets and is_undescribed(group) else group
     if group.type == "share":
         return UsageError(f"group {group_id!r} is a share group: those commit no offsets, so they have no lag")
     return {**dict.fromkeys(tp for member in group.members for tp in member.assignment), **offsets}

@@ -13,6 +13,7 @@ from typing import TypeVar
 from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
 from ...core.cluster.coordinators import ONE_KEY, KeyType, coordinator_of, coordinator_request, refusal
+from ...core.versions import VersionRange
 from ...error_codes import ErrorCode
 from ...errors import (
     BrokerError,
@@ -61,6 +62,8 @@ class CoordinatorLookup:
         self._logger = logging.getLogger("aiokc.group" if key_type is KeyType.GROUP else "aiokc.transactions")
         #: The finalized features (KIP-584) that the coordinator named when the connection to it was made.
         self.features: Mapping[str, int] = {}
+        #: The versions of APIs that it offered then, by API key.
+        self.versions: Mapping[int, VersionRange] = {}
         self._backoff = retry_backoff(config, random)
         self._found_at = -math.inf
         self._request_metadata = request_metadata
@@ -174,7 +177,7 @@ class CoordinatorLookup:
         connection: Connection | None = None
         try:
             connection = await self._pool.connection(node_id, purpose, timeout=deadline - loop.time())
-            self.features = connection.greeting.features
+            self.features, self.versions = connection.greeting.features, connection.versions
             version = connection.usable_version(request_type, max_version)
             return node_id, await self._pool.request(
                 node_id, build(version), purpose=purpose, timeout=deadline - loop.time(), max_version=version

@@ -32,7 +32,16 @@ from ...errors import (
 from ...native import untrack
 from ...net.pool import Pool
 from ...net.reply import in_steps
-from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition, named
+from ...types import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    OffsetAndTimestamp,
+    TopicPartition,
+    named,
+)
 from ...wire import prepare
 from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from .metadata import Metadata
@@ -61,21 +70,12 @@ _SPECIAL: Final = {
 Asked = Mapping[TopicPartition, int]
 Found = dict[TopicPartition, OffsetAndTimestamp | None]
 
-# The broker and the metadata disagree on the leader, or the log is not ready: newer metadata or a retry may cure it.
-_REFRESH = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
+# These may pass, too, although Java's exceptions for them are not retriable: the broker has no connection to another
+# one right now, or it does not say what went wrong.
+_PASSING: Final = frozenset({ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR})
+
+# Each log has these two: an answer without their offset, and without an error, is no answer.
+_EDGES: Final = frozenset({EARLIEST, LATEST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,8 @@ class OffsetLister:
             if tp not in asked:
                 continue
             if not error_code:
-                answer.found[tp] = offset
+                if offset is not None or asked[tp] not in _EDGES:
+                    answer.found[tp] = offset
             elif error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
                 answer.found[tp] = None  # a log in the format of Kafka 0.9 has no timestamps to search
             else:
@@ -259,7 +260,9 @@ class OffsetLister:
                 if error_code in DENIALS:
                     denied.add(tp)
         if left_out := [tp for tp in asked if tp not in answer.found and tp not in answer.errors]:
-            what = f"broker {node_id}: the answer to ListOffsets says nothing about {named(left_out)}"
+            what = (
+                f"broker {node_id}: the answer to ListOffsets has neither an offset nor an error for {named(left_out)}"
+            )
             incomplete = MalformedResponse(what)
             incomplete.retriable = True  # unlike one that is no ListOffsets response at all
             answer.errors.update(dict.fromkeys(left_out, incomplete))
@@ -326,7 +329,7 @@ def check_timestamps(timestamps: Iterable[int], version: int, node_id: int) -> N
 def may_pass(error: KafkaError) -> bool:
     """Whether a retry with newer metadata may succeed; after an authentication or version error, for one, it can't."""
     if isinstance(error, BrokerError):
-        return error.code in _REFRESH
+        return error.retriable or error.code in _PASSING
     passing = ConnectionFailed, RequestTimedOut, AuthenticationFailed, MalformedResponse
     return error.retriable and isinstance(error, passing)
 

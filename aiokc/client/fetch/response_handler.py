@@ -196,7 +196,7 @@ class FetchResponseHandler:
                 if self._leads(node_id, tp):
                     return self._lost.out_of_range(answer, position, node_id)
             case Verdict.DIVERGING:
-                self._subscription.await_validation(tp)
+                self._subscription.await_validation(tp, is_diverging=True)
             case Verdict.REFRESH | Verdict.RETRY:
                 self._complain(tp.topic, answer.error(node_id))
                 if answer.verdict is Verdict.REFRESH:

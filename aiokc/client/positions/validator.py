@@ -237,8 +237,9 @@ class PositionValidator:
         position = self._subscription[tp]
         is_unknown = _UNDEFINED in (end.leader_epoch, end.end_offset)
         # ListOffsets names the epoch of the leader that it asked. If that leader wrote nothing before the next one was
-        # elected, no log knows its epoch, and no log has lost anything.
-        is_same = end.leader_epoch == asked.epoch or not asked.is_read
+        # elected, no log knows its epoch, and no log has lost anything. A higher epoch than was asked about, which some
+        # brokers name, says that the log goes on under it: only a lower one says that the log does not know this one.
+        is_same = end.leader_epoch >= asked.epoch or not asked.is_read
         if not is_unknown and is_same and end.end_offset >= asked.offset:
             return self._go_on([tp], asked.leader_epoch)
         if asked.offset > position.position:
@@ -260,8 +261,23 @@ class PositionValidator:
 
     def _go_on(self, partitions: Iterable[TopicPartition], leader_epoch: int) -> None:
         for tp in partitions:
+            if self._subscription[tp].is_diverging:
+                self._stop_comparing(tp)
             self._subscription.validated(tp, leader_epoch if leader_epoch >= 0 else None)
         self.done.notify()
+
+    def _stop_comparing(self, tp: TopicPartition) -> None:
+        """Let the next Fetch for ``tp`` name no epoch of what was read.
+
+        The last one did, and its answer was that the log diverges. Where that can't be asked about (a proxy hides
+        OffsetForLeaderEpoch, or the broker forbids it), or the leader takes it back, the same Fetch would bring the
+        same answer, for ever, and no record.
+        """
+        position = self._subscription[tp]
+        position.epoch_is_read = False
+        text = "%s: a Fetch response says that the log is not the one that was read up to offset %d, and no answer to "
+        text += "OffsetForLeaderEpoch says where they diverge; reading on from there"
+        self._complaints.warn("diverging", text, tp, position.position)
 
     def _fail(self, tp: TopicPartition, error: KafkaError) -> None:
         self._subscription.validated(tp, None)

@@ -13,7 +13,7 @@ from ...core.produce.failure import PERMISSIONS, Cause, Failure, Harm
 from ...core.produce.identity import ProducerIdentity
 from ...core.produce.session import PlainSession
 from ...error_codes import error_name
-from ...errors import AuthenticationFailed, KafkaError, is_retriable
+from ...errors import AuthenticationFailed, KafkaError, UnsupportedVersion, is_retriable
 from ...net.pool import Pool
 from ...wire import prepare
 from ...wire.messages.produce import InitProducerIdRequest
@@ -60,6 +60,12 @@ class ProducerIds(PlainSession):
             pause = backoff.next()
             try:
                 response = await self._pool.request(None, request, timeout=timeout)
+            except UnsupportedVersion as error:
+                lacking = UnsupportedVersion(
+                    f"no producer id: {error}; set enable_idempotence=False to send without one"
+                )
+                self._refused(Failure(Cause.BROKEN, harm=Harm.PRODUCER, error=lacking))
+                return
             except KafkaError as error:
                 is_login = isinstance(error, AuthenticationFailed)
                 if not (error.retriable or is_login):

@@ -8,7 +8,7 @@ from typing import Final
 from ...admin import GroupDescription, GroupListing, MemberDescription
 from ...assignor import MemberSubscription
 from ...error_codes import ErrorCode
-from ...errors import KafkaError, MalformedResponse, broker_error
+from ...errors import KafkaError, MalformedResponse, UnsupportedVersion, broker_error
 from ...types import TopicPartition
 from ...wire.messages.group_admin import (
     DescribedGroup,
@@ -56,6 +56,13 @@ _NOT_OF_THIS_KIND: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UN
 def is_not_found(found: object) -> bool:
     """Whether the broker has no such group of the kind that it was asked for, or has that kind switched off."""
     return isinstance(found, KafkaError) and getattr(found, "code", None) in _NOT_OF_THIS_KIND
+
+
+def is_undescribed(found: object) -> bool:
+    """Whether the broker describes no such group, which may exist all the same: of another kind, or unknown to the API
+    that the broker does not offer.
+    """
+    return is_not_found(found) or isinstance(found, UnsupportedVersion)
 
 
 # Groups of the consumer protocol, and share groups

@@ -16,6 +16,9 @@ from collections.abc import Mapping, MutableMapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
+#: The version of Metadata from which answers name topic ids, and that from which brokers take them in requests.
+NAMED_FROM: Final = 10
+ASKED_BY_FROM: Final = 12
 #: How many former ids of one topic are remembered, and for how many topics.
 _IDS: Final = 8
 _TOPICS: Final = 1000

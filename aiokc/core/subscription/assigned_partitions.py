@@ -156,9 +156,13 @@ class AssignedPartitions:
         self._waiting.remove(tp)
         self.touch(tp)
 
-    def await_validation(self, tp: TopicPartition) -> None:
-        """Fetch and hand out nothing of ``tp`` until its leader's log is known to hold what was read (KIP-320)."""
-        self[tp].state = PositionState.AWAIT_VALIDATION
+    def await_validation(self, tp: TopicPartition, *, is_diverging: bool = False) -> None:
+        """Fetch and hand out nothing of ``tp`` until its leader's log is known to hold what was read (KIP-320).
+
+        ``is_diverging``: a Fetch response has said that it does not.
+        """
+        position = self[tp]
+        position.state, position.is_diverging = PositionState.AWAIT_VALIDATION, is_diverging
         self._waiting.put(tp, PositionState.AWAIT_VALIDATION)
         self.touch(tp)
 

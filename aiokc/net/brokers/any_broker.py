@@ -22,6 +22,7 @@ from ...errors import (
     MalformedResponse,
     NoBrokersAvailable,
     RequestTimedOut,
+    UnsupportedVersion,
     fresh,
 )
 from ...wire import Request, Response
@@ -73,7 +74,8 @@ class AnyBroker:
         """Return the answer of the first broker that answers the request that ``make(version)`` returns.
 
         Raises what Pool.request raises, within ``timeout``. An answer for which ``unusable`` returns an error is a
-        failure of that broker.
+        failure of that broker. UnsupportedVersion of one broker is raised if none of the others has answered, each
+        asked once: brokers that can't be reached are not waited for.
         """
         deadline = _now() + timeout
         patience = self._config.request_timeout_ms / 1e3  # for each broker: one that hangs must not use up all the time
@@ -84,8 +86,8 @@ class AnyBroker:
         while (now := _now()) < deadline:
             node = self._least_loaded(tried | {one.broker.node_id for one in awaited if one.spare()[1] is None})
             if node is None:  # all were asked: ask again, unless no error is retriable
-                if not self._nodes.has_connected and (refused := _certificate_refused(errors)) is not None:
-                    raise fresh(refused)
+                if (final := self._final(errors)) is not None:
+                    raise fresh(final)
                 if not any(error.retriable for error in errors.values()):
                     break
                 tried.clear()
@@ -97,6 +99,10 @@ class AnyBroker:
                 errors.setdefault(node, not_yet.error)
                 awaited.add(node)
                 self._is_unanswered()
+            except UnsupportedVersion as error:  # another broker may be newer, or behind no proxy
+                self._check_open()
+                errors[node] = error
+                tried.add(node.broker.node_id)
             except (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed) as error:
                 if is_refusal(error):
                     raise
@@ -118,6 +124,12 @@ class AnyBroker:
         await asyncio.sleep(0)  # without time, no other task has run yet, and a caller may ask again at once
         within = f" within {max(0.0, timeout):.3g} s" if _now() >= deadline else ""  # else no broker will ever answer
         raise self._no_brokers(api_name(request_type), within, errors)
+
+    def _final(self, errors: Mapping[Node, KafkaError]) -> KafkaError | None:
+        """Return the error to raise now that all brokers were asked; None: ask again."""
+        if not self._nodes.has_connected and (refused := _first(errors, CertificateRefused)) is not None:
+            return refused
+        return _first(errors, UnsupportedVersion)
 
     def _failed(self, node: Node, error: KafkaError) -> float:
         """A broker has not answered, or not usably; return the time."""
@@ -196,8 +208,8 @@ class _NotYet(Exception):
         self.error = error
 
 
-def _certificate_refused(errors: Mapping[Node, KafkaError]) -> CertificateRefused | None:
-    return next((error for error in errors.values() if isinstance(error, CertificateRefused)), None)
+def _first(errors: Mapping[Node, KafkaError], kind: type[KafkaError]) -> KafkaError | None:
+    return next((error for error in errors.values() if isinstance(error, kind)), None)
 
 
 def _now() -> float:

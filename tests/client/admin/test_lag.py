@@ -27,10 +27,11 @@ from aiokc.errors import (
     MalformedResponse,
     RequestTimedOut,
     UnknownTopic,
+    UnsupportedVersion,
     UsageError,
 )
 from aiokc.records import Codec, NewRecord
-from aiokc.testing import Cluster
+from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import disconnect, drop
 from aiokc.wire.messages.discovery import MetadataRequest
@@ -281,6 +282,31 @@ def test_a_group_that_does_not_exist() -> None:
     virtually(story)
 
 
+HIDEABLE = (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE)
+
+
+@pytest.mark.parametrize("hidden", [HIDEABLE, HIDEABLE[:1]], ids=["all", "DescribeGroups"])
+def test_a_cluster_that_describes_no_groups(hidden: tuple[ApiKey, ...]) -> None:
+    """A proxy hides it, say: what the group has committed is known all the same."""
+
+    async def story(cluster: Cluster) -> None:
+        for api in hidden:
+            cluster._state.versions.pop(api, None)  # type: ignore[attr-defined]
+        write(cluster, 0, 1_000, 2_000)
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 1})
+            found = await client.group_lag(["g", "nobody"])
+            assert lags(found["g"])[ZERO] == Lag(OffsetAndMetadata(1), 0, 2)
+            described = await client.describe_groups(["g"])
+            for error in (found["nobody"], described["g"]):
+                assert isinstance(error, UnsupportedVersion)
+                assert "DescribeGroups" in str(error)
+            with pytest.raises(UnsupportedVersion):  # the group may have members
+                await client.plan_reset("g", ToEarliest())
+
+    virtually(story)
+
+
 def test_a_group_of_another_kind() -> None:
     """A group with offsets that no protocol describes has a lag, as those of Kafka Streams do."""
 
@@ -365,7 +391,7 @@ def test_a_partition_that_a_leader_leaves_out_is_asked_for_again_with_pauses(cal
                 error = raised.value
         assert isinstance(error, RequestTimedOut)
         assert isinstance(error.__cause__, MalformedResponse)
-        assert str(error).endswith("says nothing about t-1")
+        assert str(error).endswith("has neither an offset nor an error for t-1")
         assert asked < 40
 
     virtually(story)

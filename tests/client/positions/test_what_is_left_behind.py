@@ -10,9 +10,10 @@ import pytest
 from aiokc import Consumer, OffsetAndMetadata, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import LogTruncated
-from aiokc.testing import Cluster
+from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.fetch import EpochEndOffset, FetchRequest
 from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
 from tests.suite.unused_faults import may_be_unused
 
@@ -133,6 +134,53 @@ def test_a_log_that_is_long_enough_but_of_another_epoch_is_another_log(reset: st
             assert asked.hits == 1
 
     virtually(story, topics={"t": 1})
+
+
+def test_a_log_that_goes_on_under_a_higher_epoch_than_was_asked_about_is_the_same_one() -> None:
+    """Kafka names the highest epoch up to the one that it is asked about. Others name one that is newer than that."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN[:4])
+        async with reading(cluster, auto_offset_reset="latest") as consumer:
+            consumer.seek(ZERO, 0)
+            assert len((await consumer.getmany(timeout_ms=10_000))[ZERO]) == 4
+            asked = cluster.intercept(OffsetForLeaderEpochRequest, answering(2, 6))
+            cluster.move_leader("t")
+            cluster.append("t", *TEN[4:6])
+            assert (await consumer.getone()).offset == 4
+            assert asked.hits == 1
+
+    virtually(story, topics={"t": 1})
+
+
+@pytest.mark.parametrize("hidden", [True, False], ids=["hidden", "says that it is the same log"])
+def test_a_leader_whose_fetch_says_that_its_log_diverges_and_that_takes_it_back_is_read(
+    hidden: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would say so of the next Fetch, too: such a partition would be validated for ever, and never read."""
+
+    async def diverge(exchange: Exchange) -> Any:
+        named = [one.last_fetched_epoch for topic in exchange.request.topics for one in topic.partitions]
+        response: Any = await exchange.handle()
+        for topic in response.responses:
+            for one in topic.partitions:
+                if any(epoch >= 0 for epoch in named):
+                    one.diverging_epoch, one.records = EpochEndOffset(epoch=0, end_offset=1), None
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        if hidden:
+            del cluster._state.versions[ApiKey.OFFSET_FOR_LEADER_EPOCH]  # type: ignore[attr-defined]
+        cluster.intercept(FetchRequest, diverge)
+        async with reading(cluster, auto_offset_reset="earliest") as consumer, asyncio.timeout(60):
+            for offset, value in enumerate(TEN[:3]):
+                cluster.append("t", value)
+                assert (await consumer.getone()).offset == offset
+        warnings = [one.getMessage() for one in caplog.records if "where they diverge" in one.getMessage()]
+        assert len(warnings) == 1
+        assert warnings[0].startswith("t-0: a Fetch response says that the log is not the one that was read up to")
+
+    virtually(story, topics={"t": 1}, brokers=1)
 
 
 def test_after_a_truncation_the_position_is_of_the_epoch_that_the_leader_named() -> None:

@@ -396,12 +396,19 @@ def test_a_topic_that_a_call_waits_for_is_not_idle() -> None:
 
 
 def test_a_broker_that_offers_no_version_for_the_producer_id_ends_it_at_once() -> None:
+    async def without_it(exchange: Exchange) -> Any:
+        answer: Any = await exchange.handle()
+        answer.api_keys = [one for one in answer.api_keys if one.api_key != ApiKey.INIT_PRODUCER_ID]
+        return answer
+
     async def story(cluster: Cluster) -> None:
-        del cluster._state.versions[ApiKey.INIT_PRODUCER_ID]  # type: ignore[attr-defined]
+        cluster.intercept(ApiKey.API_VERSIONS, without_it)
         async with producing(cluster) as producer:
             await asyncio.sleep(1)
-            with pytest.raises(KafkaError, match="InitProducerId"):
+            with pytest.raises(UnsupportedVersion, match=r"InitProducerId.*enable_idempotence=False"):
                 await producer.send("t", b"")
+        async with producing(cluster, enable_idempotence=False) as producer:
+            assert (await producer.send_and_wait("t", b"")).offset == 0
 
     virtually(story, brokers=1)
 

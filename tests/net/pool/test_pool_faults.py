@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -24,7 +25,12 @@ from aiokc.net.connect import connect as connect_for_good
 from aiokc.net.connection import Connection
 from aiokc.net.pool import Purpose
 from aiokc.types import Broker
-from aiokc.wire.messages.discovery import MetadataResponse, MetadataResponseBroker
+from aiokc.wire.messages.discovery import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
 from aiokc.wire.messages.fetch import FetchRequest
 
 from ..credentials.tokens.scripted import run_virtually
@@ -215,6 +221,44 @@ async def test_the_next_server_is_asked_when_one_fails() -> None:
             running_pool(f"127.0.0.1:{dead_port()}", bad, good, random=Random(seed)) as pool,
         ):
             assert await ask(pool, None) == "t"
+
+
+async def test_the_next_server_is_asked_when_one_does_not_offer_the_api() -> None:
+    """A broker of another release, or behind a proxy that hides it, decides for no other one."""
+
+    async def without_metadata(peer: Peer) -> None:
+        await peer.greet((1, 0, 3))
+        await peer.serve_on()
+
+    for seed in range(4):  # in whatever order they are tried
+        random = Random(seed)
+        async with (
+            serving(without_metadata) as lacking,
+            serving(serve_plainly) as good,
+            running_pool(lacking, good, random=random) as pool,
+        ):
+            assert await ask(pool, None) == "t"
+        async with (
+            serving(without_metadata) as lacking,
+            serving(closes_at_once) as bad,
+            running_pool(lacking, bad, random=random) as pool,
+        ):
+            with pytest.raises(UnsupportedVersion, match="does not offer Metadata"):
+                await ask(pool, None)
+
+
+async def test_topics_by_id_are_asked_of_a_broker_that_takes_ids() -> None:
+    """Brokers of versions 10 and 11 refuse them, and in older ones there is no room for them."""
+
+    async def old(peer: Peer) -> None:
+        await peer.greet((3, 0, 11))
+        await peer.serve_on()
+
+    by_id = MetadataRequest(topics=[MetadataRequestTopic(topic_id=UUID(int=1), name=None)])
+    async with serving(old) as server, running_pool(server) as pool:
+        with pytest.raises(UnsupportedVersion, match=r"by id in Metadata v11: that needs v12"):
+            await pool.metadata(by_id, timeout=10)
+        assert await ask(pool, None) == "t"
 
 
 def test_no_server_answers_lists_every_address_with_its_last_error() -> None:

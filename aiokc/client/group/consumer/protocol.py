@@ -49,9 +49,11 @@ class ConsumerProtocol:
             backoff=retry_backoff(config, parts.random),
         )
         self.keepalive = ConsumerKeepalive(group)
-        self._requests = ConsumerRequests(group, parts.lookup, config.request_timeout_ms / 1e3)
         self._topics = AssignedTopics(
             parts.group_id, parts.metadata, parts.subscription, exclude_internal=config.exclude_internal_topics
+        )
+        self._requests = ConsumerRequests(
+            group, parts.lookup, config.request_timeout_ms / 1e3, self._topics.without_ids
         )
         self._request_metadata = parts.metadata.request_update
         self._told = TopicsNamed({})  # as the machine was told

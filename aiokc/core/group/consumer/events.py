@@ -117,7 +117,10 @@ class TopicsNamed(ProtocolEvent):
 
 @dataclass(frozen=True, slots=True)
 class JoinDeclined(ProtocolEvent):
-    """The coordinator takes this member by another protocol at most: KIP-848 is off, or the group stays classic."""
+    """The coordinator takes this member by another protocol at most: KIP-848 is off, or the group stays classic.
+
+    Or no broker names the topic ids by which it assigns.
+    """
 
     sent: MemberHeartbeat
     error: KafkaError

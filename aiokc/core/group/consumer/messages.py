@@ -179,6 +179,13 @@ class ConsumerGroup:
             return MemberFenced(code, said)
         return broker_error(code, said)
 
+    def unreadable(self, why: str) -> UnsupportedVersion:
+        """The error of a member that could not read what it is assigned."""
+        advice = "" if self.or_classic else "; set group_protocol='classic'"
+        return UnsupportedVersion(
+            f"group {self.group_id!r}: the consumer protocol (KIP-848) assigns by topic id, and {why}{advice}"
+        )
+
     def _unsupported(self, why: str) -> UnsupportedVersion:
         advice = "" if self.or_classic else "set group_protocol='classic', or "
         return UnsupportedVersion(

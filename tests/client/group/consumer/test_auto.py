@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from aiokc.errors import UnsupportedVersion
-from aiokc.testing import Cluster
+from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.wire.messages.discovery import ApiVersionsRequest
+from aiokc.wire.messages.discovery import ApiVersionsRequest, MetadataRequest
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, JoinGroupRequest
+from aiokc.wire.primitives import NO_UUID
 
 from ...virtually import virtually
 from .group_stories import BOTH, T0, T1, Told, asked_of, consumer_of, polls, read, shared
@@ -82,6 +83,44 @@ def test_a_cluster_without_the_feature_takes_it_by_the_classic_one(
     virtually(story, as_version=release)
     (said,) = [each for each in caplog.messages if "joins by the classic protocol" in each]
     assert "not switched on" in said
+
+
+async def _without_ids(exchange: Exchange) -> Any:
+    answer: Any = await exchange.handle()
+    for topic in answer.topics:
+        topic.topic_id = NO_UUID
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("is_hidden", "why"),
+    [
+        (True, "the coordinator offers Metadata v0-9, and v10 is needed for topic ids"),
+        (False, "the metadata name none of topic 't'"),
+    ],
+)
+def test_a_cluster_that_names_no_topic_ids_takes_it_by_the_classic_one(is_hidden: bool, why: str) -> None:
+    """The consumer protocol assigns by id: the member would hold partitions that it can't name, and read nothing.
+
+    A proxy speaks an older Metadata than the cluster; or the ids that come are zeros.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        if is_hidden:
+            cluster._state.versions[ApiKey.METADATA] = (0, 9)  # type: ignore[index]
+        else:
+            cluster.intercept(MetadataRequest, _without_ids)
+        cluster.append("t", b"one")
+        async with consumer_of(cluster, **AUTO) as consumer:
+            assert await read(consumer, 1) == [b"one"]
+            assert consumer.health().group_protocol == "classic"
+            assert why in consumer.health().group_protocol_reason
+        async with consumer_of(cluster, group_id="h") as consumer:
+            with pytest.raises(UnsupportedVersion, match="set group_protocol='classic'") as declined:
+                await consumer.getmany()
+            assert why in str(declined.value)
+
+    virtually(story)
 
 
 def test_a_feature_that_is_switched_off_makes_the_members_classic_without_a_lost_record() -> None:

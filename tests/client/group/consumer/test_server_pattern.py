@@ -12,7 +12,7 @@ import pytest
 from aiokc import Consumer, SubscriptionPattern, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AssignmentFailed, BrokerError, ConfigError, UnsupportedVersion, UsageError
-from aiokc.testing import Acl, Cluster
+from aiokc.testing import Acl, ApiKey, Cluster
 from aiokc.testing.faults import Hold
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
@@ -333,6 +333,19 @@ def test_auto_has_no_classic_member_for_a_pattern() -> None:
                 "no option helps where the cluster lacks the protocol"
             )
             assert "; subscribe to re.compile('events-.*')" in str(refused.value)
+
+    virtually(story, **TOPICS)
+
+
+@pytest.mark.parametrize("protocol", ["auto", "consumer"])
+def test_a_cluster_without_metadata_by_topic_id_can_not_match(protocol: str) -> None:
+    """The member learns only the ids of what matches."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster._state.versions[ApiKey.METADATA] = (0, 11)  # type: ignore[index]
+        async with consumer_of(cluster, topics=EVENTS, group_protocol=protocol) as consumer:
+            with pytest.raises(UnsupportedVersion, match="offers Metadata v0-11, and v12 is needed for topic ids"):
+                await consumer.getmany()
 
     virtually(story, **TOPICS)
 
