@@ -70,7 +70,8 @@ class ConsumerRuntime:
         self._moved = Signal()  # the assignment or a position changed
         self.listener = ListenerCalls(self.changed.notify)
         self.listener.observe = self.observers.rebalance
-        self.subscription = Subscription()
+        auto_commits = config.enable_auto_commit and config.group_id is not None
+        self.subscription = Subscription(auto_commits=auto_commits)
         self.changed.followed_by(self.changes)
         self.cluster_client = ClusterClient(
             config, random, allow_auto_topic_creation=config.allow_auto_create_topics, closed=ConsumerClosed

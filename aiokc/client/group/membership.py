@@ -300,28 +300,28 @@ class GroupMembership:
         deadline = asyncio.get_running_loop().time() + timeout
         partitions = () if callable(offsets) else tuple(offsets)
         positions = self._positions(partitions)
-        order: int | None = None
-        while True:
-            # A second attempt goes behind the commits called for since. With its first order it does not undo theirs,
-            # and does not look newer than they do: theirs would be left out, though nobody has stored what they name.
-            slot = self.offsets.commit_order.take(order)
-            order = slot.order
-            left = deadline - asyncio.get_running_loop().time()
-            sender: MemberToken | None = None
-            try:
-                sender = self.committer()
-                return await commit_as(sender, offsets, timeout=left, slot=slot)
-            except (RebalanceInProgress, CommitFailed) as error:
-                slot.end()  # so that the last commits of this rebalance's revocation can go out while this one waits
-                while self._machine.is_rebalancing:
-                    if not await self.moved.wait(deadline - asyncio.get_running_loop().time()):
+        with self.offsets.commit_order.call() as order:
+            while True:
+                # A second attempt goes behind the commits called for since. With its first order it does not undo
+                # theirs, and does not look newer than they do: theirs would be left out, though nobody has stored what
+                # they name.
+                slot = self.offsets.commit_order.take(order)
+                left = deadline - asyncio.get_running_loop().time()
+                sender: MemberToken | None = None
+                try:
+                    sender = self.committer()
+                    return await commit_as(sender, offsets, timeout=left, slot=slot)
+                except (RebalanceInProgress, CommitFailed) as error:
+                    slot.end()  # so that the last commits of this rebalance's revocation can go out while this waits
+                    while self._machine.is_rebalancing:
+                        if not await self.moved.wait(deadline - asyncio.get_running_loop().time()):
+                            raise
+                    is_over = self.generation < 0 or self._machine.member == sender
+                    if is_over or self._positions(partitions) != positions:
                         raise
-                is_over = self.generation < 0 or self._machine.member == sender
-                if is_over or self._positions(partitions) != positions:
-                    raise
-                logger.debug("group %r: committing again: %s", self._protocol.group_id, error)
-            finally:
-                slot.end()
+                    logger.debug("group %r: committing again: %s", self._protocol.group_id, error)
+                finally:
+                    slot.end()
 
     def _positions(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
         """The position objects of ``partitions``: they are the same until the member gives the partitions up."""

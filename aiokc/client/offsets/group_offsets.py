@@ -82,10 +82,10 @@ class GroupOffsets:
         request_metadata: Callable[[], None],
     ) -> None:
         self.requests = OffsetRequests(config, pool, group_id, random, request_metadata)
-        self.commit_order = CommitOrder()
+        self._stored = StoredOffsets()
+        self.commit_order = CommitOrder(on_end=self._stored.let_go)
         self._config = config
         self._group_id = group_id
-        self._stored = StoredOffsets()
 
     async def commit(
         self,

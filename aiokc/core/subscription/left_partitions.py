@@ -14,7 +14,7 @@ class LeftPartitions:
     The entries are the positions as they were: nothing moves one that is given up. What is committed of them is worked
     out when it is asked for, because unsubscribe() must not hold the event loop for thousands of partitions.
 
-    processed  their ``committable()`` is what auto-commit may store
+    processed  their ``committable()`` is what auto-commit may store; nothing, if there is none: nobody would ask
     consumed   their ``consumed()`` is what commit() without arguments stores, after unsubscribe()
     held       the partitions of which the application held records when it unsubscribed
     positions  what their positions were when the application unsubscribed

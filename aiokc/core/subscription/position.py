@@ -268,6 +268,11 @@ class PartitionPosition:
             self.processed_id = topic_id
         self.topic_id = topic_id
 
+    @property
+    def has_processed(self) -> bool:
+        """Whether anything is processed, or was skipped, that is not cut off: else nothing is ``committable``."""
+        return self.processed_position >= 0 and not (self.state is AWAIT_RESET and self.is_cut_off)
+
     def committable(self) -> OffsetAndMetadata | None:
         """What auto-commit may store: the offset behind what is processed. None if there was no position yet."""
         if self.state is AWAIT_RESET:

@@ -25,11 +25,12 @@ class Subscription(AssignedPartitions):
     directly (``assign``); a reader of ranges does both for itself. unsubscribe() and the consumer's end empty it.
     ``topics`` are those subscribed to: by name, or because ``pattern`` matches them in the newest snapshot of the
     cluster. With a ``server_pattern`` they are those of the assigned partitions, because only the coordinator knows
-    what it matches.
+    what it matches. ``auto_commits``: an AutoCommit asks what is processed of the partitions that were left.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, auto_commits: bool = True) -> None:
         super().__init__()
+        self._auto_commits = auto_commits
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: TopicPattern | None = None
@@ -142,6 +143,8 @@ class Subscription(AssignedPartitions):
 
     def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
         """Replace the assignment as the application asks. What auto-commit may store of the former one is kept."""
+        if not self._auto_commits:
+            return self.replace(partitions)
         before = self._assigned.copy()
         changed = self.replace(partitions)
         self.left.processed |= before
@@ -153,10 +156,11 @@ class Subscription(AssignedPartitions):
         """Read what was left, and is assigned by hand again, from behind the records that are processed.
 
         Where that is not ``stored`` yet, auto-commit is about to: the committed offset would bring them again. What is
-        stored is not kept any longer: others may commit more from here on.
+        stored is not kept any longer: others may commit more from here on. Nor is that of which nothing can be stored.
         """
         for tp, position in list(self.left.processed.items()):
-            if stored.get(tp) == (position.processed_position, position.processed_id):
+            is_stored = stored.get(tp) == (position.processed_position, position.processed_id)
+            if is_stored or not position.has_processed:
                 del self.left.processed[tp]
             elif tp in self._assigned and self.mode is Mode.PARTITIONS:
                 del self.left.processed[tp]

@@ -283,6 +283,36 @@ def test_what_the_group_has_refused_is_not_stored_when_its_members_have_gone(lea
     virtually(story, topics={"t": 1, "u": 1}, brokers=1)
 
 
+@pytest.mark.parametrize("unsubscribes", [False, True])
+@pytest.mark.parametrize(
+    "options", [{"group_id": None}, {"enable_auto_commit": False}, {}], ids=["no group", "by hand", "auto-commit"]
+)
+def test_nothing_is_kept_of_partitions_that_were_read_and_left_long_ago(
+    options: dict[str, Any], unsubscribes: bool
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        for number in range(40):
+            cluster.append("t", b"x", partition=number)
+        async with Consumer(**options_of(cluster) | options) as consumer:
+            for number in range(39):
+                consumer.assign([TopicPartition("t", number)])
+                await go_on(consumer, 0.2)
+                if unsubscribes:
+                    consumer.unsubscribe()
+            for number in range(1_000):  # these are left before they have a position
+                consumer.assign([TopicPartition("u", number)])
+                if unsubscribes:
+                    consumer.unsubscribe()
+            consumer.assign([TopicPartition("t", 39)])
+            await go_on(consumer, 3)
+            left = consumer._runtime.subscription.left
+            assert not any((left.processed, left.consumed, left.held, left.positions, left.by_hand))
+            if not options:
+                assert len(cluster.committed("g")) == 40
+
+    virtually(story, topics={"t": 40, "u": 1000}, brokers=1)
+
+
 # Another client commits, or Kafka forgets
 
 

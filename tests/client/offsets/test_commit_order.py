@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from aiokc import Consumer, ConsumerRecords, TopicPartition
 from aiokc.client.offsets.async_commits import AsyncCommits
 from aiokc.client.offsets.commit import of_former_topics
 from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
-from aiokc.client.offsets.group_offsets import AsOfItsSlot, Offsets
+from aiokc.client.offsets.group_offsets import AsOfItsSlot, GroupOffsets, Offsets
 from aiokc.core.group.events import MemberToken
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, CommitFailed, KafkaError, RebalanceInProgress
@@ -36,13 +37,19 @@ pytestmark = pytest.mark.timeout(30)
 # An older one comes late
 
 
+def begun(offsets: GroupOffsets) -> int:
+    """Return the order of a call whose first attempt was refused: it waits for the second one, without a slot."""
+    order = offsets.commit_order.begin_call()
+    offsets.commit_order.take(order).end()
+    return order
+
+
 async def test_an_older_commit_does_not_overwrite_a_newer_and_lower_one() -> None:
     """The application has gone back: what it commits last is what it means, and not the greatest offset."""
     async with scripted_group() as script, offsets_of(script) as offsets:
-        older = offsets.commit_order.take()
-        older.end()  # refused once, for example: it asks for another slot, in the order of the first one
+        older = begun(offsets)
         await offsets.commit({T0: at(3)}, timeout=10.0)
-        again = offsets.commit_order.take(older.order)
+        again = offsets.commit_order.take(older)
         stored = await offsets.commit({T0: at(8), T1: at(8)}, timeout=10.0, slot=again)
         assert stored == {T1: at(8)}
         assert script.committed == {T0: 3, T1: 8}
@@ -71,10 +78,9 @@ async def test_offsets_decided_in_the_slot_never_stand_for_a_commit_that_goes_ba
 
 async def test_a_commit_that_goes_back_does_not_undo_a_newer_one() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
-        back = offsets.commit_order.take()
-        back.end()
+        back = begun(offsets)
         await offsets.commit({T0: at(8)}, timeout=10.0)
-        again = offsets.commit_order.take(back.order)
+        again = offsets.commit_order.take(back)
         assert await offsets.commit({T0: at(4)}, timeout=10.0, slot=again, rewinds=[T0]) == {}
         assert script.committed == {T0: 8}
 
@@ -82,10 +88,9 @@ async def test_a_commit_that_goes_back_does_not_undo_a_newer_one() -> None:
 async def test_offsets_decided_in_the_slot_never_stand_for_higher_ones_that_waited() -> None:
     """Auto-commit was called for after the commit that waits, and goes first: it left out what the application held."""
     async with scripted_group() as script, offsets_of(script) as offsets:
-        waiting = offsets.commit_order.take()
-        waiting.end()
+        waiting = begun(offsets)
         await offsets.commit(AsOfItsSlot(lambda: {T0: at(5), T1: at(5)}), timeout=10.0)
-        again = offsets.commit_order.take(waiting.order)
+        again = offsets.commit_order.take(waiting)
         stored = await offsets.commit({T0: at(8), T1: at(4)}, timeout=10.0, slot=again)
         assert stored == {T0: at(8)}
         assert script.committed == {T0: 8, T1: 5}
@@ -94,11 +99,10 @@ async def test_offsets_decided_in_the_slot_never_stand_for_higher_ones_that_wait
 async def test_a_commit_that_waited_does_not_undo_a_newer_one_though_an_auto_commit_came_in_between() -> None:
     """The application has gone back, and has read a little again."""
     async with scripted_group() as script, offsets_of(script) as offsets:
-        waiting = offsets.commit_order.take()
-        waiting.end()
+        waiting = begun(offsets)
         await offsets.commit({T0: at(3)}, timeout=10.0)
         await offsets.commit(AsOfItsSlot(lambda: {T0: at(4)}), timeout=10.0)
-        again = offsets.commit_order.take(waiting.order)
+        again = offsets.commit_order.take(waiting)
         assert await offsets.commit({T0: at(8)}, timeout=10.0, slot=again) == {}
         assert script.committed == {T0: 4}
 
@@ -106,23 +110,50 @@ async def test_a_commit_that_waited_does_not_undo_a_newer_one_though_an_auto_com
 async def test_a_commit_of_a_recreated_topic_is_not_taken_for_an_old_one_because_of_the_former_topic() -> None:
     former, new = (OffsetAndMetadata(9, topic_id=UUID(int=number)) for number in (1, 2))
     async with scripted_group() as script, offsets_of(script) as offsets:
-        waiting = offsets.commit_order.take()
-        waiting.end()
+        waiting = begun(offsets)
         await offsets.commit({T0: former}, timeout=10.0)
         await offsets.commit(AsOfItsSlot(lambda: {T0: replace(new, offset=2)}), timeout=10.0)
-        again = offsets.commit_order.take(waiting.order)
+        again = offsets.commit_order.take(waiting)
         wanted = {T0: replace(new, offset=3)}
         assert await offsets.commit(wanted, timeout=10.0, slot=again) == wanted
 
 
 async def test_offsets_decided_in_the_slot_are_as_new_as_that_at_a_second_attempt_too() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
-        auto = offsets.commit_order.take()
-        auto.end()
+        auto = begun(offsets)
         await offsets.commit({T0: at(9)}, timeout=10.0)
-        again = offsets.commit_order.take(auto.order)
+        again = offsets.commit_order.take(auto)
         await offsets.commit(AsOfItsSlot(lambda: {T0: at(3)}), timeout=10.0, slot=again)  # the application went back
         assert script.committed == {T0: 3}
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["named", "told in its slot"])
+@pytest.mark.parametrize("waits", [False, True], ids=["one at a time", "the next one waits already"])
+async def test_what_is_stored_is_noted_only_for_commits_that_are_under_way(
+    waits: bool, is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics come and go: a table of all partitions that were ever committed would grow for ever."""
+    many, noted = 10_000, 0
+
+    async def answers_at_once(portion: Mapping[TopicPartition, OffsetAndMetadata], *_: object) -> dict[Any, int]:
+        return dict.fromkeys(portion, 0)
+
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        monkeypatch.setattr(offsets.requests, "commit", answers_at_once)
+        table = offsets._stored._stored
+        slot = offsets.commit_order.take()
+        for number in range(0, many, 10):
+            following = offsets.commit_order.take() if waits else None
+            one = {TopicPartition("t", number + index): at(1) for index in range(10)}
+            await offsets.commit(AsOfItsSlot(partial(dict, one)) if is_late else one, timeout=10.0, slot=slot)
+            noted = max(noted, len(table))
+            slot = following or offsets.commit_order.take()
+        slot.end()
+        assert noted <= 20
+        with offsets.commit_order.call():
+            await offsets.commit({TopicPartition("u", number): at(1) for number in range(many)}, timeout=10.0)
+            assert len(table) == many, "an older call has a second attempt yet"
+    assert not table
 
 
 async def test_what_is_called_for_after_an_auto_commit_told_its_offsets_shares_no_older_slot() -> None:

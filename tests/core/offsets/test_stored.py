@@ -9,7 +9,7 @@ import pytest
 from aiokc.core.offsets.stored import StoredOffsets
 from aiokc.types import OffsetAndMetadata, TopicPartition
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FORMER, NEW = UUID(int=1), UUID(int=2)
 
 
@@ -38,6 +38,19 @@ def test_an_auto_commit_does_not_make_the_call_before_it_forgotten() -> None:
     stored.note({T0: at(3)}, 2, is_named=True)
     stored.note({T0: at(4)}, 3, is_named=False)
     assert stored.is_newer(T0, at(8), 1, is_rewind=False)
+
+
+def test_an_entry_is_let_go_of_once_every_older_commit_is_over() -> None:
+    stored = StoredOffsets()
+    stored.note({T0: at(3), T1: at(3)}, 2, is_named=True)
+    stored.note({T0: at(4)}, 3, is_named=True)
+    stored.let_go(1)
+    assert stored.is_newer(T1, at(8), 1, is_rewind=False)
+    stored.let_go(2)
+    assert stored.is_newer(T0, at(8), 2, is_rewind=False)
+    assert stored._stored.keys() == {T0}
+    stored.let_go(3)
+    assert not stored._stored
 
 
 def test_what_was_stored_for_a_former_topic_is_no_newer() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import UsageError
-from aiokc.types import OffsetAndMetadata, TopicPartition
+from aiokc.types import EARLIEST, OffsetAndMetadata, TopicPartition
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -100,6 +100,35 @@ def test_of_what_was_left_only_what_the_group_had_assigned_is_kept_for_later(how
     else:
         subscription.subscribe(["a"])
     assert subscription.committable() == {A: OffsetAndMetadata(5)}
+
+
+@pytest.mark.parametrize("auto_commits", [False, True])
+@pytest.mark.parametrize("unsubscribes", [False, True])
+def test_nothing_is_kept_of_many_that_were_left_which_nobody_will_commit(
+    unsubscribes: bool, auto_commits: bool
+) -> None:
+    """Without auto-commit nobody asks what was processed. With it, what is stored, or never had an offset, is over."""
+    subscription = Subscription(auto_commits=auto_commits)
+    for number in range(10_000):
+        if unsubscribes:
+            subscription.unsubscribe()
+        tp = TopicPartition("t", number)
+        subscription.assign([tp])
+        if auto_commits:
+            subscription.go_on({})
+        match number % 3:  # 0: it is left before it has a position
+            case 1:
+                subscription.seek(tp, 1)
+                subscription.hand_out(tp, 5, None)
+                subscription.mark_processed()
+            case 2:
+                subscription.seek(tp, 1)
+                subscription.await_reset(tp, EARLIEST, lost=True)
+        if auto_commits and number % 99 == 98:
+            assert len(subscription.committable()) == 33
+            subscription.committed(subscription.committable())
+    left = subscription.left
+    assert not any((left.processed, left.consumed, left.held, left.positions, left.by_hand))
 
 
 def test_what_stays_assigned_is_left_alone() -> None:
