@@ -53,7 +53,8 @@ class Health:
                             led to an assignment, or until unsubscribe()
     last_error              what goes wrong at the moment, and is retried: a broker or the coordinator that can't be
                             reached or refuses this member, an auto-commit that failed, an assignment that the consumer
-                            can't take over
+                            can't take over. A broker that nothing tries to reach any more is forgotten after half a
+                            minute
     assigned                the partitions that it reads
     group_protocol          the group protocol that it speaks, "classic" or "consumer" (KIP-848); None without a group,
                             and with "auto" until the coordinator has answered the first join

@@ -298,10 +298,12 @@ class Pool:
         """Whether no new connection is made any more."""
         return self._closing.is_set() or self._stopped.is_set()
 
-    @property
-    def error(self) -> KafkaError | None:
-        """Why a broker can't be reached at the moment; None if none has failed."""
-        return self._nodes.error
+    def trouble(self, now: float) -> KafkaError | None:
+        """Return why a broker can't be used at the moment (``now`` on the loop's clock); None if there is none.
+
+        A broker that nothing has tried to use since a failure is in no trouble. Any thread may ask.
+        """
+        return self._nodes.trouble(now)
 
     # Connecting
 
@@ -383,7 +385,7 @@ class Pool:
         """A broker has refused the credentials: the other attempts would only be refused, too."""
         now = self._now()
         self.logins.refused(error, now)
-        attempt.node.error = error
+        attempt.node.refused(error, self.logins.retry_at)
         for other in [other for other in self._attempts if other is not attempt]:
             self._settle(other, error)
             other.scope.cancel()

@@ -89,7 +89,7 @@ def health(
     counters = source.group
     beat = counters.last_heartbeat
     error = cluster_client.background.error or source.error
-    last_error = source.last_error or cluster_client.metadata.error or cluster_client.pool.error
+    last_error = source.last_error or cluster_client.metadata.error or cluster_client.pool.trouble(now)
     cluster = cluster_client.metadata.cluster
     return Health(
         running=cluster_client.running and cluster_client.background.alive,

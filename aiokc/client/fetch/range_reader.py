@@ -281,7 +281,7 @@ class _RangeReading:
         others = len(self._subscription.assigned) - _SHOWN
         more = f"; and {others} more partitions" if others > 0 else ""
         error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}{more}")
-        error.__cause__ = self._cluster.metadata.error or self._cluster.pool.error
+        error.__cause__ = self._cluster.metadata.error or self._cluster.pool.trouble(self._cluster.now())
         return error
 
     def _log_end(self, position: PartitionPosition) -> str:

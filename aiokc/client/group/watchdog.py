@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from ...core.group.events import Event, Fatal, IdentityLost, PollClock, SendHeartbeat, Unpolled
@@ -34,6 +35,7 @@ _SAME_CLOCK_SECONDS: Final = 1.0
 # An application may close the loop while calls of the consumer are pending. Nothing tells the thread, so it looks this
 # often: otherwise it would wait for ever, and keep in memory all that it refers to.
 _LOOP_CLOSED_SECONDS: Final = 30.0
+_AFTER_FAILURE_SECONDS: Final = 1.0  # the pause after an error that nothing foresees
 
 
 class Watchdog:
@@ -152,21 +154,45 @@ class Watchdog:
     def _run(self) -> None:
         try:
             while not self._stopped:
-                watch = self._watch
-                self._rests_until = rest = self._step(watch)
-                # If the loop has replaced the plan during this step, it compared with the old _rests_until, and did
-                # not wake the thread. So the thread looks again before it waits.
-                if self._watch is watch:
-                    self._wake.wait(min(_LOOP_CLOSED_SECONDS, max(0.0, rest - time.monotonic())))
-                    self._wake.clear()
-                if self._loop is not None and self._loop.is_closed():
-                    raise _LoopClosed
-        except _LoopClosed:
-            logger.debug("group %r: the event loop is closed: the watchdog ends", self._group_id)
-        except Exception:
-            logger.exception("group %r: the watchdog of the event loop has failed", self._group_id)
+                try:
+                    self._look()
+                except _LoopClosed:
+                    return logger.debug("group %r: the event loop is closed: the watchdog ends", self._group_id)
+                except Exception:  # memory may be short, for one: the member still needs its heartbeats
+                    self._recover()
         finally:
             self._disconnect()
+
+    def _look(self) -> None:
+        """Do what is due, and wait until there may be more to do."""
+        watch = self._watch
+        self._rests_until = rest = self._step(watch)
+        # If the loop has replaced the plan during this step, it compared with the old _rests_until, and did not wake
+        # the thread. So the thread looks again before it waits.
+        if self._watch is watch:
+            self._wake.wait(min(_LOOP_CLOSED_SECONDS, max(0.0, rest - time.monotonic())))
+            self._wake.clear()
+        if self._loop is not None and self._loop.is_closed():
+            raise _LoopClosed
+
+    def _recover(self) -> None:
+        """Tell of the exception that is being handled, and wait a little.
+
+        What earlier answers have led to stays: the coordinator would fence a heartbeat with the epoch before that.
+        """
+        with suppress(MemoryError):  # the log needs memory, too
+            held_back = self._warnings.admit("failure", time.monotonic())
+            if held_back is not None:
+                logger.exception(
+                    "group %r: the watchdog of the event loop has failed, and goes on in %.3g s%s",
+                    self._group_id,
+                    _AFTER_FAILURE_SECONDS,
+                    and_more(held_back),
+                )
+        self._disconnect()
+        self._rests_until = -math.inf
+        self._wake.wait(_AFTER_FAILURE_SECONDS)  # a call of stop() ends it
+        self._wake.clear()
 
     def _step(self, watch: tuple[HeartbeatPlan, Route] | None) -> float:
         """Do what is due, and return when to look again (monotonic seconds)."""
@@ -215,6 +241,9 @@ class Watchdog:
             answer = question.event(connection.request(question.request, question.build, timeout=timeout))
         except KafkaError as error:
             self._failed(error)
+        except Exception:
+            self._hear(watch, None, sent)  # it may have been sent, though nobody will read the answer
+            raise
         if isinstance(answer, IdentityLost | Fatal):
             self._done = plan
         if answer is not None:
@@ -278,9 +307,9 @@ class Watchdog:
         return self._connection
 
     def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _call(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None

@@ -26,7 +26,7 @@ def health(
     error = cluster_client.background.error
     if error is None and session.doom is not None and session.doom.ends_producer:
         error = session.doom.producer_error()
-    last_error = cluster_client.metadata.error or cluster_client.pool.error
+    last_error = cluster_client.metadata.error or cluster_client.pool.trouble(now)
     oldest, troubled = None, dict[TopicPartition, PartitionTrouble]()
     for queue in accumulator.queues.active:
         created = [batch.created for batch in queue.snapshot()]

@@ -144,7 +144,7 @@ class ProducerRuntime:
             check=self.check,
             now=cluster_client.now,
             clock=clock,
-            trouble=lambda: cluster_client.pool.error or cluster_client.metadata.error,
+            trouble=lambda: cluster_client.pool.trouble(cluster_client.now()) or cluster_client.metadata.error,
         )
         self.many = ManyRecords(self._config, self.appending)
 

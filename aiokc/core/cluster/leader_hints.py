@@ -89,5 +89,7 @@ class LeaderHints:
 
 
 def _is_ahead(tp: TopicPartition, leader: NewLeader, said: Cluster) -> bool:
-    """Whether the metadata do not know of the leader's epoch yet. They never will in a recreated topic."""
+    """Whether the metadata do not know of the leader's epoch yet. They never will in a deleted or recreated topic."""
+    if said.partition(tp) is None:
+        return False  # no name counts there, and the partition may never come back
     return said.topic_id(tp.topic) in (None, leader.topic_id) and said.leader_epoch(tp) < leader.epoch

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 class NodeView:
     """What the choice of a broker depends on. Times in seconds, on the caller's clock.
 
-    ``failed``: the newest attempt to use the broker failed; the client tries again at ``retry_at`` at the earliest.
+    ``failed``: the newest attempt to use the broker failed, not long ago or for the same request; the client tries
+    again at ``retry_at`` at the earliest.
     ``muted_until``: the broker throttles this client until then (KIP-219).
     """
 

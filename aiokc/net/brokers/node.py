@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from enum import Enum
 from typing import Final
 
@@ -38,6 +39,10 @@ class Purpose(Enum):
 
 # The connections for requests that any broker can answer.
 _FOR_ANY: Final = (Purpose.DATA, Purpose.COORDINATOR)
+#: A failure counts for so long after the pause that follows it, and for retry_backoff_max_ms. What needs the broker
+#: tries again before: its own pauses are of some seconds, or retry_backoff_max_ms. Without a limit a broker that was
+#: restarted, and that nothing has needed since, would count as failed for months.
+FAILURE_COUNTS_SECONDS: Final = 30.0
 
 
 class Attempt:
@@ -63,10 +68,10 @@ class Attempt:
 class Node:
     """One broker at one address. A broker that moves to another address becomes another Node.
 
-    ``failed``: the last attempt or request ended with a failure (``error``); no new attempt begins before
-    ``retry_at``, on the loop's clock. ``route``: how the newest connection, open or not, reached the broker.
-    ``traffic`` counts what is exchanged with the broker, at whatever address. ``setup_timeout``: how many seconds the
-    next attempt to connect may take.
+    ``failed``: the last attempt or request ended with a failure (``error``), maybe long ago, see ``trouble``; no new
+    attempt begins before ``retry_at``, on the loop's clock. ``route``: how the newest connection, open or not, reached
+    the broker. ``traffic`` counts what is exchanged with the broker, at whatever address. ``setup_timeout``: how many
+    seconds the next attempt to connect may take.
     """
 
     def __init__(
@@ -76,14 +81,20 @@ class Node:
         slow_backoff: Backoff,
         setup_timeouts: Backoff,
         traffic: NodeTraffic | None = None,
+        failure_counts: float = FAILURE_COUNTS_SECONDS,
     ) -> None:
-        """``slow_backoff``: the pauses after a certificate was refused, which someone has to replace."""
+        """``slow_backoff``: the pauses after a certificate was refused, which someone has to replace.
+
+        ``failure_counts``: for how many seconds after the pause that follows it a failure is the broker's state.
+        """
         self.broker = broker
         self.traffic = traffic or NodeTraffic()
         self.attempts: dict[Purpose, Attempt] = {}
         self.connections: dict[Purpose, Connection] = {}
         self.retry_at = 0.0
         self.error: KafkaError | None = None
+        self._failure_counts = failure_counts
+        self._counts_until = 0.0  # the error
         self.route: Route | None = None
         self._backoff = backoff
         self._slow_backoff = slow_backoff
@@ -104,6 +115,13 @@ class Node:
     @property
     def failed(self) -> bool:
         return self.error is not None
+
+    def trouble(self, now: float) -> KafkaError | None:
+        """Return why the broker can't be used at the moment; None also where nothing has tried to for a while.
+
+        Any thread may ask.
+        """
+        return self.error if self.attempts or now < self._counts_until else None
 
     @property
     def is_connected(self) -> bool:
@@ -169,6 +187,12 @@ class Node:
         if now >= self.retry_at:
             backoff = self._slow_backoff if isinstance(error, CertificateRefused) else self._backoff
             self.retry_at = now + backoff.next()
+        self._counts_until = self.retry_at + self._failure_counts
+
+    def refused(self, error: KafkaError, retry_at: float) -> None:
+        """The broker has refused the credentials; until ``retry_at`` no broker is offered them again."""
+        self.error = error
+        self._counts_until = retry_at + self._failure_counts
 
     def retire(self) -> None:
         """Cancel attempts to connect, and close each connection as soon as nothing is in flight on it.
@@ -193,7 +217,9 @@ class Node:
         usable = [(purpose, connection) for purpose, connection in found if connection is not None]
         return min(usable, key=lambda one: one[1].in_flight, default=(Purpose.DATA, None))
 
-    def view(self) -> NodeView:
+    def view(self, tried: Set[int], now: float) -> NodeView:
+        """Return what the choice of a broker depends on, for a request for which these nodes were ``tried`` in vain."""
+        is_tried = self.broker.node_id in tried
         _, connection = self.spare()
         return NodeView(
             self.broker.node_id,
@@ -202,5 +228,5 @@ class Node:
             in_flight=connection.in_flight if connection is not None else 0,
             muted_until=connection.muted_until if connection is not None else 0.0,
             retry_at=self.retry_at,
-            failed=self.failed,
+            failed=self.failed if is_tried else self.trouble(now) is not None,
         )

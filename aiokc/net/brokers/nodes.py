@@ -13,7 +13,7 @@ from ...core.connection.traffic import NodeTraffic
 from ...errors import ConnectionFailed, KafkaError
 from ...observation import NodeMetrics
 from ...types import Broker
-from .node import Node
+from .node import FAILURE_COUNTS_SECONDS, Node
 
 
 class Nodes:
@@ -39,7 +39,8 @@ class Nodes:
             self._random,
         )
         traffic = self._traffic.setdefault(broker.node_id, NodeTraffic())
-        return Node(broker, backoff, login_backoff(self._random), setup_timeouts, traffic)
+        failure_counts = FAILURE_COUNTS_SECONDS + config.retry_backoff_max_ms / 1e3
+        return Node(broker, backoff, login_backoff(self._random), setup_timeouts, traffic, failure_counts)
 
     # The cluster
 
@@ -100,8 +101,8 @@ class Nodes:
 
         ``overdue``: no broker has answered for so long that the bootstrap servers count too. See ``candidates``.
         """
-        brokers = [node.view() for node in self._brokers.values()]
-        bootstrap = [node.view() for node in self._bootstrap.values()]
+        brokers = [node.view(tried, now) for node in self._brokers.values()]
+        bootstrap = [node.view(tried, now) for node in self._bootstrap.values()]
         for views in (brokers, bootstrap):
             self._random.shuffle(views)  # so that not all clients ask the first broker
         chosen = least_loaded(candidates(brokers, bootstrap, overdue=overdue), tried, now=now)
@@ -128,7 +129,6 @@ class Nodes:
         """The brokers; before any metadata, the bootstrap servers."""
         return list((self._brokers or self._bootstrap).values())
 
-    @property
-    def error(self) -> KafkaError | None:
-        """Why one of the best known nodes can't be reached at the moment; None if none has failed."""
-        return next((node.error for node in self.best_known if node.error), None)
+    def trouble(self, now: float) -> KafkaError | None:
+        """Return why one of the best known nodes can't be used at the moment; None if there is none. See ``Node``."""
+        return next((error for node in self.best_known if (error := node.trouble(now)) is not None), None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -18,6 +19,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, KafkaError, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.faults import Hold
+from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import FindCoordinatorRequest
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
@@ -407,3 +409,53 @@ def test_health_tells_of_a_broker_that_is_not_reached() -> None:
             assert reader.health().last_error is None
 
     virtually(story, topics={"t": 2}, brokers=1)
+
+
+def test_health_tells_of_no_broker_that_nothing_needs_any_more() -> None:
+    """It was restarted, and nothing has connected to it since."""
+
+    async def story(cluster: Cluster) -> None:
+        leaders = {cluster.leader(*tp): tp for tp in map(TopicPartition, "ttt", range(3))}
+        async with consumer(cluster) as reader:
+            reader.assign(leaders.values())
+            await reader.end_offsets(leaders.values())
+            reader.assign([leaders[1]])
+            await asyncio.sleep(5)  # the last Fetch to broker 3 is answered
+            cluster.take_down(3)
+            cluster.bring_up(3)
+            await asyncio.sleep(1)
+            assert "broker 3" in str(reader.health().last_error)
+            await asyncio.sleep(3_600)
+            assert reader.health().last_error is None
+            assert not reader.metrics().nodes[3].connected
+
+    virtually(story, topics={"t": 3}, brokers=3)
+
+
+def test_health_tells_of_a_broker_that_is_needed_for_as_long_as_it_is_not_reached() -> None:
+    """The pauses between two attempts grow to two minutes."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        connect = loop.network.connect
+
+        async def refused(factory: Callable[[], Any], host: str, port: int) -> Any:
+            if port == unreachable:
+                raise ConnectionRefusedError
+            return await connect(factory, host, port)
+
+        unreachable = int(cluster.bootstrap.rpartition(":")[2])
+        needed = next(tp for tp in map(TopicPartition, "ttt", range(3)) if cluster.leader(*tp) == 3)
+        with patch.object(loop.network, "connect", refused):
+            async with consumer(cluster, reconnect_backoff_max_ms=120_000, retry_backoff_max_ms=120_000) as reader:
+                reader.assign([needed])
+                await asyncio.sleep(10)
+                for _ in range(3_600):
+                    await asyncio.sleep(1)
+                    assert "broker 3" in str(reader.health().last_error)
+                reader.assign([])
+                await asyncio.sleep(300)
+                assert reader.health().last_error is None
+
+    virtually(story, topics={"t": 3}, brokers=3)

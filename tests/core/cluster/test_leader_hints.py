@@ -91,6 +91,15 @@ def test_a_wrong_name_says_nothing_of_a_recreated_topic() -> None:
     assert hints.learn({T0: named(2, 1, new)}, {}) == {T0}
 
 
+def test_of_a_topic_that_is_gone_nothing_is_kept(hints: LeaderHints) -> None:
+    hints.learn({T0: named(2, 4), T1: named(9, 4)}, {9: Broker(9, "other", 2)})
+    hints.disprove(2)
+    hints.refreshed(Cluster(2, brokers=metadata().brokers))
+    assert not hints._wrong
+    assert not hints._leaders
+    assert not hints._addresses
+
+
 def test_a_leader_that_was_elected_a_moment_ago_denies_nothing() -> None:
     """It answers OFFSET_NOT_AVAILABLE until it knows how far its followers are (KIP-207)."""
     assert ErrorCode.OFFSET_NOT_AVAILABLE not in DENIALS

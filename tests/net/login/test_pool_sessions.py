@@ -71,7 +71,7 @@ async def test_after_a_refusal_at_the_renewal_the_next_request_logs_in_anew_at_o
         make_due(connection, over=True)
         assert await asyncio.gather(*(ask(pool, 1, topic) for topic in "abc")) == ["a", "b", "c"]
         assert server.accepted == 2
-        assert pool.error is None
+        assert pool.trouble(asyncio.get_running_loop().time()) is None
         assert pool.logins.refusal is None
     assert [record.levelname for record in caplog.records if "could not be renewed" in record.message] == ["INFO"]
     assert not [record for record in caplog.records if record.levelno > 20]
@@ -209,7 +209,7 @@ async def test_a_close_at_the_end_of_the_session_is_no_failure(
         connection._session._was_due_at = 0.0
         assert await ask(pool, node_id) == "t"
         assert server.accepted == 2
-        assert pool.error is None
+        assert pool.trouble(asyncio.get_running_loop().time()) is None
     levels = {record.levelname for record in caplog.records if "end of its SASL session" in record.message}
     assert levels == {"INFO"}
 

@@ -9,7 +9,7 @@ import pytest
 from aiokc.config import ClientConfig
 from aiokc.core.backoff import Backoff
 from aiokc.errors import ConnectionFailed
-from aiokc.net.brokers.node import Node
+from aiokc.net.brokers.node import Attempt, Node, Purpose
 from aiokc.net.brokers.nodes import Nodes
 from aiokc.types import Broker
 
@@ -59,11 +59,40 @@ def test_failures_of_several_purposes_at_once_count_as_one(node: Node) -> None:
 def test_an_answer_starts_again_from_the_shortest_pause(node: Node) -> None:
     for now in (100.0, 200.0, 300.0):
         node.failure(ERROR, now)
-    assert node.view().failed
+    assert node.view(set(), 300.0).failed
     node.answered()
-    assert not node.view().failed
+    assert not node.view(set(), 300.0).failed
     node.failure(ERROR, 400.0)
     assert node.retry_at == pytest.approx(400.05)
+
+
+async def test_a_failure_counts_as_long_as_the_broker_is_needed_and_for_a_while(node: Node) -> None:
+    for now in (100.0, 200.0, 300.0):
+        node.failure(ERROR, now)
+        assert node.trouble(node.retry_at + 29) is ERROR
+        assert node.trouble(node.retry_at + 31) is None
+    assert not node.view(set(), 400.0).failed
+    assert node.view({1}, 400.0).failed, "for the same request it counts, however long the other brokers took"
+    attempt = node.attempts[Purpose.DATA] = Attempt(node, Purpose.DATA)
+    assert node.trouble(400.0) is ERROR
+    attempt.settle(ERROR)
+    assert node.trouble(400.0) is None
+    node.refused(ERROR, 430.0)
+    assert node.trouble(459.0) is ERROR
+    assert node.trouble(461.0) is None
+
+
+def test_brokers_that_failed_long_ago_are_asked_before_bootstrap_servers() -> None:
+    """Only their names may be what fails: those of bootstrap servers need not resolve any more."""
+    nodes = Nodes(ClientConfig(bootstrap_servers="h:9092"), Random(1))
+    for node in nodes.set_brokers({node_id: Broker(node_id, "h", 9092 + node_id) for node_id in (1, 2)}):
+        node.failure(ERROR, 100.0)
+    tried, order = set[int](), list[int]()
+    while (found := nodes.least_loaded(tried, now=200.0, overdue=False)) is not None:
+        found.failure(ERROR, 200.0)
+        tried.add(found.broker.node_id)
+        order.append(found.broker.node_id)
+    assert (sorted(order[:2]), order[2:]) == ([1, 2], [-1])
 
 
 def test_each_attempt_that_fails_gives_the_next_one_more_time(node: Node) -> None:

@@ -216,6 +216,27 @@ async def test_only_a_heartbeat_that_was_sent_may_be_unheard(cluster: Cluster) -
     assert await heard(int(cluster.bootstrap.rpartition(":")[2])) == [Unheard(sent)]
 
 
+async def test_a_heartbeat_is_unheard_too_if_the_thread_fails_to_read_its_answer(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answered(keepalive: ConsumerKeepalive, sent: MemberHeartbeat, response: object) -> Event:
+        raise MemoryError
+
+    monkeypatch.setattr(ConsumerKeepalive, "_answered", answered)
+    group = ConsumerGroup(group_id="g", max_poll_interval_ms=300_000)
+    options = ConnectionOptions(client_id="test", max_response_bytes=1 << 20)
+    watchdog = Watchdog(ConsumerKeepalive(group), PollClock(), options, 1.0)
+    watchdog.start(lambda: None)
+    sent = MemberHeartbeat(1, MemberToken(1, "m"), contents=KEEPALIVE)
+    plan = HeartbeatPlan(sent, due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+    address = "127.0.0.1", int(cluster.bootstrap.rpartition(":")[2])
+    watchdog._watch = plan, Route("broker 1", address, "localhost")
+    with pytest.raises(MemoryError):
+        await asyncio.to_thread(watchdog._beat, watchdog._watch)
+    assert watchdog.retract() == [Unheard(sent)]
+    watchdog._disconnect()
+
+
 async def test_the_threads_goodbye_does_not_remove_a_member_that_has_joined_again(cluster: Cluster) -> None:
     """The last heartbeat names no epoch, and it is handled after the join, which goes over another connection."""
     told, leaving, joined_again, handled = Told(), threading.Event(), Flag(), Flag()
