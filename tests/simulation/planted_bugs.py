@@ -201,7 +201,7 @@ def _forget_nothing(self: FetchBuffer, tp: TopicPartition) -> None:
 
 # Groups
 
-_consumed, _replace, _on = PartitionPosition.consumed, Subscription.replace, Membership.on
+_offsets, _replace, _on = PartitionPosition.offsets, Subscription.replace, Membership.on
 
 
 def _commit_what_is_held(self: PartitionPosition) -> OffsetAndMetadata | None:
@@ -211,9 +211,9 @@ def _commit_what_is_held(self: PartitionPosition) -> OffsetAndMetadata | None:
     return self.consumed()
 
 
-def _consumed_one_more(self: PartitionPosition) -> OffsetAndMetadata | None:
-    found = _consumed(self)
-    return None if found is None else OffsetAndMetadata(found.offset + 1)
+def _consumed_one_more(positions: Any, *, processed: bool) -> dict[TopicPartition, OffsetAndMetadata]:
+    found = _offsets(positions, processed=processed)
+    return found if processed else {tp: OffsetAndMetadata(one.offset + 1) for tp, one in found.items()}
 
 
 async def _release_without_giving_up(
@@ -341,7 +341,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "believe a wrong leader": _bug("stuck", (LeaderHints, "disprove", lambda *_: False), wrong_leaders=True, first=2),
     # groups
     "commit early": _bug("over-commit", (PartitionPosition, "committable", _commit_what_is_held), group=True),
-    "commit one too far": _bug("over-commit, lost", (PartitionPosition, "consumed", _consumed_one_more), group=True),
+    "commit one too far": _bug("over-commit, lost", (PartitionPosition, "offsets", staticmethod(_consumed_one_more)), group=True),
     "keep buffered data of a revoked partition": _bug(
         "skip, duplicate, non-monotonic",
         (FetchBuffer, "servable", _hand_out_stale_buffers),
