@@ -341,7 +341,9 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "believe a wrong leader": _bug("stuck", (LeaderHints, "disprove", lambda *_: False), wrong_leaders=True, first=2),
     # groups
     "commit early": _bug("over-commit", (PartitionPosition, "committable", _commit_what_is_held), group=True),
-    "commit one too far": _bug("over-commit, lost", (PartitionPosition, "offsets", staticmethod(_consumed_one_more)), group=True),
+    "commit one too far": _bug(
+        "over-commit, lost", (PartitionPosition, "offsets", staticmethod(_consumed_one_more)), group=True
+    ),
     "keep buffered data of a revoked partition": _bug(
         "skip, duplicate, non-monotonic",
         (FetchBuffer, "servable", _hand_out_stale_buffers),
