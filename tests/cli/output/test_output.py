@@ -84,6 +84,20 @@ def test_a_pipe_has_no_width() -> None:
     assert "x" * 500 in written("table", rows=[("x" * 500, 1, (), False)], COLUMNS="40")
 
 
+def test_one_long_name_makes_no_other_row_long() -> None:
+    long, short = ("x" * 1_000_000, 1, (), False), ("y", 2, (3,), True)
+    lines = written("table", rows=[long, *[short] * 100]).splitlines()
+    assert lines[1].startswith(f"{long[0]}  ")
+    assert {len(line) for line in [lines[0], *lines[2:]]} == {200 + len("  SIZE  REPLICAS  NEW")}
+
+
+def test_a_name_of_any_length_is_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a limit it takes a step for each column of the name."""
+    monkeypatch.setattr("aiokc.cli.output.tables.width_of", lambda text: 10**12 if text == "endless" else len(text))
+    lines = written("table", columns=60, rows=[("endless", 1, (), False)], color="never").splitlines()
+    assert lines[1].split() == ["endless", "1", "B"]
+
+
 @pytest.mark.parametrize(
     ("color", "columns", "variables", "has_colors"),
     [
