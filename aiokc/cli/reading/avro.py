@@ -137,7 +137,9 @@ class AvroDecoder:
         # Its Python code, for interpreters without the C code, raises one.
         readers = self._fastavro
         if _contain_themselves(named):
-            from fastavro import _read_py as readers
+            from fastavro import _read_py
+
+            readers = _read_py
 
         def read(stream: IO[bytes]) -> Any:
             return readers.schemaless_reader(stream, schema, None)[_CONTENT]
