@@ -62,8 +62,9 @@ def _main(words: list[str], system: System) -> int:
 def prepared(module: ModuleType, args: Namespace, system: System) -> Context:
     """Return what a command runs with. Raises Problem for a wrong configuration."""
     from .context import Context
+    from .logs import log_to
 
-    _log_to(system, args)
+    log_to(system, args.verbose)
     context = Context(args, system)
     if getattr(module, "NEEDS_CLUSTER", True):
         context.settings  # noqa: B018 - read now, from files and from the person
@@ -93,7 +94,7 @@ async def execute(module: ModuleType, context: Context) -> int:
 
 def report(error: Exception, system: System, *, verbose: bool = False) -> int:
     """Write the sentence about ``error`` to stderr, with ``verbose`` its traceback, too; return the exit code."""
-    from .output.escapes import escaped
+    from .output.escapes import escaped, lines_escaped
 
     sentence, code = outcome(error)
     with suppress(OSError):  # main() finds out again
@@ -102,10 +103,10 @@ def report(error: Exception, system: System, *, verbose: bool = False) -> int:
     if verbose:
         import traceback
 
-        text = "".join(traceback.format_exception(error))
+        text = lines_escaped("".join(traceback.format_exception(error)))
     text += f"aiokc: {escaped(sentence)}\n"
     if isinstance(error, Problem) and error.hint:
-        text += f"{error.hint}\n"
+        text += f"{escaped(error.hint)}\n"
     system.tell(text)
     return code
 
@@ -117,21 +118,6 @@ def _ended(system: System, code: int) -> int:
     except (OSError, KeyboardInterrupt):
         let_go(system.stdout)
     return code
-
-
-def _log_to(system: System, args: Namespace) -> None:
-    """Let aiokc's log go to stderr: what happens with -v, each detail with -vv; without, what fails is a sentence."""
-    import logging
-
-    logger = logging.getLogger("aiokc")
-    for handler in [each for each in logger.handlers if each.get_name() == "aiokc command"]:
-        logger.removeHandler(handler)
-    handler = logging.StreamHandler(system.stderr) if args.verbose else logging.NullHandler()
-    handler.set_name("aiokc command")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG if args.verbose > 1 else logging.INFO)
-    logger.propagate = False
 
 
 if __name__ == "__main__":

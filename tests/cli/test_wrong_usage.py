@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from aiokc.cli.commands.table import COMMANDS
 from aiokc.cli.exit_codes import MEANINGS
-from aiokc.cli.main import main
+from aiokc.cli.main import main, report
 from aiokc.cli.parser import module_of, parser_of
+from aiokc.cli.problems import Problem
 from aiokc.testing import Cluster
 from tests.cli.running import Result, Stream, aiokc, system_of
 
@@ -234,6 +237,7 @@ def test_a_defect_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:
     import aiokc.cli.commands.local.config_show as command
 
     async def broken(context: object) -> int:
+        logging.getLogger("aiokc").info("a broker says \u061c\x9b2J\nand more")
         raise ZeroDivisionError("division by zero\x1b[2J")
 
     monkeypatch.setattr(command, "run", broken)
@@ -244,7 +248,16 @@ def test_a_defect_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:
         "aiokc: ZeroDivisionError: division by zero\\x1b[2J (this is a defect of aiokc"
     )
     assert main(["config", "show", "-v"], system) == 1
-    assert "Traceback" in system.stderr.text
+    assert "\nTraceback" in system.stderr.text
+    assert "a broker says \\u061c\\x9b2J\nand more\n" in system.stderr.text
+    assert system.stderr.text.translate({ord("\n"): ""}).isprintable()
+
+
+def test_a_hint_moves_no_cursor() -> None:
+    system = system_of()
+    assert report(Problem("this is wrong", "do \x1b[2J"), system) == 1
+    assert isinstance(system.stderr, Stream)
+    assert system.stderr.text == "aiokc: this is wrong\ndo \\x1b[2J\n"
 
 
 def test_every_exit_code_has_a_meaning() -> None:

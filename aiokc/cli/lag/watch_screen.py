@@ -166,6 +166,9 @@ def _table(state: WatchState, rows: Sequence[tuple[LagRow, Rates]], width: int) 
 
 def _fitted(columns: list[_Column], width: int) -> list[_Column]:
     """Cut the texts that may be cut, then leave out columns, the least worth first, until the rest fits."""
+    for column in columns:
+        if column.least is not None:  # none is longer than a line: what follows takes a step for each column too much
+            column.width = min(column.width, max(width, column.least))
     while True:
         excess = sum(column.width + len(_GAP) for column in columns) - len(_GAP) - width
         if excess <= 0:

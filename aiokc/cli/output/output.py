@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from .columns import Column, plain
-from .escapes import escaped
+from .escapes import JSON_ESCAPES, escaped
 from .terminal import Terminal
 
 
@@ -92,7 +92,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else value
-
-
-#: What JSON leaves as it is and a terminal obeys: DEL and C1. Lone surrogates can't be encoded.
-JSON_ESCAPES = {code: f"\\u{code:04x}" for code in [*range(0x7F, 0xA0), *range(0xD800, 0xE000)]}

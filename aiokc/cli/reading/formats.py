@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from ..output.escapes import escaped
-from ..output.output import JSON_ESCAPES, csv_row
+from ..output.escapes import JSON_ESCAPES, escaped
+from ..output.output import csv_row
 from ..output.units import time_shown
 from ..output.widths import fitted
 from .contents import Contents

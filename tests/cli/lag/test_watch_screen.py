@@ -105,6 +105,16 @@ def test_long_names_are_cut_before_columns_are_left_out() -> None:
     assert "…" in row
 
 
+def test_a_name_of_any_length_is_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever joins a group chooses the client.id. Without a limit it takes a step for each column of it."""
+    module = "aiokc.cli.lag.watch_screen.width_of"
+    monkeypatch.setattr(module, lambda text: 10**12 if text == "endless" else len(text))
+    pairs = [(replace(row, member="endless"), rates) for row, rates in rows(1)]
+    heading, row = texts(screen(state(*pairs), 100, 10))[2:4]
+    assert "MEMBER" in heading
+    assert row.endswith("endless")
+
+
 def test_several_groups_are_told_apart() -> None:
     lines = texts(screen(state(*rows(1), *rows(1, group="shipping")), 120, 10))
     assert lines[2].startswith("GROUP     TOPIC")

@@ -65,9 +65,11 @@ def test_csv_is_read_back() -> None:
 
 @pytest.mark.parametrize("format", ["json", "csv", "table"])
 def test_no_control_character_reaches_a_terminal(format: str) -> None:
-    rows = [("\x1b]0;title\x07\x9b31m\u202e\x7f", 1, (), False)]
-    text = written(format, columns=200, rows=rows, color="never")
-    assert not any(character in text for character in "\x1b\x07\x9b\x7f")
+    unsafe = "\x1b]0;title\x07\x9b31m\x7f\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069"
+    text = written(format, columns=200, rows=[(unsafe, 1, (), False)], color="never")
+    assert text.translate({ord("\n"): ""}).isprintable()
+    if format == "json":
+        assert json.loads(text)["topic"] == unsafe
 
 
 @pytest.mark.parametrize("columns", [20, 30, 40, 60, 80])
@@ -80,6 +82,20 @@ def test_a_table_is_as_narrow_as_the_terminal(columns: int) -> None:
 
 def test_a_pipe_has_no_width() -> None:
     assert "x" * 500 in written("table", rows=[("x" * 500, 1, (), False)], COLUMNS="40")
+
+
+def test_one_long_name_makes_no_other_row_long() -> None:
+    long, short = ("x" * 1_000_000, 1, (), False), ("y", 2, (3,), True)
+    lines = written("table", rows=[long, *[short] * 100]).splitlines()
+    assert lines[1].startswith(f"{long[0]}  ")
+    assert {len(line) for line in [lines[0], *lines[2:]]} == {200 + len("  SIZE  REPLICAS  NEW")}
+
+
+def test_a_name_of_any_length_is_cut_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a limit it takes a step for each column of the name."""
+    monkeypatch.setattr("aiokc.cli.output.tables.width_of", lambda text: 10**12 if text == "endless" else len(text))
+    lines = written("table", columns=60, rows=[("endless", 1, (), False)], color="never").splitlines()
+    assert lines[1].split() == ["endless", "1", "B"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import threading
@@ -17,7 +18,7 @@ import pytest
 
 from aiokc.cli.problems import Problem, UsageProblem
 from aiokc.cli.reading.avro import AvroDecoder
-from aiokc.cli.reading.decoding import decoded
+from aiokc.cli.reading.decoding import Undecodable, decoded
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from tests.cli.running import aiokc
@@ -68,7 +69,13 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "/schemas/ids/2": (200, {"schema": "syntax = proto3", "schemaType": "PROTOBUF"}),
     "/schemas/ids/3": (200, []),
 }
-
+DRIPS, AWAY, ELSEWHERE = "/schemas/ids/12", "/schemas/ids/13", "/schemas/ids/14"
+ANSWERS |= {
+    DRIPS: ANSWERS["/schemas/ids/1"],
+    AWAY: (302, {}),
+    ELSEWHERE: (302, {}),
+}
+PLACES = {AWAY: "ftp://127.0.0.1:1/1", ELSEWHERE: "/schemas/ids/1"}
 
 logins: list[str | None] = []
 
@@ -76,6 +83,7 @@ logins: list[str | None] = []
 @pytest.fixture
 def registry() -> Iterator[tuple[str, list[str]]]:
     asked: list[str] = []
+    is_over = threading.Event()
     logins.clear()
 
     class Handler(BaseHTTPRequestHandler):
@@ -84,8 +92,14 @@ def registry() -> Iterator[tuple[str, list[str]]]:
             logins.append(self.headers["Authorization"])
             status, answer = ANSWERS.get(self.path, (404, {"error_code": 40403}))
             self.send_response(status)
+            if self.path in PLACES:
+                self.send_header("Location", PLACES[self.path])
             self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
+            body = json.dumps(answer).encode()
+            for at in range(len(body)) if self.path == DRIPS else ():
+                self.wfile.write(body[at : at + 1])
+                is_over.wait(0.03)
+            self.wfile.write(b"" if self.path == DRIPS else body)
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -94,6 +108,7 @@ def registry() -> Iterator[tuple[str, list[str]]]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}", asked
+        is_over.set()
         server.shutdown()
         thread.join()
 
@@ -169,6 +184,104 @@ async def test_records_of_a_schema_that_is_gone_are_not_kept(registry: tuple[str
     assert sys.getrefcount(data) == references
 
 
+def doubled(times: int) -> dict[str, Any]:
+    """A record of two, each of which is of two, and so on; the last ones have no field."""
+    schema: dict[str, Any] = {"type": "record", "name": "R0", "fields": []}
+    for number in range(1, times + 1):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": schema["name"]}]
+        schema = {"type": "record", "name": f"R{number}", "fields": fields}
+    return schema
+
+
+def record(name: str, *types: Any) -> dict[str, Any]:
+    fields = [{"name": f"f{number}", "type": each} for number, each in enumerate(types)]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "array", "items": "null"}, "an array whose items take no byte"),
+        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "an array whose items take no byte"),
+        ({"type": "map", "values": {"type": "array", "items": record("Empty")}}, "an array whose items take no byte"),
+        (
+            record("R", record("Empty", "null"), {"type": "array", "items": "Empty"}),
+            "an array whose items take no byte",
+        ),
+        (["null", record("R", {"type": "array", "items": {"type": "null"}})], "an array whose items take no byte"),
+        (doubled(20), "more than 1000 values that take no byte"),
+        (record("A", "int", record("B", "A")), "type A contains itself without end"),
+    ],
+)
+async def test_a_few_bytes_never_stand_for_many_values(
+    registry: tuple[str, list[str]], schema: Any, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "/schemas/ids/1", (200, {"schema": json.dumps(schema)}))
+    data = b"\0\0\0\0\1" + bytes.fromhex("80897a00")  # a million items
+    decoder = AvroDecoder(registry[0], 5)
+    await decoder.prepare(data)
+    assert problem in decoded(data, decoder).problem
+    assert decoded(data, decoder).text == f"<hex:{data.hex()}>"
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "text"),
+    [
+        ({"type": "map", "values": "null"}, b"\x02\x02a\0", '{"a":null}'),
+        ({"type": "array", "items": ["null"]}, b"\x04\0\0\0", "[null,null]"),
+        ({"type": "array", "items": record("R", "null", "int")}, b"\x02\x06\0", '[{"f0":null,"f1":3}]'),
+        (record("Tree", {"type": "array", "items": "Tree"}), b"\x02\0\0", '{"f0":[{"f0":[]}]}'),
+        (doubled(2), b"", '{"a":{"a":{},"b":{}},"b":{"a":{},"b":{}}}'),
+    ],
+)
+async def test_types_that_take_no_byte_are_read_where_they_are_few(
+    registry: tuple[str, list[str]], schema: Any, data: bytes, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "/schemas/ids/1", (200, {"schema": json.dumps(schema)}))
+    decoder = AvroDecoder(registry[0], 5)
+    await decoder.prepare(framed := b"\0\0\0\0\1" + data)
+    assert (decoded(framed, decoder).problem, decoded(framed, decoder).text) == ("", text)
+
+
+async def test_a_registry_is_not_asked_for_whatever_ids_records_have(registry: tuple[str, list[str]]) -> None:
+    url, asked = registry
+    decoder = AvroDecoder(url, 5)
+    unknown = [b"\0" + number.to_bytes(4, "big") for number in range(1000, 11_000)]
+    await decoder.prepare(b"\0\0\0\0\1", *unknown)
+    assert len(asked) == 501
+    assert "answered 404" in decoded(unknown[0], decoder).problem
+    assert "schema 10999, which was not asked for" in decoded(unknown[-1], decoder).problem
+    gc.collect()
+    kept = [each for each in gc.get_objects() if isinstance(each, Undecodable)]
+    assert len(kept) <= 1, "the last one at most, of a thread that ends"
+    await decoder.prepare(b"\0\0\0\0\1", b"\0\0\0\0\x04", unknown[0])
+    assert asked[501:] == ["/schemas/ids/4"], "a known one comes: these records are Avro"
+
+
+@pytest.mark.parametrize(
+    ("schema_id", "timeout_s", "problem"),
+    [
+        (12, 0.3, "the schema registry does not answer: URL/schemas/ids/12: timed out"),
+        (13, 5, "the schema registry refuses: URL/schemas/ids/13 answered 302, and leads to ftp://127.0.0.1:1/1"),
+        (14, 5, ""),
+    ],
+    ids=["a byte at a time", "to ftp", "to another place"],
+)
+async def test_a_registry_that_goes_its_own_way(
+    registry: tuple[str, list[str]], schema_id: int, timeout_s: float, problem: str
+) -> None:
+    url, _ = registry
+    decoder = AvroDecoder(url, timeout_s)
+    framed = b"\0\0\0\0" + bytes([schema_id, 12])
+    if not problem:
+        await decoder.prepare(framed)
+        assert decoded(framed, decoder).text == '{"a":6}'
+        return
+    with pytest.raises(Problem) as raised:
+        await decoder.prepare(framed)
+    assert str(raised.value) == problem.replace("URL", url)
+
+
 @pytest.mark.parametrize(
     ("schema_id", "data", "text", "asked_for"),
     [
@@ -224,8 +337,9 @@ async def test_cat_decodes_keys_and_values(registry: tuple[str, list[str]]) -> N
     assert asked == ["/schemas/ids/1"] * 2
 
 
-async def test_a_record_that_is_nested_too_deep_is_hex(registry: tuple[str, list[str]]) -> None:
-    nested = b"\0\0\0\0\x0b" + b"\x02" * 2000 + b"\x00"
+@pytest.mark.parametrize("depth", [2000, 500_000])  # the second one ends a process by a stack that overflows
+async def test_a_record_that_is_nested_too_deep_is_hex(registry: tuple[str, list[str]], depth: int) -> None:
+    nested = b"\0\0\0\0\x0b" + b"\x02" * depth + b"\x00"
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"\0\0\0\0\1\x0c", nested, b"\0\0\0\0\1\x0e")
         words = ("cat", "t", "--value", "avro", "-r", registry[0])
