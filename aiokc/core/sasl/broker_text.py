@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import quote, quote_plus
 
 from ...secret import Secret
+from ..one_line import one_line
 
 #: The most characters of a broker's text that a message shows.
 MOST_CHARACTERS: Final = 200
@@ -27,13 +28,7 @@ def broker_text(text: str, secrets: Iterable[Secret] = ()) -> str:
     # Masked first: a secret that is cut, or whose control characters are escaped, would not be found.
     for spelling in _spellings(secrets):
         text = text.replace(spelling, _MASK)
-    shown = ""
-    for character in text:
-        piece = character if character.isprintable() else character.encode("unicode_escape").decode()
-        if len(shown) + len(piece) > MOST_CHARACTERS:
-            return f"{shown}..."
-        shown += piece
-    return shown
+    return one_line(text, MOST_CHARACTERS)
 
 
 def quoted(text: str, secrets: Iterable[Secret] = ()) -> str:
