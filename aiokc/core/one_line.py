@@ -18,7 +18,8 @@ def one_line(text: str | None, most: int = MOST_CHARACTERS) -> str:
         return ""
     if len(text) <= most and text.isprintable():
         return text
-    shown, length = [], 0
+    shown: list[str] = []
+    length = 0
     for character in text:
         piece = character if character.isprintable() else character.encode("unicode_escape").decode()
         length += len(piece)
