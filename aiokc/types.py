@@ -42,6 +42,7 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
+_LONGEST_HOST: Final = 253  # characters; DNS has no longer name
 
 
 class TopicPartition(NamedTuple):
@@ -112,7 +113,8 @@ class Broker:
 
 
 def address_text(host: str, port: int) -> str:
-    """Return "host:port", an IPv6 host in brackets."""
+    """Return "host:port" for messages, an IPv6 host in brackets. What a broker names may be no host, but a log line."""
+    host = host[:_LONGEST_HOST] if host.isprintable() else repr(host[:_LONGEST_HOST])[1:-1][:_LONGEST_HOST]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

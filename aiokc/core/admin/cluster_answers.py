@@ -35,6 +35,7 @@ from ...wire.messages.describing import (
 )
 from ...wire.messages.discovery import ApiVersionsResponse, MetadataResponse
 from ..cluster.snapshot import Cluster, topic_error
+from ..one_line import one_line
 from .api_names import API_NAMES
 
 _NOT_TOLD: Final = -(1 << 31)  # of a bit field of operations
@@ -56,7 +57,7 @@ def operations(bits: int) -> frozenset[AclOperation] | None:
 def described_cluster(response: DescribeClusterResponse) -> ClusterDescription:
     """Raises BrokerError for a refusal."""
     if response.error_code != ErrorCode.NONE:
-        raise broker_error(response.error_code, response.error_message or "describing the cluster")
+        raise broker_error(response.error_code, one_line(response.error_message) or "describing the cluster")
     return ClusterDescription(
         cluster_id=response.cluster_id or None,
         controller_id=response.controller_id if response.controller_id >= 0 else None,
@@ -116,7 +117,9 @@ def described_configs(response: DescribeConfigsResponse) -> dict[str, dict[str, 
     for result in response.results:
         name = result.resource_name
         if result.error_code != ErrorCode.NONE:
-            why = f"settings of topic {name!r}" + (f": {result.error_message}" if result.error_message else "")
+            why = f"settings of topic {name!r}" + (
+                f": {one_line(result.error_message)}" if result.error_message else ""
+            )
             found[name] = broker_error(result.error_code, why, needs="DESCRIBE_CONFIGS")
         else:
             found[name] = {one.name: _entry(one) for one in sorted(result.configs, key=lambda one: one.name)}

@@ -26,6 +26,7 @@ from ...wire.messages.group_description import (
     ShareGroupMember,
 )
 from ..group.classic.embedded import read_assignment, read_subscription
+from ..one_line import one_line
 from .cluster_answers import operations
 
 #: Types of groups, and of their protocols.
@@ -46,7 +47,7 @@ def listed_groups(response: ListGroupsResponse, coordinator: int) -> list[GroupL
 
 
 def group_refusal(code: int, group_id: str, why: str | None = None, *, needs: str = "DESCRIBE") -> KafkaError:
-    return broker_error(code, f"group {group_id!r}" + (f": {why}" if why else ""), needs=needs)
+    return broker_error(code, f"group {group_id!r}" + (f": {one_line(why)}" if why else ""), needs=needs)
 
 
 #: The API is there also where its feature (group.version, share.version) is off: then the answer is the second code.

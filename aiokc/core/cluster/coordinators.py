@@ -12,6 +12,7 @@ from typing import Final
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, MalformedResponse, broker_error
 from ...wire.messages.discovery import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ..one_line import one_line
 
 #: The last version that asks for one key.
 ONE_KEY: Final = 3
@@ -64,5 +65,5 @@ def refusal(key_type: KeyType, found: Coordinator) -> BrokerError | None:
     """Return why no broker is named, or None."""
     if found.error_code == ErrorCode.NONE:
         return None
-    text = f": {found.error_message}" if found.error_message else ""
+    text = f": {one_line(found.error_message)}" if found.error_message else ""
     return broker_error(found.error_code, f"coordinator of {key_type} {found.key!r}{text}", needs="DESCRIBE")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import count, repeat
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, KafkaError, NoBrokersAvailable, broker_error
+from ...errors import BrokerError, KafkaError, MalformedResponse, NoBrokersAvailable, broker_error
 from ...native import untrack
 from ...types import Broker, PartitionInfo, TopicInfo, TopicPartition, partition_count
 from ...wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from .topic_ids import FormerIds, TopicIds
 
 _NO_ID = UUID(int=0)
+# Of one cluster: the largest have hundreds. Each one costs time at each answer, and at each choice of a broker to ask.
+_MOST_BROKERS: Final = 10_000
+_LONGEST_NAME: Final = 249  # characters, of a topic
 _OF_PATTERNS: Final = frozenset("^$*+?()[]{}|\\")  # no topic's name has one of these
 
 
@@ -111,6 +114,10 @@ def why_unusable(broker: str, response: MetadataResponse) -> KafkaError | None:
         error = broker_error(code, f"{broker} answers Metadata with this error")
         error.retriable = error.retriable or code == ErrorCode.REBOOTSTRAP_REQUIRED
         return error
+    if len(response.brokers) > _MOST_BROKERS:
+        return MalformedResponse(
+            f"{broker}: its answer to Metadata names {len(response.brokers):,} brokers, more than {_MOST_BROKERS:,}"
+        )
     if all(broker.node_id < 0 for broker in response.brokers):
         return NoBrokersAvailable(f"{broker}: its answer to Metadata names no broker (does it still start?)")
     return None
@@ -119,7 +126,7 @@ def why_unusable(broker: str, response: MetadataResponse) -> KafkaError | None:
 def merge(
     old: Cluster, response: MetadataResponse, *, complete: bool, every: int = 100
 ) -> Generator[None, None, Cluster]:
-    """Return the snapshot after ``response``. Yield after each ``every`` partitions, so that the loop is not blocked.
+    """Return the snapshot after ``response``. Yield after each ``every`` topics and partitions, for the loop's sake.
 
     ``complete``: the request was for all topics, so those not in the response are gone. Otherwise they stay. A topic of
     which nothing has changed is the same object as before, so no code needs to look at its partitions again.
@@ -128,11 +135,13 @@ def merge(
     errors: dict[str, int] = {} if complete else dict(old.errors)
     partial: set[str] = set() if complete else set(old.partial)
     ids = TopicIds(old.former)
-    done = 0
+    turns = count(1)
     for answer in response.topics:
         name = answer.name
-        if name is None:
-            continue  # asked by id, and the id is unknown
+        if next(turns) % every == 0:
+            yield  # there may be millions of topics without partitions, too
+        if name is None or _is_made_up(answer):
+            continue  # asked by id, and the id is unknown; or no topic at all
         if answer.error_code != ErrorCode.NONE:
             errors[name] = answer.error_code
             if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -146,19 +155,7 @@ def merge(
             continue
         errors.pop(name, None)
         known = _same_topic(before, answer)
-        partitions: dict[int, PartitionInfo] = {}
-        merged: list[PartitionInfo] = []
-        for item in answer.partitions:
-            new = _partition(name, item)
-            was = known.partitions.get(new.partition) if known is not None else None
-            partitions[item.partition_index] = info = new if was is None else _newest(was, new)
-            merged.append(info)
-            done += 1
-            if done % every == 0:
-                untrack(merged)
-                merged.clear()
-                yield
-        untrack(merged)
+        partitions = yield from _partitions(name, known, answer, turns, every)
         _add_missing(partitions, known, answer)
         topics.pop(name, None)  # so that they are in the order in which brokers have told of them
         topic = topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
@@ -179,6 +176,25 @@ def merge(
         complete=complete,
         former=ids.result(),
     )
+
+
+def _partitions(
+    topic: str, known: TopicInfo | None, answer: MetadataResponseTopic, turns: Iterator[int], every: int
+) -> Generator[None, None, dict[int, PartitionInfo]]:
+    """Return the partitions of the answer by number, each as its newest leader epoch has it."""
+    partitions: dict[int, PartitionInfo] = {}
+    merged: list[PartitionInfo] = []
+    for item in answer.partitions:
+        new = _partition(topic, item)
+        was = known.partitions.get(new.partition) if known is not None else None
+        partitions[item.partition_index] = info = new if was is None else _newest(was, new)
+        merged.append(info)
+        if next(turns) % every == 0:
+            untrack(merged)
+            merged.clear()
+            yield
+    untrack(merged)
+    return partitions
 
 
 #: More elections of a partition than there are between two looks at the metadata.
@@ -230,6 +246,15 @@ def with_leaders(
     used = {leaders[tp].node_id for tp in moved}
     addresses = {**old.brokers, **{node_id: broker for node_id, broker in brokers.items() if node_id in used}}
     return replace(old, topics=topics, brokers=addresses), moved
+
+
+def _is_made_up(answer: MetadataResponseTopic) -> bool:
+    """Whether no broker can have a topic of that name. It would be shown in log lines, and could forge some.
+
+    An error may be about any name that the application has asked for.
+    """
+    name = answer.name or ""
+    return answer.error_code == ErrorCode.NONE and not (name.isprintable() and len(name) <= _LONGEST_NAME)
 
 
 def _topic_id(answer: MetadataResponseTopic) -> UUID | None:

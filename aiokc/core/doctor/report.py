@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from ..one_line import one_line
+
 _LONGEST_TEXT: Final = 1200
 _LONGEST_SUBJECT: Final = 300
 
@@ -131,14 +133,6 @@ def at_step(step: Step, found: Finding) -> Finding:
 def milder(found: Finding) -> Finding:
     """Return a problem as a warning: the client has another way."""
     return replace(found, verdict=Verdict.WARNING) if found.verdict is Verdict.PROBLEM else found
-
-
-def one_line(text: str, most: int) -> str:
-    """Return ``text`` without control characters, and cut at ``most`` characters."""
-    cut = text[:most]
-    if not cut.isprintable():
-        cut = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut)
-    return cut if len(text) <= most and len(cut) <= most else f"{cut[:most]}..."
 
 
 def counted(number: int, what: str) -> str:

@@ -18,6 +18,7 @@ from ...wire.messages.produce import (
 )
 from ...wire.primitives import NO_UUID
 from ..cluster.snapshot import NewLeader
+from ..one_line import one_line
 from .batch import ProducerBatch
 from .settling import PartitionAnswer
 
@@ -119,6 +120,6 @@ def _refusal(one: PartitionProduceResponse) -> PartitionAnswer:
         one.base_offset,
         one.log_append_time_ms,
         one.log_start_offset,
-        one.error_message or "",
-        {error.batch_index: error.batch_index_error_message or "" for error in one.record_errors},
+        one_line(one.error_message),
+        {error.batch_index: one_line(error.batch_index_error_message) for error in one.record_errors},
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from ...error_codes import ErrorCode
+from ...error_codes import ErrorCode, error_name
 from ...records.encoding.batch_builder import BATCH_OVERHEAD, OpenBatch
 from ..connection.denials import DENIALS
 from .accumulator import RecordAccumulator
@@ -28,6 +28,12 @@ class PartitionAnswer(NamedTuple):
     log_start_offset: int = -1
     text: str = ""
     records: Mapping[int, str] = {}
+
+    def __str__(self) -> str:
+        """For log lines: an answer may say something of each of thousands of records."""
+        told = f"{error_name(self.code)} (base offset {self.base_offset}, log start offset {self.log_start_offset}"
+        refused = f", {len(self.records):,} records refused" if self.records else ""
+        return f"{told}{refused}){self.text and f': {self.text}'}"
 
 
 def settle(

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import quote, quote_plus
 
 from ...secret import Secret
+from ..one_line import one_line
 
 #: The most characters of a broker's text that a message shows.
 MOST_CHARACTERS: Final = 200
@@ -25,15 +26,18 @@ def broker_text(text: str, secrets: Iterable[Secret] = ()) -> str:
     it was sent in good faith.
     """
     # Masked first: a secret that is cut, or whose control characters are escaped, would not be found.
-    for spelling in _spellings(secrets):
-        text = text.replace(spelling, _MASK)
-    shown = ""
-    for character in text:
-        piece = character if character.isprintable() else character.encode("unicode_escape").decode()
-        if len(shown) + len(piece) > MOST_CHARACTERS:
-            return f"{shown}..."
-        shown += piece
-    return shown
+    spellings = [spelling for spelling in _spellings(secrets) if len(spelling) <= len(text)]
+    # A long text is cut before, too. So the secret at its end may be half of one, which is not found: the end is left
+    # out. It is as long as the longest secret; masks of secrets of one character make it longer.
+    end = len(_MASK) * max(map(len, spellings), default=0)
+    seen = text[: MOST_CHARACTERS + 2 * end]
+    masked = seen
+    for spelling in spellings:
+        masked = masked.replace(spelling, _MASK)
+    if len(seen) == len(text):
+        return one_line(masked, MOST_CHARACTERS)
+    shown = one_line(masked[: len(masked) - end], MOST_CHARACTERS)
+    return shown if shown.endswith("...") else f"{shown}..."
 
 
 def quoted(text: str, secrets: Iterable[Secret] = ()) -> str:
@@ -44,9 +48,10 @@ def quoted(text: str, secrets: Iterable[Secret] = ()) -> str:
 def in_parts(token: Secret) -> list[Secret]:
     """Return a token and its parts, for ``broker_text``.
 
-    Somebody may repeat its payload alone, or the signature, with which anyone can complete it.
+    Somebody may repeat its payload alone, or the signature, with which anyone can complete it. An encrypted token has
+    five parts; what has more is none.
     """
-    parts = token.reveal().split(".")
+    parts = token.reveal().split(".", 5)
     return [token, *(Secret(part) for part in parts if len(part) >= SHORTEST_PART)]
 
 

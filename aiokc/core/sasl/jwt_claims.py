@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
-_MOST_TOKEN_CHARACTERS: Final = 64 * 1024
+#: Of any token. Brokers take none as long, and it costs time and memory at each login.
+MOST_TOKEN_CHARACTERS: Final = 64 * 1024
 
 
 class Claims(NamedTuple):
@@ -25,7 +26,7 @@ class Claims(NamedTuple):
 def read_claims(token: str) -> Claims | None:
     """Return the claims of a signed or unsecured JWT; None for an opaque token. Nothing here is verified."""
     parts = token.split(".", 5)
-    if len(parts) != 3 or len(token) > _MOST_TOKEN_CHARACTERS:
+    if len(parts) != 3 or len(token) > MOST_TOKEN_CHARACTERS:
         return None
     claims = json_object(_decoded(parts[1]))
     if claims is None or json_object(_decoded(parts[0])) is None:

@@ -9,7 +9,7 @@ from typing import Final
 from ...errors import AuthenticationFailed
 from ...secret import Secret
 from .broker_text import SHORTEST_PART, in_parts, quoted
-from .jwt_claims import Claims, json_object, read_claims, utc
+from .jwt_claims import MOST_TOKEN_CHARACTERS, Claims, json_object, read_claims, utc
 from .mechanism import Conversation, HiddenBytes
 
 _TOKEN: Final = re.compile(r"[-._~+/A-Za-z0-9]+=*")  # RFC 6750. Any other character could add a key of its own.
@@ -72,6 +72,8 @@ class OAuthBearer:
         return f"{challenge}the token itself says, unverified: {self._said(self._claims)}"
 
     def _first_message(self) -> HiddenBytes:
+        if (length := len(self._token.reveal())) > MOST_TOKEN_CHARACTERS:
+            raise AuthenticationFailed(f"the token has {length:,} characters, more than {MOST_TOKEN_CHARACTERS:,}")
         if _TOKEN.fullmatch(self._token.reveal()) is None:
             raise AuthenticationFailed("the token has characters that no bearer token may have (RFC 6750), or is empty")
         for key in self._extensions:  # without its value, which may be a secret: a traceback keeps variables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from itertools import islice
 from math import inf
 from random import Random
 from typing import Any, Final, TypeAlias, TypeVar
@@ -36,6 +37,8 @@ R = TypeVar("R", bound=Response)
 # How long one broker is waited for that is not connected: so much of the time that is left, and at least so long.
 _SHARE: Final = 0.25
 _LEAST_SHARE_SECONDS: Final = 0.1
+# An error says so of so many brokers: those that were asked first. A cluster may have hundreds.
+_MOST_NAMED: Final = 20
 
 #: Returns a usable connection, or the error of one attempt; the last argument is the deadline (loop time).
 Reach: TypeAlias = Callable[[Node, Purpose, float], Coroutine[Any, Any, Connection | KafkaError]]
@@ -191,7 +194,11 @@ class AnyBroker:
             if isinstance(error, AuthenticationFailed) and error.retriable:
                 return fresh(error)  # no broker was asked: what provides the credentials is down
         nodes = dict.fromkeys([*errors, *self._nodes.best_known])
-        said = "; ".join(str(errors.get(node) or node.error or f"{node.name}: not reached") for node in nodes)
+        said = "; ".join(
+            str(errors.get(node) or node.error or f"{node.name}: not reached") for node in islice(nodes, _MOST_NAMED)
+        )
+        if len(nodes) > _MOST_NAMED:
+            said += f"; and {len(nodes) - _MOST_NAMED:,} more"
         failure = NoBrokersAvailable(f"no broker answered {api}{within}: {said}")
         failure.__cause__ = [*errors.values()][-1] if errors else None
         # What none of the servers speaks now, none will speak later, unless a broker has answered before.

@@ -13,11 +13,13 @@ import pytest
 from aiokc import Client, ErrorCode, TopicPartition
 from aiokc.client.cluster import list_offsets
 from aiokc.core.cluster.snapshot import Cluster as Snapshot
-from aiokc.errors import BrokerError, RequestTimedOut, broker_error
+from aiokc.errors import BrokerError, KafkaError, RequestTimedOut, broker_error
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold
 from aiokc.types import LATEST, Broker
+from aiokc.wire import Response
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from aiokc.wire.messages.offsets import ListOffsetsRequest
 
 from ..virtually import virtually
@@ -124,3 +126,21 @@ def test_of_thousands_of_errors_only_the_last_one_is_kept(monkeypatch: pytest.Mo
     virtually(story, brokers=1, topics={"many": 100})
     assert len(made) >= 500
     assert max(kept) == 1
+
+
+async def test_metadata_with_tens_of_thousands_of_brokers_are_refused() -> None:
+    async def fault(exchange: Exchange) -> Response | None:
+        response = await exchange.handle()
+        assert isinstance(response, MetadataResponse)
+        response.brokers = [MetadataResponseBroker(node_id=number, host="h", port=1) for number in range(50_000)]
+        return response
+
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        Client(bootstrap_servers=cluster.bootstrap) as client,
+    ):
+        cluster.intercept(MetadataRequest, fault)
+        with pytest.raises(KafkaError, match="its answer to Metadata names 50,000 brokers"):
+            await client.describe_topics(["t"], timeout_ms=2_000)
+        cluster.heal()
+        assert (await client.describe_topics(["t"])).keys() == {"t"}

@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from aiokc.core.cluster.snapshot import Cluster, NewLeader, merge, with_leaders
+from aiokc.core.cluster.snapshot import Cluster, NewLeader, merge, why_unusable, with_leaders
 from aiokc.core.cluster.unfollowed import without_old_topics
 from aiokc.error_codes import ErrorCode
+from aiokc.errors import MalformedResponse
 from aiokc.types import Broker, TopicPartition
 from aiokc.wire.messages.discovery import (
     MetadataResponse,
@@ -227,6 +228,25 @@ def test_a_topic_has_its_partitions_where_some_of_them_are_not_known(
 def test_merging_gives_way() -> None:
     steps = list(merge(Cluster(), response(topic("a", *map(partition, range(100)))), complete=True, every=10))
     assert len(steps) == 10
+
+
+def test_merging_gives_way_to_topics_without_partitions_as_well() -> None:
+    steps = list(merge(Cluster(), response(*(topic(f"t{number}") for number in range(100))), complete=True, every=10))
+    assert len(steps) == 10
+
+
+@pytest.mark.parametrize("name", ["a\n2026-11-28 ERROR forged", "a\x1b[2J", "a" * 250])
+def test_what_no_topic_can_be_called_is_left_out_but_its_error_is_told(name: str) -> None:
+    assert merged(Cluster(), response(topic(name, partition(0)), topic("a", partition(0)))).topics.keys() == {"a"}
+    refused = topic(name, error_code=int(ErrorCode.INVALID_TOPIC_EXCEPTION))
+    assert merged(Cluster(), response(refused)).errors == {name: ErrorCode.INVALID_TOPIC_EXCEPTION}
+
+
+def test_an_answer_with_more_brokers_than_any_cluster_has_is_unusable() -> None:
+    assert why_unusable("broker 1", response(brokers=10_000)) is None
+    error = why_unusable("broker 1", response(brokers=10_001))
+    assert isinstance(error, MalformedResponse)
+    assert "broker 1: its answer to Metadata names 10,001 brokers" in str(error)
 
 
 def test_a_topic_that_has_not_changed_is_the_same_object() -> None:

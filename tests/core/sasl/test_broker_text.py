@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable
+from time import process_time
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -77,6 +78,24 @@ def test_the_parts_of_a_token_are_masked_too() -> None:
     payload, signature = "payload-of-the-token", "signature-of-the-token"
     secrets = in_parts(Secret(f"header.{payload}.{signature}"))
     assert broker_text(f"header {signature} {payload} header.{payload}.{signature}", secrets) == "header *** *** ***"
+
+
+def test_what_has_more_parts_than_a_token_is_not_divided_further() -> None:
+    token = Secret(".".join(f"{number:016}" for number in range(28_000)))
+    secrets = in_parts(token)
+    assert len(secrets) == 7
+    began = process_time()
+    assert broker_text(f"{token.reveal()} {'z' * 500_000}", secrets) == "*** " + "z" * 196 + "..."
+    assert process_time() - began < 10  # it takes 0.1 s; with all parts a minute
+
+
+@pytest.mark.parametrize("others", [[], [Secret("y")]])
+def test_no_half_of_a_secret_is_shown_where_a_long_text_is_cut(others: list[Secret]) -> None:
+    secret = "".join(f"<{number}yyyy>" for number in range(30))
+    for before in range(3 * len(secret)):
+        shown = broker_text("x" * before + secret * 100, [Secret(secret), *others])
+        assert shown.replace("x", "").replace("*", "").replace(".", "") == ""
+        assert shown.endswith("...")
 
 
 @given(st.text(), st.text(min_size=4), st.text())

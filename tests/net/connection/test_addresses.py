@@ -34,6 +34,13 @@ def test_an_ipv6_host_stands_in_brackets() -> None:
     assert str(Broker(1, "::1", 9092)) == "broker 1 ([::1]:9092)"
 
 
+def test_a_host_that_is_a_log_line_is_escaped_and_cut() -> None:
+    assert address_text("h\n\x1b[2J", 1) == "h\\n\\x1b[2J:1"
+    assert address_text("b\u00fccher.example", 1) == "b\u00fccher.example:1"
+    for long in ("h" * 100_000, "\n" * 100_000):
+        assert len(address_text(long, 1)) == 255
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_a_numeric_host_needs_no_resolver(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dns(monkeypatch, OSError("asked"))

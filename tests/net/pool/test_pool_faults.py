@@ -277,6 +277,17 @@ def test_no_server_answers_lists_every_address_with_its_last_error() -> None:
     run_virtually(story)
 
 
+def test_of_many_servers_an_error_names_some() -> None:
+    async def story() -> None:
+        dead = dead_port()
+        async with running_pool(*(f"127.0.0.{number}:{dead}" for number in range(1, 31))) as pool:
+            with pytest.raises(NoBrokersAvailable, match=r"cannot connect .*; and 10 more$") as got:
+                await ask(pool, None, timeout=2.0)
+        assert str(got.value).count("bootstrap server ") == 20
+
+    run_virtually(story)
+
+
 async def test_foreign_servers_at_every_address_are_an_error_at_once() -> None:
     async def script(peer: Peer) -> None:
         peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")

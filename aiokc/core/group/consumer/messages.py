@@ -24,6 +24,7 @@ from ....wire.messages.group import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
+from ...one_line import one_line
 from ..events import CoordinatorLost, Event, Fatal, IdentityLost, NotNow, SendLeave
 from .events import JOIN, Contents, InstanceUnreleased, JoinDeclined, MemberAlive, MemberHeartbeat, TopicIdPartition
 
@@ -102,7 +103,7 @@ class ConsumerGroup:
     def answered(self, sent: MemberHeartbeat, response: ConsumerGroupHeartbeatResponse, node_id: int) -> Event:
         """What the answer to a heartbeat means."""
         if response.error_code != ErrorCode.NONE:
-            return self.refusal(sent, response.error_code, node_id, response.error_message or "")
+            return self.refusal(sent, response.error_code, node_id, one_line(response.error_message))
         member_id = sent.member.member_id
         if response.member_id is not None and response.member_id != member_id:
             said = f"the coordinator answered {sent.member} as if it were member {response.member_id!r}"

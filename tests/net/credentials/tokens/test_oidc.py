@@ -201,6 +201,15 @@ async def test_a_token_that_the_provider_repeats_in_an_error_is_masked() -> None
         assert str(await failure(provider)).endswith("answered 400: odd: your ***")
 
 
+async def test_an_error_beside_something_long_in_the_place_of_a_token_is_told_soon() -> None:
+    token = ".".join(f"{number:016}" for number in range(28_000))
+    said = {"error": "odd", "error_description": f"your {token[:16]} {'z' * 500_000}", "access_token": token}
+    began = time.process_time()
+    async with idp(http(400, json.dumps(said))) as provider:
+        assert f"answered 400: odd: your *** {'z' * 191}..." in str(await failure(provider))
+    assert time.process_time() - began < 10  # it takes 0.2 s; with each part of the token a minute
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_not_followed(status: int) -> None:
     async with idp(granted()) as other, idp(http(status, "", f"Location: {other.url}?canary")) as provider:
@@ -223,6 +232,7 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
         (http(201, '{"access_token": 5}'), "answered 201 without an access_token"),
         (http(200, '{"access_token": ""}'), "answered 200 without an access_token"),
         (http(204, ""), "answered 204"),
+        (granted("canary" * 11_000), "the token has 66,000 characters, more than 65,536"),
         (granted("canary token"), "the token has characters that no bearer token may have"),
         (granted("canary\x01evil=1"), "the token has characters"),
         (granted(jwt(exp=1.8e12)), "the token ends at 1800000000000, which is no Unix time in seconds (milliseconds?)"),
