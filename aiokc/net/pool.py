@@ -203,7 +203,7 @@ class Pool:
                 )
             return request
 
-        return await self.any_broker(MetadataRequest, make, timeout=timeout, unusable=why_unusable)
+        return await self.any_broker(MetadataRequest, make, timeout=timeout, unusable=why_unusable, asks_others=True)
 
     async def any_broker(
         self,
@@ -212,12 +212,14 @@ class Pool:
         *,
         timeout: float,
         unusable: Unusable[R] | None = None,
+        asks_others: bool = False,
     ) -> R:
         """Do as ``request`` with ``node_id`` None, with the request that ``make`` returns for the version chosen.
 
         ``unusable`` returns why the answer of the broker of that name is of no use; None if it is of use.
+        ``asks_others``: a broker that does not offer the API decides for no other one.
         """
-        return await self._any.ask(request_type, make, timeout=timeout, unusable=unusable)
+        return await self._any.ask(request_type, make, timeout=timeout, unusable=unusable, asks_others=asks_others)
 
     async def request_made(
         self,

@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import sys
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final, TextIO
@@ -13,6 +14,7 @@ from typing import Final, TextIO
 from ..threads import in_daemon_thread
 
 CHUNK: Final = 1 << 16
+_NONBLOCKING_SECONDS: Final = 0.05  # between two looks at what neither waits nor can be waited for
 _FIFO_ENDS_ARE_TOLD: Final = sys.platform != "darwin"
 
 
@@ -80,7 +82,15 @@ async def _read(descriptor: int) -> bytes:
 
 
 async def _read_in_thread(descriptor: int) -> bytes:
-    return await in_daemon_thread(partial(os.read, descriptor, CHUNK))
+    return await in_daemon_thread(partial(_read_and_wait, descriptor))
+
+
+def _read_and_wait(descriptor: int) -> bytes:
+    while True:
+        try:
+            return os.read(descriptor, CHUNK)
+        except BlockingIOError:  # another process shares the descriptor, and does not want to wait
+            time.sleep(_NONBLOCKING_SECONDS)
 
 
 async def _readable(descriptor: int) -> None:

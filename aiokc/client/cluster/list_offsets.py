@@ -329,7 +329,8 @@ def check_timestamps(timestamps: Iterable[int], version: int, node_id: int) -> N
 def may_pass(error: KafkaError) -> bool:
     """Whether a retry with newer metadata may succeed; after an authentication or version error, for one, it can't."""
     if isinstance(error, BrokerError):
-        return error.retriable or error.code in _PASSING
+        # To send a batch again may help where it was damaged on its way; to read a damaged log again does not.
+        return error.code != ErrorCode.CORRUPT_MESSAGE and (error.retriable or error.code in _PASSING)
     passing = ConnectionFailed, RequestTimedOut, AuthenticationFailed, MalformedResponse
     return error.retriable and isinstance(error, passing)
 

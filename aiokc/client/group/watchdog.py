@@ -165,6 +165,8 @@ class Watchdog:
 
     def _look(self) -> None:
         """Do what is due, and wait until there may be more to do."""
+        if self._loop is not None and self._loop.is_closed():
+            raise _LoopClosed
         watch = self._watch
         self._rests_until = rest = self._step(watch)
         # If the loop has replaced the plan during this step, it compared with the old _rests_until, and did not wake
@@ -172,8 +174,6 @@ class Watchdog:
         if self._watch is watch:
             self._wake.wait(min(_LOOP_CLOSED_SECONDS, max(0.0, rest - time.monotonic())))
             self._wake.clear()
-        if self._loop is not None and self._loop.is_closed():
-            raise _LoopClosed
 
     def _recover(self) -> None:
         """Tell of the exception that is being handled, and wait a little.

@@ -246,6 +246,7 @@ class PositionValidator:
             # What was fetched ahead is gone. The next request asks whether the position is gone too.
             logger.info("%s: what was fetched ahead, up to offset %d, is not in the log any more", tp, asked.offset)
             self._buffer.drop(tp)
+            position.is_diverging = False  # that was confirmed
             return self._subscription.retry_later([tp], 0.0)
         # A lower epoch that ends after the position only says that the logs diverge somewhere before it.
         is_known = not is_unknown and end.end_offset < position.position
@@ -267,17 +268,17 @@ class PositionValidator:
         self.done.notify()
 
     def _stop_comparing(self, tp: TopicPartition) -> None:
-        """Let the next Fetch for ``tp`` name no epoch of what was read.
+        """Let the next Fetch for ``tp`` from where the last one began name no epoch of what was read.
 
         The last one did, and its answer was that the log diverges. Where that can't be asked about (a proxy hides
         OffsetForLeaderEpoch, or the broker forbids it), or the leader takes it back, the same Fetch would bring the
         same answer, for ever, and no record.
         """
         position = self._subscription[tp]
-        position.epoch_is_read = False
+        position.diverged_at, _, _ = self._buffer.frontier(tp, position)
         text = "%s: a Fetch response says that the log is not the one that was read up to offset %d, and no answer to "
         text += "OffsetForLeaderEpoch says where they diverge; reading on from there"
-        self._complaints.warn("diverging", text, tp, position.position)
+        self._complaints.warn("diverging", text, tp, position.diverged_at)
 
     def _fail(self, tp: TopicPartition, error: KafkaError) -> None:
         self._subscription.validated(tp, None)

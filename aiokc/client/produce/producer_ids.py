@@ -59,7 +59,9 @@ class ProducerIds(PlainSession):
         while self.wants_id:
             pause = backoff.next()
             try:
-                response = await self._pool.request(None, request, timeout=timeout)
+                response = await self._pool.any_broker(
+                    InitProducerIdRequest, lambda version: request, timeout=timeout, asks_others=True
+                )
             except UnsupportedVersion as error:
                 lacking = UnsupportedVersion(
                     f"no producer id: {error}; set enable_idempotence=False to send without one"

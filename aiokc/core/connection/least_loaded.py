@@ -11,7 +11,7 @@ class NodeView:
     """What the choice of a broker depends on. Times in seconds, on the caller's clock.
 
     ``failed``: the newest attempt to use the broker failed, not long ago or for the same request; the client tries
-    again at ``retry_at`` at the earliest.
+    again at ``retry_at`` at the earliest. ``doubtful``: it failed, and nothing has used the broker since.
     ``muted_until``: the broker throttles this client until then (KIP-219).
     """
 
@@ -22,13 +22,15 @@ class NodeView:
     muted_until: float = 0.0
     retry_at: float = 0.0
     failed: bool = False
+    doubtful: bool = False
 
 
 def least_loaded(nodes: Sequence[NodeView], tried: Set[int], *, now: float) -> int | None:
     """Return the id of the node to ask next, or None if all of them were tried.
 
     The order is: connected, connecting, not connected, throttled, failed. Among equals the node with the fewest
-    requests in flight comes first, then the one that may be used soonest, then the first of ``nodes``.
+    requests in flight comes first, then the one that may be used soonest, then one that is not doubtful, then the first
+    of ``nodes``.
     """
 
     def rank(node: NodeView) -> tuple[int, int, float]:
@@ -36,7 +38,7 @@ def least_loaded(nodes: Sequence[NodeView], tried: Set[int], *, now: float) -> i
             return 4, 0, node.retry_at
         if node.muted_until > now:
             return 3, node.in_flight, node.muted_until
-        return (0 if node.connected else 1 if node.connecting else 2), node.in_flight, 0.0
+        return (0 if node.connected else 1 if node.connecting else 2), node.in_flight, float(node.doubtful)
 
     fresh = [node for node in nodes if node.node_id not in tried]
     return min(fresh, key=rank).node_id if fresh else None

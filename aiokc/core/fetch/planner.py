@@ -283,9 +283,9 @@ class FetchPlanner:
         if not is_same and not self._is_same_log(tp, position, topic_id, epoch, last_epoch):
             return None, None
         node_id = leader if position.read_replica is None else self._replica(tp, position, now) or leader
-        if node_id != leader or last_epoch is None or not is_read:
+        if node_id != leader or last_epoch is None or not is_read or offset == position.diverged_at:
             # A follower that lags does not know that epoch yet, and no broker knows an epoch in which nothing was
-            # written: neither is a divergence.
+            # written: neither is a divergence. And one that nothing confirms would be told of for ever.
             last_epoch = -1
         return node_id, FetchTarget(tp, position.token, offset, -1 if epoch is None else epoch, last_epoch, topic_id)
 

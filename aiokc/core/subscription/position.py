@@ -54,7 +54,8 @@ class PartitionPosition:
     Otherwise it is what ListOffsets, a commit or the application said, and the record may be older, because a leader
     that never wrote has an epoch, too. ``checked_epoch`` is the epoch of the leader whose log is known to hold that
     record. ``is_diverging``: the position is validated because a Fetch response has said that the leader's log is
-    another one.
+    another one. If nothing confirms that, ``diverged_at`` is the offset of that Fetch: the next one from there does not
+    name the epoch.
 
     ``topic_id`` is the topic that ``position`` belongs to, ``processed_id`` the topic of ``processed_position``, and
     ``held_id`` the topic of what was handed out last (KIP-516); None where it is not known. An offset means nothing in
@@ -80,6 +81,7 @@ class PartitionPosition:
     epoch_is_read: bool = False
     checked_epoch: int | None = None
     is_diverging: bool = False
+    diverged_at: int = -1
     topic_id: UUID | None = None
     read_replica: int | None = None
     read_replica_until: float = 0.0

@@ -73,12 +73,13 @@ class AnyBroker:
         timeout: float,
         max_version: int | None = None,
         unusable: Unusable[R] | None = None,
+        asks_others: bool = False,
     ) -> R:
         """Return the answer of the first broker that answers the request that ``make(version)`` returns.
 
         Raises what Pool.request raises, within ``timeout``. An answer for which ``unusable`` returns an error is a
-        failure of that broker. UnsupportedVersion of one broker is raised if none of the others has answered, each
-        asked once: brokers that can't be reached are not waited for.
+        failure of that broker. UnsupportedVersion is raised at once, for the brokers of a cluster are mostly alike and
+        the caller may have another way; with ``asks_others`` once each has been tried in vain.
         """
         deadline = _now() + timeout
         patience = self._config.request_timeout_ms / 1e3  # for each broker: one that hangs must not use up all the time
@@ -104,6 +105,8 @@ class AnyBroker:
                 self._is_unanswered()
             except UnsupportedVersion as error:  # another broker may be newer, or behind no proxy
                 self._check_open()
+                if not asks_others:
+                    raise
                 errors[node] = error
                 tried.add(node.broker.node_id)
             except (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed) as error:

@@ -229,4 +229,5 @@ class Node:
             muted_until=connection.muted_until if connection is not None else 0.0,
             retry_at=self.retry_at,
             failed=self.failed if is_tried else self.trouble(now) is not None,
+            doubtful=self.failed,
         )

@@ -307,6 +307,20 @@ def test_what_passes_is_tried_again_and_what_does_not_is_raised(code: ErrorCode)
     virtually(story, brokers=1, topics={"t": 1})
 
 
+def test_a_damaged_log_is_told_of_and_not_looked_at_again() -> None:
+    """CORRUPT_MESSAGE is retriable for who sends a batch."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        damaged = cluster.intercept(ListOffsetsRequest, ErrorCode.CORRUPT_MESSAGE, times=1)
+        async with reading(cluster, ZERO) as consumer:
+            with pytest.raises(BrokerError, match="CORRUPT_MESSAGE"):
+                await consumer.getone()
+            assert damaged.hits == 1
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
 def test_a_forbidden_topic_keeps_no_partition_of_another_from_its_position() -> None:
     """The coordinator's answer has an error for the one, and the committed offset of the other."""
 

@@ -85,3 +85,11 @@ def test_asking_again_and_again_tries_every_node_once(views: list[NodeView]) -> 
     while (node_id := least_loaded(views, set(tried), now=100.0)) is not None:
         tried.append(node_id)
     assert sorted(tried) == sorted(view.node_id for view in views)
+
+
+def test_of_brokers_that_are_not_connected_one_that_failed_long_ago_comes_last() -> None:
+    """It may drop packets, and cost a part of the caller's time each time that it is tried."""
+    doubtful, good = NodeView(1, doubtful=True), NodeView(2)
+    assert chosen(doubtful, good) == 2
+    assert chosen(doubtful, good, tried=frozenset({2})) == 1
+    assert chosen(NodeView(1, doubtful=True, connected=True), good) == 1

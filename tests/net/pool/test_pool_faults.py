@@ -23,7 +23,7 @@ from aiokc.errors import (
 )
 from aiokc.net.connect import connect as connect_for_good
 from aiokc.net.connection import Connection
-from aiokc.net.pool import Purpose
+from aiokc.net.pool import Pool, Purpose
 from aiokc.types import Broker
 from aiokc.wire.messages.discovery import (
     MetadataRequest,
@@ -224,7 +224,15 @@ async def test_the_next_server_is_asked_when_one_fails() -> None:
 
 
 async def test_the_next_server_is_asked_when_one_does_not_offer_the_api() -> None:
-    """A broker of another release, or behind a proxy that hides it, decides for no other one."""
+    """A broker of another release, or behind a proxy that hides it, decides for no other one.
+
+    Not so where the caller has another way: it would connect to each broker of a large cluster before it takes that.
+    """
+
+    async def asked(pool: Pool) -> str:
+        request = MetadataRequest(topics=[])
+        response = await pool.any_broker(MetadataRequest, lambda _: request, timeout=10.0, asks_others=True)
+        return str(response.cluster_id)
 
     async def without_metadata(peer: Peer) -> None:
         await peer.greet((1, 0, 3))
@@ -237,14 +245,18 @@ async def test_the_next_server_is_asked_when_one_does_not_offer_the_api() -> Non
             serving(serve_plainly) as good,
             running_pool(lacking, good, random=random) as pool,
         ):
-            assert await ask(pool, None) == "t"
+            assert await asked(pool) == "cluster"
         async with (
             serving(without_metadata) as lacking,
             serving(closes_at_once) as bad,
             running_pool(lacking, bad, random=random) as pool,
         ):
             with pytest.raises(UnsupportedVersion, match="does not offer Metadata"):
+                await asked(pool)
+        async with serving(without_metadata) as lacking, running_pool(lacking, lacking) as pool:
+            with pytest.raises(UnsupportedVersion, match="does not offer Metadata"):
                 await ask(pool, None)
+            assert lacking.accepted == 1
 
 
 async def test_topics_by_id_are_asked_of_a_broker_that_takes_ids() -> None:

@@ -50,11 +50,10 @@ class AssignedTopics:
             self._leave_out(topic for topic in names.values() if cluster.topics[topic].is_internal)
         return names
 
-    def without_ids(self) -> list[str]:
-        """The topics of the subscription for which the newest metadata have no id; with a pattern, any topics."""
-        topics = self._metadata.cluster.topics
-        wanted = self._subscription.topics if self._subscription.server_pattern is None else topics
-        return sorted(topic for topic in wanted if topic in topics and topics[topic].topic_id is None)
+    def have_ids(self) -> bool:
+        """Whether the newest metadata have the id of each topic that is subscribed to by name."""
+        topics = self._subscription.topics
+        return bool(topics) and all(self._metadata.cluster.topic_id(topic) is not None for topic in topics)
 
     def former_ids(self, machine: ConsumerMembership) -> frozenset[UUID]:
         """The ids that topics of the subscription had before they were recreated."""

@@ -52,9 +52,7 @@ class ConsumerProtocol:
         self._topics = AssignedTopics(
             parts.group_id, parts.metadata, parts.subscription, exclude_internal=config.exclude_internal_topics
         )
-        self._requests = ConsumerRequests(
-            group, parts.lookup, config.request_timeout_ms / 1e3, self._topics.without_ids
-        )
+        self._requests = ConsumerRequests(group, parts.lookup, config.request_timeout_ms / 1e3, self._topics.have_ids)
         self._request_metadata = parts.metadata.request_update
         self._told = TopicsNamed({})  # as the machine was told
         self._reason = f"group_protocol={config.group_protocol!r}"

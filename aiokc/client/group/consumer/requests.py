@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from ....core.cluster.topic_ids import ASKED_BY_FROM, NAMED_FROM
 from ....core.group.consumer.events import JoinDeclined, MemberHeartbeat
@@ -29,15 +29,15 @@ class ConsumerRequests:
         group: ConsumerGroup,
         lookup: CoordinatorLookup,
         request_timeout: float,
-        topics_without_ids: Callable[[], Collection[str]],
+        has_topic_ids: Callable[[], bool],
     ) -> None:
-        """``topics_without_ids`` returns the topics to read for which no broker has named an id."""
+        """``has_topic_ids`` returns whether the id of each topic that is subscribed to by name is known."""
         #: Called whenever a heartbeat that asks to join has gone out.
         self.joining: Callable[[], None] = lambda: None
         self._group = group
         self._lookup = lookup
         self._timeout = request_timeout
-        self._topics_without_ids = topics_without_ids
+        self._has_topic_ids = has_topic_ids
 
     async def heartbeat(self, effect: MemberHeartbeat) -> Event:
         unreadable: UnsupportedVersion | None = None
@@ -64,15 +64,14 @@ class ConsumerRequests:
         """Return why a member that joins could not read what it is assigned; None if nothing speaks against it.
 
         Partitions are assigned by topic id. Without ids in the metadata the member would hold them and read nothing.
+        Where ids are known although the coordinator would name none, another broker names them.
         """
         by_id = effect.contents.interests is not None and bool(effect.contents.interests.regex)
         offered = self._lookup.versions.get(MetadataRequest.api_key)
         needed = ASKED_BY_FROM if by_id else NAMED_FROM
-        if offered is not None and offered.max < needed:
-            return f"the coordinator offers Metadata v{offered}, and v{needed} is needed for topic ids"
-        if topics := self._topics_without_ids():
-            return f"the metadata name none of topic {min(topics)!r}"
-        return None
+        if offered is None or offered.max >= needed or (not by_id and self._has_topic_ids()):
+            return None
+        return f"the coordinator offers Metadata v{offered}, and v{needed} is needed for topic ids"
 
     async def leave(self, effect: SendLeave) -> Event:
         """Send the last heartbeat. If it fails, the member is gone all the same: its session's end tells the group."""

@@ -11,9 +11,8 @@ import pytest
 from aiokc.errors import UnsupportedVersion
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.wire.messages.discovery import ApiVersionsRequest, MetadataRequest
+from aiokc.wire.messages.discovery import ApiVersionsRequest
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, JoinGroupRequest
-from aiokc.wire.primitives import NO_UUID
 
 from ...virtually import virtually
 from .group_stories import BOTH, T0, T1, Told, asked_of, consumer_of, polls, read, shared
@@ -85,31 +84,15 @@ def test_a_cluster_without_the_feature_takes_it_by_the_classic_one(
     assert "not switched on" in said
 
 
-async def _without_ids(exchange: Exchange) -> Any:
-    answer: Any = await exchange.handle()
-    for topic in answer.topics:
-        topic.topic_id = NO_UUID
-    return answer
-
-
-@pytest.mark.parametrize(
-    ("is_hidden", "why"),
-    [
-        (True, "the coordinator offers Metadata v0-9, and v10 is needed for topic ids"),
-        (False, "the metadata name none of topic 't'"),
-    ],
-)
-def test_a_cluster_that_names_no_topic_ids_takes_it_by_the_classic_one(is_hidden: bool, why: str) -> None:
+def test_a_cluster_that_names_no_topic_ids_takes_it_by_the_classic_one() -> None:
     """The consumer protocol assigns by id: the member would hold partitions that it can't name, and read nothing.
 
-    A proxy speaks an older Metadata than the cluster; or the ids that come are zeros.
+    So it is where a proxy speaks an older Metadata than the cluster.
     """
+    why = "the coordinator offers Metadata v0-9, and v10 is needed for topic ids"
 
     async def story(cluster: Cluster) -> None:
-        if is_hidden:
-            cluster._state.versions[ApiKey.METADATA] = (0, 9)  # type: ignore[index]
-        else:
-            cluster.intercept(MetadataRequest, _without_ids)
+        cluster._state.versions[ApiKey.METADATA] = (0, 9)  # type: ignore[index]
         cluster.append("t", b"one")
         async with consumer_of(cluster, **AUTO) as consumer:
             assert await read(consumer, 1) == [b"one"]
