@@ -245,9 +245,10 @@ def _that_stops(read: _Reader, schema: Any, named: dict[str, Any]) -> _Reader:
     from fastavro import _read_py
     from fastavro.io.binary_decoder import BinaryDecoder
 
-    class Decoder(BinaryDecoder):
+    class Decoder(BinaryDecoder):  # type: ignore[misc]  # the module has no types
         def read_long(self) -> int:
-            number = shift = 0
+            number: int = 0
+            shift = 0
             for byte in iter(partial(self.fo.read, 1), b""):
                 number |= (byte[0] & 0x7F) << shift
                 shift += 7
