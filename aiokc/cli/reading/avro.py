@@ -22,6 +22,8 @@ _FRAME = 5  # a zero, and the schema's id in 4 bytes, big-endian
 _LONGEST_SCHEMA = 16 << 20
 _MOST_REFERENCES = 1_000  # of one schema, with those that they refer to themselves
 _MOST_WITHOUT_BYTES = 1_000  # values that come of no byte, in the part of a schema that is always there
+_MOST_IN_ITEM = 10  # of these in each item of an array, and in each value of a map
+_DEEP = 4_000  # bytes of a value that may be nested as deep as C code can follow: a level takes one
 _MOST_UNKNOWN = 500  # schemas in a row that the registry does not have: what has their ids is no Avro
 _MOST_REFUSED = 10_000  # reasons that are kept
 _LONGEST_REASON = 500
@@ -133,18 +135,10 @@ class AvroDecoder:
             raise Undecodable(f"{url} answered no Avro schema: {error}") from error
 
     def _reader(self, schema: Any, named: dict[str, Any]) -> _Reader:
-        # fastavro's C code knows no RecursionError: a long record of a type that contains itself ends the process.
-        # Its Python code, for interpreters without the C code, raises one.
-        readers = self._fastavro
-        if _contain_themselves(named):
-            from fastavro import _read_py
-
-            readers = _read_py
-
         def read(stream: IO[bytes]) -> Any:
-            return readers.schemaless_reader(stream, schema, None)[_CONTENT]
+            return self._fastavro.schemaless_reader(stream, schema, None)[_CONTENT]
 
-        return read
+        return _that_stops(read, schema, named) if _contain_themselves(named) else read
 
     def _add_references(self, described: dict[str, Any], named: dict[str, Any], seen: set[str]) -> None:
         """Add the types that a schema refers to, each behind those that it needs itself.
@@ -206,9 +200,15 @@ def _check_size(named: dict[str, Any]) -> None:
     for definition in list(named.values()):
         _without_bytes(definition, named, counts)
         for schema in _types_in(definition):
-            is_array = isinstance(schema, dict) and schema["type"] == "array"
-            if is_array and not _without_bytes(schema["items"], named, counts)[1]:
+            if not isinstance(schema, dict) or schema["type"] not in ("array", "map"):
+                continue
+            count, takes_bytes = _without_bytes(schema.get("items", schema.get("values")), named, counts)
+            if not takes_bytes and schema["type"] == "array":
                 raise Undecodable("is of a schema with an array whose items take no byte")
+            if count > _MOST_IN_ITEM:
+                raise Undecodable(
+                    f"is of a schema with more than {_MOST_IN_ITEM} values that take no byte in each item of a type"
+                )
 
 
 def _without_bytes(schema: Any, named: dict[str, Any], counts: dict[str, tuple[int, bool] | None]) -> tuple[int, bool]:
@@ -227,12 +227,49 @@ def _without_bytes(schema: Any, named: dict[str, Any], counts: dict[str, tuple[i
     if name not in counts:
         counts[name] = None
         fields = [_without_bytes(field["type"], named, counts) for field in schema["fields"]]
-        counts[name] = 1 + sum(count for count, _ in fields), any(takes_bytes for _, takes_bytes in fields)
+        takes_bytes = any(each for _, each in fields)
+        counts[name] = sum(count for count, _ in fields) + (not takes_bytes), takes_bytes
     if (found := counts[name]) is None:
         raise Undecodable(f"is of a schema whose type {name} contains itself without end")
     if found[0] > _MOST_WITHOUT_BYTES:
         raise Undecodable(f"is of a schema with more than {_MOST_WITHOUT_BYTES} values that take no byte")
     return found
+
+
+def _that_stops(read: _Reader, schema: Any, named: dict[str, Any]) -> _Reader:
+    """Return ``read`` for short values, and for long ones a slow reader that raises RecursionError.
+
+    fastavro's C code knows no such error: a long value of a type that contains itself ends the process. Its Python
+    code, for interpreters without the C code, knows no end of a number: one of a megabyte takes it minutes.
+    """
+    from fastavro import _read_py
+    from fastavro.io.binary_decoder import BinaryDecoder
+
+    class Decoder(BinaryDecoder):  # type: ignore[misc]  # the module has no types
+        def read_long(self) -> int:
+            number: int = 0
+            shift = 0
+            for byte in iter(partial(self.fo.read, 1), b""):
+                number |= (byte[0] & 0x7F) << shift
+                shift += 7
+                if byte[0] < 0x80:
+                    return (number >> 1) ^ -(number & 1)
+                if shift == 70:
+                    raise ValueError("a number of more than 10 bytes")
+            raise EOFError
+
+        read_int = read_long
+
+    def read_slowly(stream: IO[bytes]) -> Any:
+        types = {"writer": named, "reader": {}}
+        return _read_py.read_data(Decoder(stream), schema, types, None, {})[_CONTENT]
+
+    def read_either(stream: IO[bytes]) -> Any:
+        size = stream.seek(0, io.SEEK_END)
+        stream.seek(0)
+        return read(stream) if size <= _DEEP else read_slowly(stream)
+
+    return read_either
 
 
 def _contain_themselves(named: dict[str, Any]) -> bool:

@@ -172,6 +172,7 @@ class PartitionPosition:
         self.leader_epoch = leader_epoch
         self.epoch_is_read = False
         self.checked_epoch = None
+        self.diverged_at = -1
         self.topic_id = topic_id or self.assigned_id
         self.reset_timestamp = None
         self.lost = self.is_cut_off = False

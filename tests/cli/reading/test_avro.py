@@ -6,6 +6,7 @@ import gc
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -198,6 +199,20 @@ def record(name: str, *types: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": fields}
 
 
+def wide(depth: int) -> Any:
+    """A record of ten fields, each of which is such a record again, down to numbers."""
+    return record(f"W{depth}", wide(depth - 1), *[f"W{depth - 1}" if depth > 1 else "int"] * 9) if depth else "int"
+
+
+def shown(schema: Any) -> str:
+    """What a value of ``wide`` is that has a 1 in each place."""
+
+    def value(depth: int) -> Any:
+        return {f"f{number}": value(depth - 1) for number in range(10)} if depth else 1
+
+    return json.dumps(value(int(schema["name"][1:])), separators=(",", ":"))
+
+
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
@@ -211,6 +226,8 @@ def record(name: str, *types: Any) -> dict[str, Any]:
         (["null", record("R", {"type": "array", "items": {"type": "null"}})], "an array whose items take no byte"),
         (doubled(20), "more than 1000 values that take no byte"),
         (record("A", "int", record("B", "A")), "type A contains itself without end"),
+        ({"type": "array", "items": record("R", "boolean", *["null"] * 11)}, "more than 10 values that take no byte"),
+        ({"type": "map", "values": record("R", *["null"] * 11)}, "more than 10 values that take no byte"),
     ],
 )
 async def test_a_few_bytes_never_stand_for_many_values(
@@ -232,6 +249,7 @@ async def test_a_few_bytes_never_stand_for_many_values(
         ({"type": "array", "items": record("R", "null", "int")}, b"\x02\x06\0", '[{"f0":null,"f1":3}]'),
         (record("Tree", {"type": "array", "items": "Tree"}), b"\x02\0\0", '{"f0":[{"f0":[]}]}'),
         (doubled(2), b"", '{"a":{"a":{},"b":{}},"b":{"a":{},"b":{}}}'),
+        (wide(3), b"\x02" * 1_000, shown(wide(3))),
     ],
 )
 async def test_types_that_take_no_byte_are_read_where_they_are_few(
@@ -335,6 +353,24 @@ async def test_cat_decodes_keys_and_values(registry: tuple[str, list[str]]) -> N
     assert (result.code, result.out) == (0, '{"a":7} {"a":6}\n <hex:6e6f206176726f>\n')
     assert strict.code == 1
     assert asked == ["/schemas/ids/1"] * 2
+
+
+async def test_a_long_value_of_a_type_that_contains_itself_is_read_or_is_hex(registry: tuple[str, list[str]]) -> None:
+    """Each of its numbers ends: a megabyte of 0xff is no number."""
+    tree = record("Tree", "string", {"type": "array", "items": "Tree"})
+    schemas = {"/schemas/ids/1": (200, {"schema": json.dumps(tree)})}
+    text = "a" * 5_000
+    good = b"\0\0\0\0\1" + b"\x90\x4e" + text.encode() + b"\x02\x02b\0\0"
+    bad = b"\0\0\0\0\1" + b"\xff" * 1_000_000
+    with pytest.MonkeyPatch.context() as patch:
+        for path, answer in schemas.items():
+            patch.setitem(ANSWERS, path, answer)
+        decoder = AvroDecoder(registry[0], 5)
+        await decoder.prepare(good)
+    assert decoded(good, decoder).text == f'{{"f0":"{text}","f1":[{{"f0":"b","f1":[]}}]}}'
+    began = time.process_time()
+    assert "a number of more than 10 bytes" in decoded(bad, decoder).problem
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("depth", [2000, 500_000])  # the second one ends a process by a stack that overflows
