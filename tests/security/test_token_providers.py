@@ -68,8 +68,13 @@ def down() -> str:
 async def test_a_provider_that_raises(brokers: Brokers) -> None:
     """start() tries until its deadline. Its error then names the provider, and the provider's error."""
     provider = Scripted(down)
+
+    def make() -> Consumer[Any, Any]:
+        provider.made = 0
+        return Consumer(**options(brokers, provider))
+
     await raised_by_start(
-        lambda: Consumer(**options(brokers, provider)),
+        make,
         KafkaError,
         "token provider .*the directory is down",
         until=lambda: provider.made > 1,
@@ -94,8 +99,13 @@ async def test_an_openid_provider_that_is_down(brokers: Brokers, failure: str) -
         if failure == "is not there":
             idp.stop()
         text = r"token provider .*answered 500" if failure == "answers 500" else r"token provider .*can't be reached"
+
+        def make() -> Consumer[Any, Any]:
+            idp.asked.clear()
+            return Consumer(**options)
+
         raised = await raised_by_start(
-            lambda: Consumer(**options),
+            make,
             KafkaError,
             text,
             until=lambda: failure == "is not there" or len(idp.asked) > 1,

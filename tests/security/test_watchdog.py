@@ -41,7 +41,7 @@ async def test_a_handler_that_blocks_the_loop_over_the_ends_of_sessions(
             # The consumer has a loop of its own, which it blocks.
             await asyncio.to_thread(asyncio.run, _consume(secure_kafka, topic, way, proxy, session_seconds))
 
-    await within_a_session(consume)
+    await within_a_session(consume, secure_kafka.bootstrap)
 
 
 async def _consume(kafka: SecureKafka, topic: str, way: Way, proxy: CountingProxy, session_seconds: float) -> None:

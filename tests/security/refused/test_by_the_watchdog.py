@@ -54,7 +54,7 @@ TIMES: dict[str, Any] = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 
 @pytest.fixture
 def eager_watchdog(monkeypatch: pytest.MonkeyPatch, patient_watchdog: None) -> None:
     """Let the watchdog of a classic member speak soon, however long the session is."""
-    monkeypatch.setattr(heartbeats, "grace_of", lambda interval, session_timeout: 0.5)
+    monkeypatch.setattr(heartbeats, "grace_of", lambda interval, session_timeout: 1.0)
 
 
 # Certificates

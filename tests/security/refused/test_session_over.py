@@ -81,17 +81,18 @@ async def parking(consumer: Consumer[Any, Any], tp: TopicPartition) -> Connectio
 async def test_a_request_of_the_watchdog(brokers: Brokers) -> None:
     """The thread knows that the session is over, and connects anew. At a request over the old one it loses that."""
     async with of_the_watchdog(**SHORT.options(brokers)) as connect:
-        connection = await within_its_session(connect)
+        connection = await within_its_session(connect, brokers.session_seconds)
         await asyncio.sleep(brokers.session_seconds * 1.1)
         assert connection.is_over
         with pytest.raises(ConnectionFailed, match=r"closed the connection$|the connection broke"):
             await ask(connection)
-        (await within_its_session(connect)).close()
+        (await within_its_session(connect, brokers.session_seconds)).close()
 
 
-async def within_its_session(connect: Connecting) -> BlockingConnection:
+async def within_its_session(connect: Connecting, session_seconds: float) -> BlockingConnection:
     """Return a connection that has asked within its session; a busy machine may be too late for that."""
-    for _ in range(10):
+    for _ in range(3):
+        began = time.monotonic()
         connection = await connect()
         is_over = connection.is_over
         try:
@@ -101,6 +102,7 @@ async def within_its_session(connect: Connecting) -> BlockingConnection:
         if not is_over:
             return connection
         connection.close()
+        assert time.monotonic() - began > 0.5 * session_seconds, "its session has only begun"
     raise AssertionError("each session was over at its first request")
 
 

@@ -53,7 +53,7 @@ def stubborn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
     def wait_until_it_hangs(outcomes: list[Any], seconds: float) -> Any:
         while True:
-            hangs = one.hangs.is_set()
+            hangs = one.hangs.is_set() and not one.end_of_test.is_set()
             found = wait(outcomes, seconds)
             if found.done or hangs:
                 return found
