@@ -22,6 +22,7 @@ from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
 from aiokc.wire.messages.group_description import ConsumerGroupDescribeRequest
 from aiokc.wire.messages.produce import BatchIndexAndErrorMessage, ProduceRequest
 from aiokc.wire.schema import Struct, fields_of
+from tests.client.virtually import virtually
 
 TP = TopicPartition("t", 0)
 FORGED = "x\n2026-11-28 ERROR payments: ledger lost\x1b[2J\u2028" + "y" * 30_000
@@ -113,17 +114,19 @@ async def _describes_a_group(cluster: Cluster) -> None:
         (_describes_a_group, ConsumerGroupDescribeRequest, ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_an_error_message_forges_no_lines(
+def test_an_error_message_forges_no_lines(
     call: Callable[[Cluster], Awaitable[None]],
     api: type[Request[Any]],
     code: ErrorCode,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("DEBUG", "aiokc")
-    async with Cluster(topics={"t": 1}) as cluster:
+    async def story(cluster: Cluster) -> None:
         cluster.intercept(api, refuse(code))
-        with pytest.raises(KafkaError) as raised:
-            await call(cluster)
+        await call(cluster)
+
+    caplog.set_level("DEBUG", "aiokc")
+    with pytest.raises(KafkaError) as raised:
+        virtually(story, brokers=1, topics={"t": 1})
     told = [str(raised.value), *(record.getMessage() for record in caplog.records)]
     assert SHOWN in told[0]
     for text in told:
@@ -131,7 +134,7 @@ async def test_an_error_message_forges_no_lines(
         assert len(text) < 1_300
 
 
-async def test_the_name_of_a_host_forges_no_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_name_of_a_host_forges_no_lines(caplog: pytest.LogCaptureFixture) -> None:
     async def fault(exchange: Exchange) -> Response | None:
         response = await exchange.handle()
         assert isinstance(response, MetadataResponse)
@@ -139,12 +142,14 @@ async def test_the_name_of_a_host_forges_no_lines(caplog: pytest.LogCaptureFixtu
             broker.host = FORGED
         return response
 
-    caplog.set_level("DEBUG", "aiokc")
-    async with Cluster(topics={"t": 1}) as cluster:
+    async def story(cluster: Cluster) -> None:
         cluster.intercept(MetadataRequest, fault)
         async with Client(bootstrap_servers=cluster.bootstrap, default_api_timeout_ms=500) as client:
-            with pytest.raises(KafkaError) as raised:
-                await client.list_offsets({TP: LATEST})
+            await client.list_offsets({TP: LATEST})
+
+    caplog.set_level("DEBUG", "aiokc")
+    with pytest.raises(KafkaError) as raised:
+        virtually(story, brokers=1, topics={"t": 1})
     told = [str(raised.value), *(record.getMessage() for record in caplog.records)]
     assert SHOWN in told[0]
     for text in told:

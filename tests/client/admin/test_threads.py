@@ -159,11 +159,11 @@ async def test_a_large_batch_is_waited_for_until_the_deadline() -> None:
                 for timeout_ms in TIMEOUTS_MS:
                     looked_at.clear()
                     error = await age_of_a_large_batch(cluster, timeout_ms)
+                    assert isinstance(error, RequestTimedOut)
                     if "opening the batch" in str(error):
                         break
         finally:
             over.set()
-    assert isinstance(error, RequestTimedOut)
     assert "opening the batch of t-0 at offset 0" in str(error)
     assert [thread.name for thread in looked_at] == ["aiokc large batches"]
 
@@ -195,7 +195,7 @@ async def test_without_a_thread_for_a_large_batch_the_error_says_so() -> None:
         async with Cluster(topics={"t": 1}) as cluster:
             for timeout_ms in TIMEOUTS_MS:
                 error = await age_of_a_large_batch(cluster, timeout_ms)
+                assert isinstance(error, RequestTimedOut)
                 if "can't be started" in str(error):
                     break
-    assert isinstance(error, RequestTimedOut)
     assert "can't be started" in str(error)

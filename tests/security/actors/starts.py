@@ -27,16 +27,18 @@ async def raised_by_start(
 
     start() tries again until its timeout, so that a long timeout makes a slow test. Within a short one, a busy machine
     has made no connection yet, and start() says so: then a new consumer gets more time. So it does until `until()`
-    holds, which is about the last consumer that `make()` returned. Any other error is the wrong one, and the last.
+    holds, which is about the last consumer that `make()` returned. Any other error is raised at once.
     """
     for timeout_ms in TIMEOUTS_MS:
         consumer = make()
-        with pytest.raises(KafkaError) as raised:
-            await consumer.start(timeout_ms=timeout_ms)
-        await consumer.stop()
+        try:
+            with pytest.raises(KafkaError) as raised:
+                await consumer.start(timeout_ms=timeout_ms)
+        finally:
+            await consumer.stop()
         if isinstance(raised.value, error) and re.search(text, str(raised.value)):
             if until():
                 return raised.value
         elif not re.search(TOO_LATE, str(raised.value)):
-            break
+            raise raised.value
     raise AssertionError(f"no {error.__name__} that matches {text!r} within {timeout_ms} ms") from raised.value

@@ -210,27 +210,26 @@ def test_a_commit_does_not_hold_up_the_stream(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_deleted_topic_does_not_hold_up_list_offsets_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        Cluster(topics={"events": 1, "other": 1}).in_thread() as cluster,
-        DriverCluster(ClientConfig(bootstrap_servers=cluster.bootstrap)) as calls,
-    ):
-        both = dict.fromkeys([TopicPartition("events", 0), TopicPartition("other", 0)], EARLIEST)
-        assert calls.list_offsets(both) == dict.fromkeys(both, 0)
-        cluster.delete_topic("events")
-        # On a busy machine the broker does not answer within so short a time. Then the call lasts a minute.
-        for patience_ms in (300, 3_000, 12_000):
-            monkeypatch.setattr(driver, "_PATIENCE_MS", patience_ms)
+    both = dict.fromkeys([TopicPartition("events", 0), TopicPartition("other", 0)], EARLIEST)
+    # On a busy machine the broker does not answer within so short a time. Then the call lasts a minute, and the client
+    # knows that the topic is gone: only a new one shows what the next time does.
+    for patience_ms in (300, 4_500):
+        monkeypatch.setattr(driver, "_PATIENCE_MS", patience_ms)
+        with (
+            Cluster(topics={"events": 1, "other": 1}).in_thread() as cluster,
+            DriverCluster(ClientConfig(bootstrap_servers=cluster.bootstrap)) as calls,
+        ):
+            assert calls.list_offsets(both) == dict.fromkeys(both, 0)
+            cluster.delete_topic("events")
             began = time.monotonic()
             with pytest.raises(UnknownTopic, match="'events'"):
                 calls.list_offsets(both)
-            lasted = time.monotonic() - began
-            if lasted < 30:
-                break
-
-        assert lasted < 30
-        slow = cluster.intercept(ApiKey.LIST_OFFSETS, drop(), times=1)
-        assert calls.list_offsets({TopicPartition("other", 0): EARLIEST}) == {TopicPartition("other", 0): 0}
-        assert slow.hits == 1
+            if time.monotonic() - began < 30:
+                slow = cluster.intercept(ApiKey.LIST_OFFSETS, drop(), times=1)
+                assert calls.list_offsets({TopicPartition("other", 0): EARLIEST}) == {TopicPartition("other", 0): 0}
+                assert slow.hits == 1
+                return
+    pytest.fail("each call has lasted half a minute or more")
 
 
 def test_offsets_are_committed_once_and_failures_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:

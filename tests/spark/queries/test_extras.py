@@ -85,7 +85,7 @@ def test_group_offsets_follow_the_stream(
     query.stop()
     # A commit has a second. On a busy machine that may be too little for a new process, and this run does not try
     # again: then there is another run, and each one has to commit what it has read itself.
-    for run in range(1, 6):
+    for run in (1, 2):
         produce(kafka.bootstrap, topic, [Message(b"x", partition=1)] * 2)
         assert start(read_stream.options(**options).load(), availableNow=True).awaitTermination(120)
         if committed(group, topic) == [3, 2 * run, 5]:

@@ -6,6 +6,7 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -35,14 +36,20 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiokc.client.cluster.cluster_client._NEW_TOPIC_SECONDS", 0.1)
 
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
+@contextmanager
+def two_topics() -> Iterator[Cluster]:
     with Cluster(topics={"events": 1, "other": 1}).in_thread() as running:
         for topic in ("events", "other"):
             running.append(topic, *[b"x"] * 3)
         yield running
     for config in list(runtimes._runtimes):
         runtimes._runtimes.pop(config).close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with two_topics() as running:
+        yield running
 
 
 def delete(cluster: Cluster) -> None:
@@ -85,11 +92,18 @@ def prepared(cluster: Cluster, event: Event) -> tuple[SourceOptions, Task]:
     return options, task
 
 
-def read_while(event: Event, options: SourceOptions, task: Task) -> dict[str, list[int]]:
-    """Return what is read. A partition that is deleted may be unknown for as long as the timeout, so that is short."""
-    if event is not delete:
-        return offsets_read(options, task)
-    return read_with_more_time(lambda ms: offsets_read(replace(options, poll_timeout_ms=ms), task))
+def read_while(event: Event, *, fail: bool) -> dict[str, list[int]]:
+    """Return what is read. A partition that is deleted may be unknown for as long as the timeout, so that is short.
+
+    A second attempt has a cluster of its own, and a worker that has read there: else it would not meet the event.
+    """
+
+    def read(timeout_ms: int) -> dict[str, list[int]]:
+        with two_topics() as cluster:
+            options, task = prepared(cluster, event)
+            return offsets_read(replace(options, poll_timeout_ms=timeout_ms, fail_on_data_loss=fail), task)
+
+    return read_with_more_time(read, (2_000, 20_000) if event is delete else (20_000,))
 
 
 def offsets_read(options: SourceOptions, task: Task) -> dict[str, list[int]]:
@@ -101,22 +115,17 @@ def offsets_read(options: SourceOptions, task: Task) -> dict[str, list[int]]:
 
 
 @events
-def test_it_is_a_loss_of_data(cluster: Cluster, event: Event, said: str) -> None:
-    options, task = prepared(cluster, event)
-
+def test_it_is_a_loss_of_data(event: Event, said: str) -> None:
     with pytest.raises(DataLoss, match=f"topic 'events', partition 0: .*{said}.*\\. Wanted: offsets 0 to 3"):
-        read_while(event, options, task)
+        read_while(event, fail=True)
 
 
 @events
 def test_with_fail_on_data_loss_false_the_others_are_read(
-    cluster: Cluster, event: Event, said: str, caplog: pytest.LogCaptureFixture
+    event: Event, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options, task = prepared(cluster, event)
-    lenient = replace(options, fail_on_data_loss=False)
-
     with caplog.at_level(logging.WARNING, logger="spark_source"):
-        assert read_while(event, lenient, task) == {"other": [0, 1, 2]}
+        assert read_while(event, fail=False) == {"other": [0, 1, 2]}
 
     assert said in caplog.text
 
