@@ -197,14 +197,19 @@ async def test_what_the_loops_own_answer_said_is_asked_for_again_if_the_threads_
         assert told.events == [("assigned", BOTH)]
 
 
-async def test_only_a_heartbeat_that_was_sent_may_be_unheard(cluster: Cluster) -> None:
-    """A refused connection leaves no doubt: the answer to the loop's own heartbeat still counts."""
+def a_watchdog() -> tuple[Watchdog, MemberHeartbeat, HeartbeatPlan]:
+    """A watchdog whose thread does not run, a heartbeat, and the plan by which the watchdog is to send it."""
     group = ConsumerGroup(group_id="g", max_poll_interval_ms=300_000)
     options = ConnectionOptions(client_id="test", max_response_bytes=1 << 20)
     watchdog = Watchdog(ConsumerKeepalive(group), PollClock(), options, 1.0)
     watchdog.start(lambda: None)
     sent = MemberHeartbeat(1, MemberToken(1, "m"), contents=KEEPALIVE)
-    plan = HeartbeatPlan(sent, due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+    return watchdog, sent, HeartbeatPlan(sent, due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+
+
+async def test_only_a_heartbeat_that_was_sent_may_be_unheard(cluster: Cluster) -> None:
+    """A refused connection leaves no doubt: the answer to the loop's own heartbeat still counts."""
+    watchdog, sent, plan = a_watchdog()
 
     async def heard(port: int) -> list[Event]:
         watchdog._watch = plan, Route("broker 1", ("127.0.0.1", port), "localhost")
@@ -223,12 +228,7 @@ async def test_a_heartbeat_is_unheard_too_if_the_thread_fails_to_read_its_answer
         raise MemoryError
 
     monkeypatch.setattr(ConsumerKeepalive, "_answered", answered)
-    group = ConsumerGroup(group_id="g", max_poll_interval_ms=300_000)
-    options = ConnectionOptions(client_id="test", max_response_bytes=1 << 20)
-    watchdog = Watchdog(ConsumerKeepalive(group), PollClock(), options, 1.0)
-    watchdog.start(lambda: None)
-    sent = MemberHeartbeat(1, MemberToken(1, "m"), contents=KEEPALIVE)
-    plan = HeartbeatPlan(sent, due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+    watchdog, sent, plan = a_watchdog()
     address = "127.0.0.1", int(cluster.bootstrap.rpartition(":")[2])
     watchdog._watch = plan, Route("broker 1", address, "localhost")
     with pytest.raises(MemoryError):
