@@ -67,3 +67,12 @@ def test_a_commit_of_a_part_makes_its_epoch_the_one_that_auto_commit_stores(epoc
     assert subscription.committable() == {A0: OffsetAndMetadata(4, "", epoch)}
     subscription.mark_processed()
     assert subscription.committable() == {A0: OffsetAndMetadata(10, "", 2)}
+
+
+def test_after_a_seek_each_fetch_names_the_epoch_again() -> None:
+    """Also one from the offset at which a Fetch response has told of a divergence that nothing confirmed."""
+    subscription = assigned()
+    subscription.seek(A0, 5)
+    subscription[A0].diverged_at = 5
+    subscription.seek(A0, 0)
+    assert subscription[A0].diverged_at == -1

@@ -119,7 +119,7 @@ class TopicsNamed(ProtocolEvent):
 class JoinDeclined(ProtocolEvent):
     """The coordinator takes this member by another protocol at most: KIP-848 is off, or the group stays classic.
 
-    Or no broker names the topic ids by which it assigns.
+    Or the coordinator's Metadata name no topic ids, by which it assigns.
     """
 
     sent: MemberHeartbeat
