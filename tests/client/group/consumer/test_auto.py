@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aiokc.client.group.consumer.assigned_topics import AssignedTopics
 from aiokc.errors import UnsupportedVersion
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
@@ -102,6 +103,21 @@ def test_a_cluster_that_names_no_topic_ids_takes_it_by_the_classic_one() -> None
             with pytest.raises(UnsupportedVersion, match="set group_protocol='classic'") as declined:
                 await consumer.getmany()
             assert why in str(declined.value)
+
+    virtually(story)
+
+
+def test_a_coordinator_that_names_no_topic_ids_takes_it_where_another_broker_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Metadata come from any broker: of two, the coordinator alone may be behind a proxy."""
+    monkeypatch.setattr(AssignedTopics, "have_ids", lambda topics: True)
+
+    async def story(cluster: Cluster) -> None:
+        cluster._state.versions[ApiKey.METADATA] = (0, 9)  # type: ignore[index]
+        async with consumer_of(cluster, **AUTO) as consumer:
+            await polls(consumer, 5.0)
+            assert consumer.health().group_protocol == "consumer"
 
     virtually(story)
 
