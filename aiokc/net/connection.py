@@ -19,7 +19,7 @@ from ..wire.lone_batch import LoneBatch
 from ..wire.messages.produce import ProduceResponse
 from .addresses import Address
 from .login.dialogue import carry_out
-from .login.endings import SessionEnded, failure_of, is_refusal, unanswered_text, why_it_ended, why_not_connected
+from .login.endings import SessionEnded, about_credentials, failure_of, unanswered_text, why_it_ended, why_not_connected
 from .login.reauthentication import SaslSession, Start, no_owner
 from .options import SOFTWARE, ConnectionOptions, Route
 from .reply import Awaited, Reply, Waiter, Written, decoded, decoded_at_once, denies
@@ -96,7 +96,7 @@ class Connection:
                 raise self.error or ConnectionFailed(f"{name} closed the connection right after the handshake")
         except BaseException as error:
             self.close()
-            if credentials is not None and mechanism is not None and is_refusal(error):
+            if credentials is not None and mechanism is not None and about_credentials(error):
                 credentials.refused(mechanism)
             raise
         if credentials is not None and mechanism is not None and self.greeting.session is not None:
@@ -427,7 +427,7 @@ class Connection:
         if (more := self._late_alarm.extension(now - due, received)) > 0:
             return self._set_alarm(now + more)
         error = RequestTimedOut(f"{self.name}: no answer to {first} within {now - first.waiter.sent_at:.3g} s")
-        first.waiter.has_failed(fresh(error))
+        first.waiter.failed(fresh(error))
         self._end(error)
 
     # Receiving
@@ -443,7 +443,7 @@ class Connection:
             self._watch_turn()
         if self._retiring:
             self._close_if_spent()
-        waiter.has_reply(body, now)
+        waiter.reply_came(body, now)
 
     def _throttle(self, response: Response) -> None:
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
@@ -482,7 +482,7 @@ class Connection:
         closed = error or ConnectionFailed(f"{self.name}: the connection was closed here")
         now = self._loop.time()
         for exchange in self._pipeline.poison(closed):
-            exchange.waiter.has_failed(failure_of(exchange, closed, now - exchange.waiter.sent_at))
+            exchange.waiter.failed(failure_of(exchange, closed, now - exchange.waiter.sent_at))
         self._transport.abort()
         if self._session is not None:
             self._session.close()

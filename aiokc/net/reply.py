@@ -116,10 +116,10 @@ class Waiter(Protocol):
     sent_at: float
     deadline: float
 
-    def has_reply(self, body: memoryview, now: float) -> None:
-        """The reply has come. To be called once at most, and not after ``has_failed``."""
+    def reply_came(self, body: memoryview, now: float) -> None:
+        """The reply has come. To be called once at most, and not after ``failed``."""
 
-    def has_failed(self, error: KafkaError) -> None:
+    def failed(self, error: KafkaError) -> None:
         """No reply will come. Does nothing where the request was cancelled."""
 
 
@@ -132,7 +132,7 @@ class Awaited:
     deadline: float
     at_once: bool
 
-    def has_reply(self, body: memoryview, now: float) -> None:
+    def reply_came(self, body: memoryview, now: float) -> None:
         if self.reply.done():
             return  # the request was cancelled
         if self.at_once:
@@ -140,7 +140,7 @@ class Awaited:
         else:
             self.reply.set_result(body)
 
-    def has_failed(self, error: KafkaError) -> None:
+    def failed(self, error: KafkaError) -> None:
         if not self.reply.done():
             self.reply.set_exception(error)
 
@@ -170,14 +170,14 @@ class Written(Generic[R]):
         self.ended_at = sent_at
         self._context = context
 
-    def has_reply(self, body: memoryview, now: float) -> None:
+    def reply_came(self, body: memoryview, now: float) -> None:
         self.body, self.ended_at = body, now
         if asyncio.current_task() is None:
             self._context.run(self.on_end)
         else:
             asyncio.get_running_loop().call_soon(self.on_end, context=self._context)
 
-    def has_failed(self, error: KafkaError) -> None:
+    def failed(self, error: KafkaError) -> None:
         if self.body is None and self.error is None:
             self.error = error
             asyncio.get_running_loop().call_soon(self.on_end, context=self._context)

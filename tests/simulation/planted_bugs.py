@@ -172,7 +172,7 @@ _NO_RUNS: Final = (PartitionBuffer, "_take_of_run", lambda self, run, count: Fal
 
 
 def _no_retry_after_an_error(self: Fetcher, plan: Any) -> None:
-    self._planner.rest(plan.node_id, 0.0, float("inf"))
+    self._planner.rest(plan.node_id, 0.0, float("inf"), 0.0)
 
 
 async def _stop_nothing(self: Supervisor) -> None:

@@ -16,6 +16,8 @@ from .signal import Signal
 # anyio imports its asyncio backend when it is first needed; then, that would hold the event loop for some 25 ms.
 importlib.import_module("anyio._backends._asyncio")
 
+#: A coroutine function that runs in the background until it is cancelled. (A MembershipDriver, a TransactionDriver and
+#: the like drive a machine; their ``run`` is such a Driver.)
 Driver = Callable[[], Coroutine[Any, Any, None]]
 
 _ENDED: Final = "the background task was cancelled, and not by stop()"

@@ -109,7 +109,7 @@ class ClusterClient(Generic[Config_co]):
             raise self._closed("stopped: make a new one to go on")
         if self._loop is None:
             raise self._closed("not started: call start(), or use 'async with'")
-        if _running_loop() is not self._loop:
+        if _loop_of_this_thread() is not self._loop:
             raise UsageError("it was started in another event loop: use it there, or make one for this loop")
         self.background.check()
 
@@ -250,7 +250,8 @@ def _error_of(missing: list[str], cluster: Cluster) -> BrokerError:
     return next((error for error in errors if not error.retriable), errors[0])
 
 
-def _running_loop() -> asyncio.AbstractEventLoop:
+def _loop_of_this_thread() -> asyncio.AbstractEventLoop:
+    """As ``running_loop``, for a client that has started: where there is no loop, this is another thread."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

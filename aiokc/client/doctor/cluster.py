@@ -19,7 +19,7 @@ from ...core.doctor.report import Finding, Step, Verdict, at_step, milder
 from ...net.connection import Connection
 from .kit import Kit, together
 from .listener import Looked, look_at
-from .login import Entered, enter, enter_again, is_refusal
+from .login import Entered, enter, enter_again, refuses_credentials
 
 # Seconds before the end of a session in which no request is begun.
 _NEARLY: Final = 1.0
@@ -71,12 +71,12 @@ async def look_at_cluster(kit: Kit, servers: list[Looked]) -> tuple[list[Entered
     entered: list[Entered] = []
     for looked in servers:
         entered.append(await enter(kit, looked))
-        if is_refusal(entered[-1].findings):
+        if refuses_credentials(entered[-1].findings):
             break
     works = [one for one in entered if one.seen is not None]
     findings = [found for one in entered for found in one.findings]
     if works:
-        findings = [found if is_refusal([found]) else milder(found) for found in findings]
+        findings = [found if refuses_credentials([found]) else milder(found) for found in findings]
         findings += cluster_findings([one.seen for one in works if one.seen is not None])
     return works, findings
 
@@ -111,7 +111,7 @@ async def look_at_listeners(
         findings += found
         if connection is not None and endpoint.node_id is not None:
             connections[endpoint.node_id] = connection
-        if is_refusal(found):
+        if refuses_credentials(found):
             break
     return Reached(kit, seen, connections), findings
 

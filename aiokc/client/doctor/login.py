@@ -162,7 +162,7 @@ def _seen(endpoint: Endpoint, answer: MetadataResponse, seconds: float) -> Clust
     )
 
 
-def is_refusal(findings: list[Finding]) -> bool:
+def refuses_credentials(findings: list[Finding]) -> bool:
     """Whether the credentials were refused. No other server is tried with them then: directories lock accounts."""
     refusals = ("authentication.refused", "authentication.failed", "authentication.not_proven")
     return any(found.code in refusals and found.verdict is Verdict.PROBLEM for found in findings)

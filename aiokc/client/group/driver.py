@@ -209,7 +209,7 @@ class MembershipDriver:
         for event in (*self._watchdog.retract(), *events):
             self.counters.heard(event, now)
             if isinstance(event, Alive):
-                self.retry_report.is_alive()
+                self.retry_report.heartbeat_answered()
             effects += self.machine.on(event, now)
             # An application that waits for records polls all the time; only the blocked loop kept it from that. So a
             # Polled follows at once, and it has to follow here, whatever event was fed, because of this race:
@@ -228,7 +228,7 @@ class MembershipDriver:
             self._perform(effect, self._tasks)
         if not self._subscription.by_topics:
             self.error = None
-            self.retry_report.is_over()
+            self.retry_report.over()
         elif self.has_assigned and (self._subscription.pattern is None or self._subscription.is_matched):
             self._subscription.was_assigned = True  # also without an Assign: a changed subscription need not bring one
         self._protocol.moved()
@@ -245,7 +245,7 @@ class MembershipDriver:
                 self._changes.add(effect)
             case Assign():
                 self.error = None
-                self.retry_report.is_over()
+                self.retry_report.over()
                 self._changes.add(effect)
             case Exchange():
                 self._begin(effect, tasks)

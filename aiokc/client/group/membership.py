@@ -18,7 +18,7 @@ from ...core.backoff import retry_backoff
 from ...core.group.events import Enforced, Leave, MemberToken, PollClock, Polled
 from ...core.offsets.messages import Committed
 from ...core.subscription.mode import Mode
-from ...core.subscription.position import PartitionPosition, is_of_another_topic
+from ...core.subscription.position import is_of_another_topic
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import CommitFailed, ConfigError, KafkaError, RebalanceInProgress, fresh
@@ -299,7 +299,7 @@ class GroupMembership:
             return await commit_as(self.committer(), offsets, timeout=timeout)
         deadline = asyncio.get_running_loop().time() + timeout
         partitions = () if callable(offsets) else tuple(offsets)
-        positions = self._positions(partitions)
+        positions = self.held(partitions)
         with self.offsets.commit_order.call() as order:
             while True:
                 # A second attempt goes behind the commits called for since. With its first order it does not undo
@@ -317,15 +317,11 @@ class GroupMembership:
                         if not await self.moved.wait(deadline - asyncio.get_running_loop().time()):
                             raise
                     is_over = self.generation < 0 or self._machine.member == sender
-                    if is_over or self._positions(partitions) != positions:
+                    if is_over or self.held(partitions) != positions:
                         raise
                     logger.debug("group %r: committing again: %s", self._protocol.group_id, error)
                 finally:
                     slot.end()
-
-    def _positions(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
-        """The position objects of ``partitions``: they are the same until the member gives the partitions up."""
-        return [self._subscription.hold(tp) for tp in partitions]
 
     @property
     def is_out(self) -> bool:
@@ -427,11 +423,11 @@ class GroupMembership:
         return found
 
     def _heard(self, found: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
-        self._subscription.is_committed(found)
+        self._subscription.heard_committed(found)
         if self._auto_commit is not None:
             self._auto_commit.heard(found)
 
-    async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
+    async def leave(self, timeout: float, leave_group: bool | None) -> None:
         """Finish the commits called for before, commit for the last time (with enable_auto_commit), call the listener,
         give up the partitions, leave.
 

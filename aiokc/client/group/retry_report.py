@@ -44,12 +44,12 @@ class RetryReport:
         kind, level = ("move", logging.INFO) if moves else (type(sent), logging.WARNING)
         self._complaints.warn(kind, "group %r: %s%s", self._group_id, what, error, at_first=level)
 
-    def is_alive(self) -> None:
+    def heartbeat_answered(self) -> None:
         """A heartbeat was answered: heartbeats do not fail any more. It says nothing about a JoinGroup or SyncGroup."""
         if self._newest is not None and isinstance(self._newest.of, SendHeartbeat):
-            self.is_over()
+            self.over()
 
-    def is_over(self) -> None:
+    def over(self) -> None:
         """The member has its assignment, or wants nothing of the group any more: nothing is retried."""
         if self._newest is not None:
             self._newest = self.error = None

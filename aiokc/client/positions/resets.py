@@ -20,7 +20,8 @@ logger = logging.getLogger("aiokc.offsets")
 class PositionResets:
     """Resets such a position as ``reset`` says; if that says "none", the application gets an error, and has to seek.
 
-    Every reset is logged as a warning that names both offsets: here, or by PositionFinder once the new one is known.
+    Every reset is logged as a warning: here, with the offset that is left, and by TimestampPositions with both once the
+    new one is looked up.
     ``clock`` gives seconds since the epoch.
     """
 

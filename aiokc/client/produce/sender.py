@@ -130,11 +130,6 @@ class Sender:
 
     # What a transaction, a flush and stop() wait for
 
-    @property
-    def unanswered(self) -> int:
-        """How many batches have no outcome yet."""
-        return self.accumulator.queues.unanswered
-
     def flush(self) -> FlushMark:
         """Have all that was appended so far sent without linger; ``flushed`` waits for it.
 

@@ -143,7 +143,7 @@ class FetchBuffer:
         if buffer is not None:
             if buffer.token == position.token:
                 return buffer
-            self._drop(tp)
+            self.drop(tp)
         buffer = self._partitions[tp] = PartitionBuffer(
             tp, position.token, position.position, self._limits, self._memory, position.leader_epoch, position.until
         )
@@ -164,7 +164,8 @@ class FetchBuffer:
             self._filled[buffer.tp] = buffer
             return buffer if buffer.is_arriving else None
         self._touched[buffer.tp] = None
-        self._drop_if_done(buffer, position)
+        if buffer.empty and buffer.next == position.position:  # partitions without records must cost nothing to serve
+            self._forget(buffer.tp)
         return buffer if buffer.is_arriving else None
 
     def fail(self, tp: TopicPartition, position: PartitionPosition, error: KafkaError) -> None:
@@ -222,28 +223,18 @@ class FetchBuffer:
             self._partitions.move_to_end(buffer.tp)
             self._open.pop(buffer.tp, None)
 
-    def _drop_if_done(self, buffer: PartitionBuffer, position: PartitionPosition) -> bool:
-        """Drop an empty buffer that is at the position: partitions without records must cost nothing to serve."""
-        is_done = buffer.next == position.position and buffer.empty
-        if is_done:
-            self._forget(buffer.tp)
-        return is_done
-
     def _forget(self, tp: TopicPartition) -> None:
         self._partitions.pop(tp, None)
         if self._open:
             self._open.pop(tp, None)
 
-    def _drop(self, tp: TopicPartition) -> None:
+    def drop(self, tp: TopicPartition) -> None:
+        """Drop what is buffered of ``tp``: it is fetched again, from the position on."""
         buffer = self._partitions.pop(tp, None)
         self._open.pop(tp, None)
         if buffer is not None:
             buffer.drop()
             self._touched[tp] = None
-
-    def drop(self, tp: TopicPartition) -> None:
-        """Drop what is buffered of ``tp``: it is fetched again, from the position on."""
-        self._drop(tp)
 
     def clear_error(self, error: KafkaError) -> list[tuple[TopicPartition, int]]:
         """Drop the buffers that are at ``error``; return their partitions and tokens: one request may fail for many.
@@ -253,7 +244,7 @@ class FetchBuffer:
         at_error = (buffer for buffer in self._partitions.values() if buffer.error is error and buffer.at_error)
         failed = [(buffer.tp, buffer.token) for buffer in at_error]
         for tp, _ in failed:
-            self._drop(tp)
+            self.drop(tp)
         return failed
 
     def servable(self, subscription: Subscription, only: Iterable[TopicPartition] | None = None) -> Iterator[Serving]:

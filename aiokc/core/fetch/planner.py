@@ -469,7 +469,7 @@ class FetchPlanner:
         node = self._nodes.get(node_id)
         return list(node.wanted.values()) if node is not None else []
 
-    def rest(self, node_id: int, now: float, seconds: float, took: float = 0.0) -> None:
+    def rest(self, node_id: int, now: float, seconds: float, took: float) -> None:
         """Leave a broker that has failed alone for so many seconds; as a replica longer, by what its Fetch ``took``.
 
         No Fetch takes longer than request_timeout_ms, but the whole process may have been stopped meanwhile.

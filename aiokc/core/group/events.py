@@ -271,7 +271,12 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Enforced:
-    """The application wants a rebalance. During a rebalance this changes nothing."""
+    """Ask the group anew, for ``reason``.
+
+    The application wants a rebalance, or (KIP-848) the answer to a commit says that the member's state is out of date.
+    A classic member has its group rebalance; during a rebalance this changes nothing. A member of the consumer protocol
+    sends its heartbeat at once.
+    """
 
     reason: str
 

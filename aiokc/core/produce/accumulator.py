@@ -250,7 +250,7 @@ class RecordAccumulator:
         if now < at < inf:
             self.queues.rest(queue, at)
         elif at <= now and session.may_drain(queue.tp) and queue.has_identity(session):
-            self.queues.is_ready(queue, node_id)
+            self.queues.place_ready(queue, node_id)
         else:  # the answer, the thread or the session wakes the sender
             self.queues.stays_awake(queue)
 
@@ -475,12 +475,12 @@ class RecordAccumulator:
     def replace(self, queue: PartitionQueue, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """``parts`` take the place of a batch that was too large, in front of all that wait."""
         batch.split_into(parts)  # this first: where it raises, nothing has changed
-        self._flushes.was_split(batch)
+        self._flushes.split(batch)
         queue.waiting.remove(batch)
         self.batch_memory.left(batch)
         queue.left(batch)
         for part in reversed(parts):  # so that none has to pass the others on its way to the front
-            self.batch_memory.is_part(part)
+            self.batch_memory.begins_part(part)
             queue.insert(part)
         self.queues.wake(queue)
         self.counters.splits += 1

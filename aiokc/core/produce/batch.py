@@ -324,7 +324,7 @@ class Flushes:
         if not self._unfinished[batch.first_flush]:
             del self._unfinished[batch.first_flush]
 
-    def was_split(self, batch: ProducerBatch) -> None:
+    def split(self, batch: ProducerBatch) -> None:
         """Its parts are waited for in its stead."""
         self._unfinished[batch.first_flush] += len(batch.parts) - 1
 

@@ -30,7 +30,7 @@ class BatchMemory:
         batch.memory = BATCH_OVERHEAD
         self.buffer.used += BATCH_COST + BATCH_OVERHEAD
 
-    def is_part(self, part: ProducerBatch) -> None:
+    def begins_part(self, part: ProducerBatch) -> None:
         """Another batch was split, and ``part`` has some of its records."""
         assert part.open is not None
         part.memory = part.open.size

@@ -206,7 +206,7 @@ class PartitionQueues:
         """Whether there is more to look at, at once: in this round, or since some woke in it."""
         return self._left > 0 or (self._some_woke and bool(self._awake)) or self._alarms.next_at <= now
 
-    def is_ready(self, queue: PartitionQueue, node_id: int) -> None:
+    def place_ready(self, queue: PartitionQueue, node_id: int) -> None:
         """The first batch of ``queue`` can be sent to that broker: it comes behind all others."""
         self._ready_for[queue] = node_id
         self.ready.setdefault(node_id, {})[queue] = None

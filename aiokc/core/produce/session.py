@@ -5,13 +5,7 @@ accumulator and the sender never ask which one they have. Every method is plain 
 event loop's step in which the thing happens. An implementation that changes what it would answer (an identity has
 come, a partition was added to the transaction, the transaction began to end) calls the sender's ``wake.notify``.
 
-How a transaction uses the other direction, that is the accumulator and the sender:
-
-    sender.unanswered               how many batches have no outcome yet, those in flight among them
-    await sender.flush(deadline)    return when all that was appended before has an outcome; also ends linger for it
-    sender.fail_unsent(failure)     batches that are not in flight get ``failure`` as their outcome (KIP-654)
-    await sender.answered()         return when no batch is in flight
-    delivery outcomes               ``failed`` below has told them already
+What a transaction needs of the sender is ``Batches`` in client/transactions/driver.py.
 """
 
 from __future__ import annotations

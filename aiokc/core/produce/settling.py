@@ -162,7 +162,7 @@ def _begin_split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: P
     """
     accumulator.put_back(queue, batch, now)
     batch.closing = True
-    accumulator.ratios.was_too_large(batch.tp.topic)
+    accumulator.ratios.refused_as_too_large(batch.tp.topic)
     accumulator.splits.append(_split(accumulator, queue, batch))
 
 

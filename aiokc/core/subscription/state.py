@@ -253,7 +253,7 @@ class Subscription(AssignedPartitions):
             else:
                 position.processed_up_to(offset)
 
-    def is_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+    def heard_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """Note what a coordinator says that the group has committed."""
         for tp, offset in offsets.items():
             position = self._assigned.get(tp)

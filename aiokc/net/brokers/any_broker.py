@@ -159,15 +159,16 @@ class AnyBroker:
         max_version: int | None,
     ) -> R:
         limit = min(deadline, _now() + self._config.request_timeout_ms / 1e3)
-        for is_last in (False, True):
+
+        async def once() -> R:
             connection = await self._connection(node, limit, deadline)
             version = connection.usable_version(request_type, max_version)
-            try:
-                return await connection.ask(make(version), version, limit)
-            except SessionEnded:  # no failure of the broker, and each request may be sent twice
-                if is_last:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
+            return await connection.ask(make(version), version, limit)
+
+        try:
+            return await once()
+        except SessionEnded:  # no failure of the broker, and each request may be sent twice
+            return await once()
 
     async def _connection(self, node: Node, limit: float, deadline: float) -> Connection:
         """Return a connection to this broker. Raises _NotYet after its share of the time, and the error of an attempt.

@@ -80,21 +80,21 @@ class Node:
         backoff: Backoff,
         slow_backoff: Backoff,
         setup_timeouts: Backoff,
-        traffic: NodeTraffic | None = None,
-        failure_counts: float = FAILURE_COUNTS_SECONDS,
+        traffic: NodeTraffic,
+        failure_counts: float,
     ) -> None:
         """``slow_backoff``: the pauses after a certificate was refused, which someone has to replace.
 
         ``failure_counts``: for how many seconds after the pause that follows it a failure is the broker's state.
         """
         self.broker = broker
-        self.traffic = traffic or NodeTraffic()
+        self.traffic = traffic
         self.attempts: dict[Purpose, Attempt] = {}
         self.connections: dict[Purpose, Connection] = {}
         self.retry_at = 0.0
         self.error: KafkaError | None = None
         self._failure_counts = failure_counts
-        self._counts_until = 0.0  # the error
+        self._counts_until = 0.0  # by the loop's time: until then ``error`` is the broker's state
         self.route: Route | None = None
         self._backoff = backoff
         self._slow_backoff = slow_backoff

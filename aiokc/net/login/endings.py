@@ -18,8 +18,11 @@ class SessionEnded(ConnectionFailed):
     """The SASL session of a connection is over, so the connection is, too; a new one may be made at once."""
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Whether a login has ended because of its credentials; a certificate says nothing about them."""
+def about_credentials(error: BaseException) -> bool:
+    """Whether a login has ended because of its credentials; a certificate says nothing about them.
+
+    Unlike ``is_refusal`` of the LoginPolicy, also where the error is retriable: other credentials may be needed then.
+    """
     return isinstance(error, AuthenticationFailed) and not isinstance(error, CertificateRefused)
 
 

@@ -100,7 +100,7 @@ class GroupMember:
                 raise task.exception() or AssertionError
 
     async def leave(self, timeout: float = WITHIN) -> None:
-        await self.membership.leave(timeout)
+        await self.membership.leave(timeout, None)
 
     # The application
 

@@ -354,7 +354,7 @@ def test_what_is_in_flight_is_waited_for_and_not_for_ever() -> None:
             began = now()
             assert not await sender.answered(2.0)
             assert now() - began == pytest.approx(2.0)
-            assert sender.unanswered == 1
+            assert sender.accumulator.queues.unanswered == 1
             assert await sender.answered()
             await sent
 

@@ -256,7 +256,7 @@ def test_compressed_batches_come_out_near_their_size() -> None:
     ratios.closed("t", 1000, 950)
     assert ratios["t"] == 0.95
     assert ratios.capacity("t", 1000) == int(1000 / (0.95 * 1.05)), "with 5 % to spare"
-    ratios.was_too_large("t")
+    ratios.refused_as_too_large("t")
     assert ratios["t"] == 1.0
 
 

@@ -292,7 +292,7 @@ async def test_what_nobody_awaits_is_told_of_in_the_callback_that_reads_it() -> 
     written = Noting(steps)
 
     def receive() -> None:
-        written.has_reply(BODY, 1.5)
+        written.reply_came(BODY, 1.5)
         steps.append("read")
         done.set()
 
@@ -304,7 +304,7 @@ async def test_what_nobody_awaits_is_told_of_in_the_callback_that_reads_it() -> 
 async def test_within_a_task_it_is_told_of_later() -> None:
     steps = list[str]()
     written = Noting(steps)
-    written.has_reply(BODY, 1.5)
+    written.reply_came(BODY, 1.5)
     assert steps == []
     await asyncio.sleep(0)
     assert steps == ["told"]
@@ -314,7 +314,7 @@ async def test_that_it_fails_is_told_later_and_once() -> None:
     steps = list[str]()
     written = Noting(steps)
     for number in range(2):
-        written.has_failed(ConnectionFailed(f"broken {number}"))
+        written.failed(ConnectionFailed(f"broken {number}"))
     assert steps == []
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -325,6 +325,6 @@ async def test_that_it_fails_is_told_later_and_once() -> None:
 
 async def test_a_reply_that_was_read_fails_no_more() -> None:
     written = Noting([])
-    written.has_reply(BODY, 1.5)
-    written.has_failed(ConnectionFailed("too late"))
+    written.reply_came(BODY, 1.5)
+    written.failed(ConnectionFailed("too late"))
     assert written.result() == BODY

@@ -8,8 +8,9 @@ import pytest
 
 from aiokc.config import ClientConfig
 from aiokc.core.backoff import Backoff
+from aiokc.core.connection.traffic import NodeTraffic
 from aiokc.errors import ConnectionFailed
-from aiokc.net.brokers.node import Attempt, Node, Purpose
+from aiokc.net.brokers.node import FAILURE_COUNTS_SECONDS, Attempt, Node, Purpose
 from aiokc.net.brokers.nodes import Nodes
 from aiokc.types import Broker
 
@@ -27,7 +28,8 @@ def node() -> Node:
 
 
 def node_at(host: str, *, node_id: int = 1) -> Node:
-    return Node(Broker(node_id, host, 9092), growing(0.05, 1.0), growing(1.0, 30.0), growing(10.0, 30.0))
+    backoffs = growing(0.05, 1.0), growing(1.0, 30.0), growing(10.0, 30.0)
+    return Node(Broker(node_id, host, 9092), *backoffs, NodeTraffic(), FAILURE_COUNTS_SECONDS)
 
 
 def growing(shortest: float, longest: float) -> Backoff:

@@ -75,7 +75,7 @@ class BatchQueue:
         self._memory.bytes += unread.size
         self._decoded += unread.size
 
-    def has_read(self, run: Run, at: int) -> None:
+    def note_read(self, run: Run, at: int) -> None:
         """Note that the first run was decoded up to the batch at byte ``at``."""
         run.at = at
         if run.frame is not None:

@@ -234,7 +234,7 @@ class PartitionBuffer(PartitionArrivals):
             self.ready.add(taken)
             if not isinstance(taken, list):
                 run.spans += (taken,)
-        self._kept.has_read(run, at)
+        self._kept.note_read(run, at)
         if after > self.next:
             self.next, self.next_epoch = after, epoch if epoch >= 0 else None
         return has_moved
@@ -285,7 +285,7 @@ class PartitionBuffer(PartitionArrivals):
             check_crcs=self._limits.check_crcs and not run.is_checked,
         )
         has_moved, run.inside = count > 0 or at > run.at, NOT_BEGUN
-        self._kept.has_read(run, at)
+        self._kept.note_read(run, at)
         if end > self.next:
             self.next, self.next_epoch = end, epoch
         return count, has_moved

@@ -29,7 +29,7 @@ class CompressionRatios:
         else:
             self._ratios[topic] = max(known - _BETTER, seen)
 
-    def was_too_large(self, topic: str) -> None:
+    def refused_as_too_large(self, topic: str) -> None:
         """A broker has refused a batch for its size: believe in no compression for now."""
         self._ratios[topic] = max(1.0, self._ratios.get(topic, 1.0))
 
