@@ -261,7 +261,7 @@ class PartitioningFailed(ProduceError):
 
 
 class MessageTooLarge(ProduceError):
-    """The record is larger than ``max_request_size``, than ``buffer_memory``, or than the topic's max.message.bytes.
+    """The record is larger than max_request_size, buffer_memory, or the topic's max.message.bytes or segment.bytes.
 
     Java's RecordTooLargeException. It harms no other batch. With ``persisted`` "maybe" its batch may be stored already.
     """

@@ -15,6 +15,7 @@ from ...core.admin.cluster_answers import (
     described_log_dirs,
     described_topics,
     described_versions,
+    why_undescribed,
 )
 from ...core.cluster.snapshot import Cluster, why_unusable
 from ...errors import KafkaError, UnsupportedVersion
@@ -42,7 +43,7 @@ async def describe_cluster(asking: Asking) -> ClusterDescription:
         )
 
     try:
-        response = await asking.any_broker(DescribeClusterRequest, make)
+        response = await asking.any_broker(DescribeClusterRequest, make, why_undescribed)
     except UnsupportedVersion:
         return cluster_of_metadata(await _metadata(asking, []))
     return described_cluster(response)

@@ -104,6 +104,12 @@ class NodeChannel:
         return connection if connection is not None and connection.can_write else None
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended, neither by this client nor with its SASL session."""
+        error = None if self.connection is None else self.connection.error
+        return error is not None and not isinstance(error, SessionEnded)
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing is under way to the broker, nor can be any more over the connection that there was."""
         connection = self.connection

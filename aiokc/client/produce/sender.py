@@ -475,6 +475,12 @@ class Sender:
 
     async def _reach(self, channel: NodeChannel) -> None:
         timeout = self._config.request_timeout_ms / 1e3
+        if self._acks == 0 and channel.is_lost:
+            # A leader moves: the broker before has no answer by which to refuse what is written for it, and closes the
+            # connection. It would do so with the next one, too, and what is written meanwhile is lost.
+            channel.connection = None
+            self._metadata.request_update()
+            await self._metadata.changed.wait(self._config.retry_backoff_max_ms / 1e3)
         connection = channel.connection
         if connection is None or not connection.usable:
             connection = await self._pool.connection(channel.node_id, Purpose.PRODUCE, timeout=timeout)

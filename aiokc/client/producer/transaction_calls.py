@@ -68,6 +68,9 @@ class TransactionCalls:
         that was cancelled, or had no answer in time (TransactionAbortable), since nobody knows what became of the
         offsets; and after ConfigError for a wrong argument, since none were sent.
 
+        The coordinator gets topics by name, whatever ``topic_id`` the offsets have: of a topic that was recreated since
+        they were read, they are stored for the new one. TransactionalLoop looks at the ids before it commits.
+
         Brokers before Kafka 2.5 know no member: UnsupportedVersion there, and the transaction must be aborted, unless
         ``group_metadata`` is ``GroupMetadata(group_id)`` alone, by which no zombie is refused.
         """

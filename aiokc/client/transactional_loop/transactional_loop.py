@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeAlias
 import anyio
 
 from ...core.backoff import Backoff, retry_backoff
+from ...core.subscription.position import is_of_another_topic
 from ...error_codes import ErrorCode
 from ...errors import (
     CommitFailed,
@@ -27,7 +28,7 @@ from ...errors import (
     TransactionAborted,
     UsageError,
 )
-from ...types import ConsumerRecords, K, TopicPartition, V, named
+from ...types import ConsumerRecords, K, OffsetAndMetadata, TopicPartition, V, named
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..transactions.driver import TransactionDriver
@@ -256,20 +257,32 @@ class TransactionalLoop(Generic[K, V]):
         return ConsumerRecords()
 
     def _refuse_given_up(self, batch: ConsumerRecords[K | None, V | None]) -> None:
-        """Raise CommitFailed where the group has taken partitions of the batch away: others may be reading them."""
-        subscription = self._consumer._runtime.subscription
-        if subscription.by_topics and (gone := subscription.given_up(batch.assignment_tokens)):
+        """Raise CommitFailed where the group has taken partitions of the batch away: others may be reading them. And
+        where the metadata say that a topic was recreated: the transaction has its offsets by the topic's name.
+        """
+        runtime = self._consumer._runtime
+        if runtime.subscription.by_topics and (gone := runtime.subscription.given_up(batch.assignment_tokens)):
             raise CommitFailed(
                 ErrorCode.ILLEGAL_GENERATION, f"{named(gone)}: the group has given these partitions to others meanwhile"
             )
+        cluster = runtime.cluster_client.metadata.cluster
+        offsets = batch.next_offsets.items()
+        if former := {tp for tp, offset in offsets if is_of_another_topic(offset, cluster.topic_id(tp.topic))}:
+            why = "the topic was deleted and created again: the offsets of the old one mean nothing in the new one"
+            raise CommitFailed(ErrorCode.UNKNOWN_TOPIC_ID, f"{named(former)}: {why}")
 
     def _rewind(self, batch: ConsumerRecords[K | None, V | None]) -> None:
-        """Go back to where the batch begins. A partition that was given up since begins at its committed offset."""
-        self._undone |= batch.ends.keys()
+        """Go back to where the batch begins. A partition that was given up since begins at its committed offset.
+
+        One whose topic was recreated since begins at the beginning of the new log: the seek names the topic that the
+        batch was read from.
+        """
+        ends = batch.ends
+        self._undone |= ends.keys()
         gone = self._consumer._runtime.subscription.given_up(batch.assignment_tokens)
         for tp, records in batch.items():
             if records and tp not in gone:
-                self._consumer.seek(tp, records[0].offset)
+                self._consumer.seek(tp, OffsetAndMetadata(records[0].offset, topic_id=ends[tp].topic_id))
 
     async def _recover(self) -> None:
         """After a batch that was not committed, as far as this loop knows: find out, and go on at the group's offsets.

@@ -22,7 +22,7 @@ from ...admin import (
     TopicDescription,
 )
 from ...error_codes import ErrorCode
-from ...errors import KafkaError, broker_error
+from ...errors import KafkaError, NoBrokersAvailable, broker_error
 from ...types import TopicPartition
 from ...wire.messages.describing import (
     DescribeClusterResponse,
@@ -52,6 +52,21 @@ def operations(bits: int) -> frozenset[AclOperation] | None:
     if bits == _NOT_TOLD:
         return None
     return frozenset(operation for operation in AclOperation if bits >> operation & 1)
+
+
+def why_undescribed(broker: str, response: DescribeClusterResponse) -> KafkaError | None:
+    """Return why a broker's answer tells nothing of the cluster, where another broker may tell; None if it does.
+
+    As with Metadata: a broker that starts may know of no broker yet, and a proxy may want new addresses (KIP-1102).
+    """
+    code = response.error_code
+    if code != ErrorCode.NONE:
+        error = broker_error(code, f"{broker} answers DescribeCluster with this error")
+        error.retriable = error.retriable or code == ErrorCode.REBOOTSTRAP_REQUIRED
+        return error if error.retriable else None
+    if all(one.broker_id < 0 for one in response.brokers):
+        return NoBrokersAvailable(f"{broker}: its answer to DescribeCluster names no broker (does it still start?)")
+    return None
 
 
 def described_cluster(response: DescribeClusterResponse) -> ClusterDescription:

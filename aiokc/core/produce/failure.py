@@ -26,7 +26,11 @@ PERMISSIONS: Final[dict[int, str]] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this principal needs the WRITE permission on a topic, or "
     "IDEMPOTENT_WRITE on the cluster",
 }
-_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+#: The option of the topic by which a broker finds a batch too large.
+_LIMITS: Final[dict[int, str]] = {
+    ErrorCode.MESSAGE_TOO_LARGE: "max.message.bytes",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "segment.bytes",
+}
 
 
 class Harm(Enum):
@@ -95,11 +99,11 @@ class Failure:
                 aborted = TransactionAborted(why, topic=topic, partition=partition, persisted=persisted)
                 aborted.__cause__ = self.error
                 return aborted
-            case Cause.REFUSED if self.code in _TOO_LARGE:
+            case Cause.REFUSED if self.code in _LIMITS:
                 what = "record of this size"
                 if persisted == "maybe":  # of a batch that a broker may have, no parts are sent
                     what = "batch of this size any more, and an attempt before may have stored it"
-                why = f"the broker takes no {what}; raise max.message.bytes of the topic: {last}"
+                why = f"the broker takes no {what}; raise {_LIMITS[self.code]} of the topic: {last}"
                 return MessageTooLarge(why, topic=topic, partition=partition, persisted=persisted)
             case Cause.REFUSED | Cause.RECREATED:
                 refused = RecordRefused(

@@ -66,7 +66,8 @@ RULES: Final[dict[int, Rule]] = {
     ErrorCode.UNSTABLE_OFFSET_COMMIT: _RETRY,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: _RETRY,
     ErrorCode.MESSAGE_TOO_LARGE: Rule(Verdict.SPLIT),
-    ErrorCode.RECORD_LIST_TOO_LARGE: _REFUSED,
+    # Longer than a segment of the topic. The broker looks at that before it appends; Java's Sender fails the batch.
+    ErrorCode.RECORD_LIST_TOO_LARGE: Rule(Verdict.SPLIT),
     ErrorCode.INVALID_TOPIC_EXCEPTION: _REFUSED,
     ErrorCode.INVALID_REQUIRED_ACKS: _REFUSED,
     ErrorCode.INVALID_TIMESTAMP: _REFUSED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,7 @@ from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import disconnect, drop
 from aiokc.wire.messages.describing import (
     DescribeClusterRequest,
+    DescribeClusterResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribeLogDirsRequest,
@@ -310,6 +312,38 @@ def test_one_broker_that_hangs_is_left_for_another() -> None:
         cluster.intercept(DescribeClusterRequest, drop(), times=1)
         async with client_of(cluster, request_timeout_ms=1_000) as client:
             assert len((await client.describe_cluster()).brokers) == 3
+
+    virtually(story)
+
+
+def no_brokers(exchange: Exchange) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=0, cluster_id="", brokers=[])
+
+
+PASSING_ANSWERS = [no_brokers, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REBOOTSTRAP_REQUIRED]
+
+
+@pytest.mark.parametrize("answer", PASSING_ANSWERS, ids=["no brokers", "retriable", "rebootstrap"])
+def test_a_broker_that_can_not_describe_the_cluster_yet_is_left_for_another(answer: Any) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            starting = cluster.intercept(DescribeClusterRequest, answer, times=2)
+            assert len((await client.describe_cluster()).brokers) == 3
+            assert starting.hits == 2
+            cluster.intercept(DescribeClusterRequest, answer)
+            with pytest.raises(RequestTimedOut, match=r"names no broker|REQUEST_TIMED_OUT|REBOOTSTRAP_REQUIRED"):
+                await client.describe_cluster(timeout_ms=5_000)
+
+    virtually(story)
+
+
+def test_a_refusal_to_describe_the_cluster_is_raised_at_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        refused = cluster.intercept(DescribeClusterRequest, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        async with client_of(cluster) as client:
+            with pytest.raises(AuthorizationFailed):
+                await client.describe_cluster()
+        assert refused.hits == 1
 
     virtually(story)
 

@@ -275,7 +275,10 @@ def test_other_acks(acks: Any) -> None:
     virtually(story, brokers=1)
 
 
-def test_with_acks_0_a_refusal_closes_the_connection_and_the_next_records_go_on() -> None:
+@pytest.mark.parametrize("metadata_come", [True, False])
+def test_with_acks_0_a_refusal_closes_the_connection_and_the_next_records_go_on(metadata_come: bool) -> None:
+    """The next record waits for what metadata say of its leader, but no longer than retry_backoff_max_ms."""
+
     async def story(cluster: Cluster) -> None:
         async with producing(cluster, acks=0, enable_idempotence=False) as producer:
             await producer.send_and_wait("t", b"0", partition=0)
@@ -283,11 +286,34 @@ def test_with_acks_0_a_refusal_closes_the_connection_and_the_next_records_go_on(
             cluster.intercept(ApiKey.PRODUCE, disconnect(), times=1)
             await producer.send_and_wait("t", b"lost", partition=0)
             await asyncio.sleep(1)
+            if not metadata_come:
+                cluster.intercept(ApiKey.METADATA, drop())
+            began = now()
             await producer.send_and_wait("t", b"2", partition=0)
+            assert now() - began < (0.2 if metadata_come else 1.2)
             await asyncio.sleep(1)
         assert values(cluster) == [b"0", b"2"]
 
     virtually(story, brokers=1)
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+def test_with_acks_0_a_leader_that_moves_is_found_though_the_one_before_stays_up(linger_ms: int) -> None:
+    """It refuses the records by closing the connection, and takes the next one. What it was sent is lost, no more."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, acks=0, enable_idempotence=False, linger_ms=linger_ms) as producer:
+            await producer.send_and_wait("t", b"before", partition=0)
+            await asyncio.sleep(1)
+            cluster.move_leader("t")
+            metadata = cluster.intercept(ApiKey.METADATA, delay(0))
+            for number in range(50):
+                await producer.send_and_wait("t", b"%d" % number, partition=0)
+                await asyncio.sleep(0.1)
+            assert values(cluster) == [b"before", *(b"%d" % number for number in range(1, 50))]
+            assert metadata.hits == 1
+
+    virtually(story, brokers=2)
 
 
 def test_with_acks_0_a_broker_that_reads_no_more_is_connected_to_anew() -> None:

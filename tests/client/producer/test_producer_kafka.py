@@ -73,3 +73,21 @@ async def test_a_lone_record_that_is_too_large_does_not_harm_the_next(kafka: Loc
         await producer.flush()
         assert [(await one).offset for one in many] == list(range(2, 42))
         assert producer._runtime.accumulator.counters.splits > 0
+
+
+async def test_a_batch_that_is_longer_than_a_segment_is_split(kafka: LocalKafka, topic_name: str) -> None:
+    """What max.message.bytes allows may still be longer than a segment, to which a broker answers another code."""
+    kafka.create_topic(topic_name, 1, config={"max.message.bytes": "4000000", "segment.bytes": "1048576"})
+    async with Producer(
+        bootstrap_servers=kafka.bootstrap, batch_size=3_000_000, max_request_size=3_500_000, linger_ms=60_000
+    ) as producer:
+        many = [await producer.send(topic_name, b"%d" % number + bytes(200_000)) for number in range(10)]
+        await producer.flush()
+        assert [(await one).offset for one in many] == list(range(10))
+        assert producer._runtime.accumulator.counters.splits > 0
+        await producer.send(topic_name, bytes(1_100_000))
+        with pytest.raises(
+            MessageTooLarge, match=r"raise segment\.bytes of the topic: RECORD_LIST_TOO_LARGE"
+        ) as refused:
+            await producer.flush()
+        assert refused.value.persisted == "no"

@@ -10,7 +10,13 @@ import pytest
 
 from aiokc import Producer
 from aiokc.client.transactional_loop.transactional_loop import Process, TransactionalLoop
-from aiokc.errors import ConsumerClosed, MessageTooLarge, ProducerFenced, RecordRefused, TransactionAborted
+from aiokc.errors import (
+    ConsumerClosed,
+    MessageTooLarge,
+    ProducerFenced,
+    RecordRefused,
+    TransactionAborted,
+)
 from aiokc.testing import ApiKey, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Interception, drop, reject_records
@@ -307,6 +313,35 @@ async def test_a_topic_that_is_recreated_under_a_batch_gets_the_results_of_the_n
         await loop.run(process)
         assert (loop.committed, loop.aborted) == (1, 1)
     assert await stage.read() == [b"1"]
+
+
+async def learned(loop: TransactionalLoop[Any, Any]) -> None:
+    """Return once the consumer has asked for the metadata anew, and what it was told has come to each part of it."""
+    metadata = loop._consumer._runtime.cluster_client.metadata
+    metadata.request_update()
+    await metadata.changed.wait()
+    await asyncio.sleep(1)
+
+
+@scenario()
+async def test_an_input_topic_that_is_recreated_under_a_batch_is_read_from_its_beginning(stage: Stage) -> None:
+    """Neither the offsets of the batch nor the place where it began mean anything in the new log."""
+    give(stage, 1, 2)
+    async with looping(stage) as (loop, producer):
+        await loop.run(copying(producer, loop, 2))
+        give(stage, 3, 4)
+
+        async def process(batch: Batch) -> None:
+            await copying(producer, loop, 15)(batch)  # type: ignore[misc]
+            if not loop.aborted:
+                stage.cluster.recreate_topic("in")
+                give(stage, *range(10, 16))
+                await learned(loop)
+
+        await loop.run(process)
+        assert (loop.committed, loop.aborted) == (2, 1)
+        assert await stage.committed() == {IN0: 6}
+    assert await stage.read() == [b"1", b"2", *(b"%d" % number for number in range(10, 16))]
 
 
 @scenario(2)

@@ -558,14 +558,15 @@ def test_the_brokers_timestamp_is_told() -> None:
 # Batches that are too large
 
 
-def test_a_batch_that_is_too_large_is_split_in_order_under_the_same_sequences() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE])
+def test_a_batch_that_is_too_large_is_split_in_order_under_the_same_sequences(code: ErrorCode) -> None:
     world = Produced(batch_size=2000)
     batch = world.append_all([b"%02d" % number + bytes(100) for number in range(10)])
     world.accumulator.options = Produced(batch_size=300).accumulator.options
     world.send()
     later = world.append()
     world.accumulator.ratios.closed("t", 1000, 100)  # it looked as if the topic compressed well
-    assert world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
+    assert world.answer(batch, code) is Verdict.SPLIT
     assert batch.outcome is None
     waiting = list(world.queue().waiting)
     assert world.accumulator.used == sum(one.size + BATCH_COST for one in waiting)
