@@ -146,9 +146,7 @@ class Poll(Generic[K, V]):
             self._runtime.source.polled()
         return left
 
-    def _passed_over(
-        self, passed: ConsumerRecords[K | None, V | None] | None
-    ) -> ConsumerRecords[K | None, V | None]:
+    def _passed_over(self, passed: ConsumerRecords[K | None, V | None] | None) -> ConsumerRecords[K | None, V | None]:
         """Return the empty batch of a call whose time is over; ``passed``: the last one that interceptors emptied.
 
         It ends where ``passed`` ends, except for the partitions that were given up while the call waited: they may have
