@@ -35,7 +35,10 @@ class ConsumerInterceptor:
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Called when the group has stored ``offsets``: by a call, by auto-commit, in a rebalance or in stop()."""
+        """Called when the group has stored ``offsets``: by a call, by auto-commit, in a rebalance or in stop().
+
+        Not called for a commit that fails, also where some of its offsets are stored.
+        """
 
     def close(self) -> None:
         """Called when the consumer has stopped, after its last commit: once by each consumer that the object serves."""

@@ -146,6 +146,19 @@ class Poll(Generic[K, V]):
             self._runtime.source.polled()
         return left
 
+    def _passed_over(self, passed: ConsumerRecords[K | None, V | None] | None) -> ConsumerRecords[K | None, V | None]:
+        """Return the empty batch of a call whose time is over; ``passed``: the last one that interceptors emptied.
+
+        It ends where ``passed`` ends, except for the partitions that were given up while the call waited: they may have
+        another reader by now, whose position a commit of the batch would move.
+        """
+        batch: ConsumerRecords[K | None, V | None] = ConsumerRecords()
+        if passed is not None:
+            gone = self._runtime.subscription.given_up(passed.assignment_tokens)
+            ends = {tp: end for tp, end in passed.ends.items() if tp not in gone}
+            batch.end_at(ends, unseen=ends)
+        return batch
+
     async def _look_closer(
         self, decode: int, most: int, only: frozenset[TopicPartition] | None, deadline: float | None
     ) -> ConsumerRecords[Any, Any]:
@@ -200,7 +213,7 @@ class Poll(Generic[K, V]):
                         break
                 # No await between this look and the wait: what arrives in between would not wake this task.
                 elif not collector.has_undecoded(only) and not await self._may_have_more(only, deadline):
-                    batch = ConsumerRecords() if passed is None else passed
+                    batch = self._passed_over(passed)
                     break
         except Exception as error:
             self._raises(began, error, only)

@@ -252,6 +252,10 @@ class PartitionPosition:
             return self.position, self.leader_epoch, self.held_id
         return self.held_end, None, self.held_id
 
+    def is_held_below(self, offset: OffsetAndMetadata) -> bool:
+        """Whether all that the application holds lies below ``offset``."""
+        return self._end_of_held()[0] <= offset.offset and not is_of_another_topic(offset, self.held_id)
+
     def processed_up_to(self, offset: OffsetAndMetadata) -> None:
         """Count as processed what the application holds below ``offset``: it has committed that.
 

@@ -146,10 +146,9 @@ class Subscription(AssignedPartitions):
         if not self._auto_commits:
             return self.replace(partitions)
         before = self._assigned.copy()
+        held = {tp: before[tp] for tp in self._held if before[tp].held}
         changed = self.replace(partitions)
-        self.left.processed |= before
-        for tp in before.keys() & self._assigned.keys():  # those that are kept
-            del self.left.processed[tp]
+        self.left.leave(before, held, self._assigned.keys())
         return changed
 
     def go_on(self, stored: Stored) -> None:
@@ -198,10 +197,15 @@ class Subscription(AssignedPartitions):
         self._assigned[tp] = held
 
     def mark_processed(self) -> None:
-        """Count all that the application holds as processed, because it has come back for more."""
+        """Count all that the application holds as processed, because it has come back for more.
+
+        That includes what it held of partitions when it left them by assign() or unsubscribe(), but not of those that
+        the group has taken.
+        """
         self._taken.clear()
         self._former_ids.clear()
-        self.left.held.clear()
+        if self.left.held or self.left.unprocessed:
+            self.left.mark_processed(self._assigned)
         for tp in self._held:
             self._assigned[tp].mark_processed()
         self._held.clear()
@@ -295,4 +299,4 @@ class Subscription(AssignedPartitions):
         """
         left = ((tp, position) for tp, position in self.left.consumed.items() if tp not in self._assigned)
         offsets = PartitionPosition.offsets
-        return offsets(left, processed=False) | offsets(self._assigned.items(), processed=but_held)
+        return offsets(left, processed=but_held) | offsets(self._assigned.items(), processed=but_held)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -211,6 +211,57 @@ def test_a_commit_of_less_after_the_partition_was_left_stays() -> None:
     virtually(story, topics={"t": 2}, brokers=1)
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_an_application_that_goes_from_partition_to_partition_gets_no_record_twice(stored: bool) -> None:
+    """What it held when it left a partition is processed once it asks for more, though that is of another one.
+
+    ``stored``: all that was processed by then is stored before it leaves, or before it asks.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        for partition in (0, 1):
+            cluster.append("t", *[b"v"] * 40, partition=partition)
+        options: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 1_000, "max_poll_records": 10}
+        read: list[tuple[TopicPartition, int]] = []
+        async with listening(cluster, **options) as reader:
+            for _ in range(3):
+                for tp in (ZERO, ONE):
+                    reader.assign([tp])
+                    await asyncio.sleep(2 if stored else 0)
+                    read += [(tp, record.offset) for record in (await reader.getmany())[tp]]
+                    await asyncio.sleep(2 if stored else 0)
+        assert read == [(tp, 10 * turn + i) for turn in range(3) for tp in (ZERO, ONE) for i in range(10)]
+        assert cluster.committed("g") == {ZERO: 30, ONE: 30}
+
+    virtually(story, topics={"t": 2}, brokers=1)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["well", "by an exception"])
+@pytest.mark.parametrize(("by_hand", "left_by"), [(False, "unsubscribe"), (True, "unsubscribe"), (True, "assign")])
+def test_the_last_batch_of_a_block_is_stored_though_its_partition_was_left(
+    by_hand: bool, left_by: str, fails: bool
+) -> None:
+    """A block that ends by an exception has not processed it."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"v"] * 40)
+        options: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 9_000, "max_poll_records": 10}
+        with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+            async with listening(cluster, *(() if by_hand else ("t",)), **options) as reader:
+                if by_hand:
+                    reader.assign([ZERO])
+                for _ in range(2):
+                    assert len((await reader.getmany())[ZERO]) == 10
+                if left_by == "assign":
+                    reader.assign([ONE])
+                else:
+                    reader.unsubscribe()
+                assert 1 / (not fails)
+        assert cluster.committed("g")[ZERO] == (10 if fails else 20)
+
+    virtually(story, topics={"t": 2}, brokers=1)
+
+
 # The group has other members by then
 
 
@@ -399,7 +450,8 @@ def test_what_was_stored_before_it_was_left_is_not_stored_again(what: str) -> No
         async with Consumer(**options_of(cluster) | IDLE) as consumer, Consumer(**options_of(cluster)) as other:
             consumer.assign([ZERO])
             assert len((await consumer.getmany(timeout_ms=5_000, max_records=10))[ZERO]) == 10
-            await consumer.getmany(timeout_ms=0, max_records=1)
+            consumer.pause(ZERO)
+            assert await consumer.getmany(timeout_ms=0) == {}
             await asyncio.sleep(61)
             assert cluster.committed("g") == {ZERO: 10}
             consumer.assign([TopicPartition("u", 0)])

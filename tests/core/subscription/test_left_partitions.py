@@ -67,6 +67,58 @@ def test_a_commit_of_less_leaves_the_rest_to_auto_commit_unless_it_takes_that_ba
     assert subscription.committable() == {}
 
 
+def test_what_it_held_is_kept_for_auto_commit_once_it_comes_back_though_the_rest_is_stored() -> None:
+    subscription = left(A, B)
+    subscription.committed({A: OffsetAndMetadata(5), B: OffsetAndMetadata(5)})
+    assert subscription.committable() == {}, "what is stored is not stored again while it holds the rest"
+    subscription.mark_processed()
+    assert subscription.committable() == {A: OffsetAndMetadata(9, "", 2), B: OffsetAndMetadata(9, "", 2)}
+    subscription.committed({A: OffsetAndMetadata(9)})
+    subscription.mark_processed()
+    assert subscription.committable() == {B: OffsetAndMetadata(9, "", 2)}
+
+
+@pytest.mark.parametrize("what", ["taken", "committed", "taken back", "subscribed", "refused", "gone", "again"])
+def test_what_it_held_is_not_kept_where_it_is_stored_or_of_others_or_comes_again(what: str) -> None:
+    subscription = left(A)
+    match what:
+        case "taken":
+            subscription.forget([A])
+        case "committed":
+            subscription.committed({A: OffsetAndMetadata(12)})
+        case "taken back":
+            subscription.committed({A: OffsetAndMetadata(5)})
+            assert subscription.left.is_taken_back_by(A, OffsetAndMetadata(4))
+            subscription.left.taken_back([A])
+        case "subscribed":
+            subscription.subscribe(["a"])
+        case "refused":
+            subscription.refused()
+        case "gone":
+            assert subscription.left.give_up(lambda tp, offset: True) == [A]
+        case _:
+            for assigned in ([A], [B]):
+                subscription.assign(assigned)
+                subscription.go_on({})
+    subscription.mark_processed()
+    assert subscription.committable() == ({A: OffsetAndMetadata(5, "", 2)} if what == "again" else {})
+    assert not subscription.left.unprocessed
+
+
+@pytest.mark.parametrize("auto_commits", [False, True])
+def test_a_commit_without_what_is_held_leaves_that_out_of_what_was_left_too(auto_commits: bool) -> None:
+    subscription = Subscription(auto_commits=auto_commits)
+    subscription.subscribe(["a"])
+    subscription.replace([A])
+    subscription.seek(A, 5)
+    subscription.hand_out(A, 9, None)
+    subscription.unsubscribe()
+    assert subscription.consumed() == {A: OffsetAndMetadata(9)}
+    assert subscription.consumed(but_held=True) == {A: OffsetAndMetadata(5)}
+    subscription.mark_processed()
+    assert subscription.consumed(but_held=True) == {A: OffsetAndMetadata(9)}
+
+
 def test_what_the_group_assigns_is_looked_up() -> None:
     """Other members may have committed more."""
     subscription = left(A)
@@ -121,14 +173,16 @@ def test_nothing_is_kept_of_many_that_were_left_which_nobody_will_commit(
                 subscription.seek(tp, 1)
                 subscription.hand_out(tp, 5, None)
                 subscription.mark_processed()
+                subscription.hand_out(tp, 9, None)
             case 2:
                 subscription.seek(tp, 1)
                 subscription.await_reset(tp, EARLIEST, lost=True)
         if auto_commits and number % 99 == 98:
             assert len(subscription.committable()) == 33
+            subscription.mark_processed()
             subscription.committed(subscription.committable())
     left = subscription.left
-    assert not any((left.processed, left.consumed, left.held, left.positions, left.by_hand))
+    assert not any((left.processed, left.unprocessed, left.consumed, left.held, left.positions, left.by_hand))
 
 
 def test_what_stays_assigned_is_left_alone() -> None:

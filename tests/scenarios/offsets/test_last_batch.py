@@ -31,12 +31,22 @@ class Failed(Exception):
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
-@pytest.mark.parametrize(("end", "committed"), [("well", 4), ("by an exception", 2), ("by stop()", 2)])
+@pytest.mark.parametrize(
+    ("unsubscribes", "end", "committed"),
+    [
+        (False, "well", 4),
+        (False, "by an exception", 2),
+        (False, "by stop()", 2),
+        (True, "well", 4),
+        (True, "by an exception", 2),
+    ],
+)
 def test_a_listener_that_commits_in_stop_leaves_out_what_is_not_processed(
-    auto_commit: bool, end: str, committed: int
+    auto_commit: bool, unsubscribes: bool, end: str, committed: int
 ) -> None:
     """Given a listener that commits in on_partitions_revoked, and two batches that were returned, when the block ends
-    by an exception, or another task calls stop(), then the second batch, which is not processed, is read again.
+    by an exception, or another task calls stop(), then the second batch, which is not processed, is read again. So it
+    is where the application unsubscribed just before.
     """
 
     @scenario(topics={"t": 1})
@@ -51,6 +61,8 @@ def test_a_listener_that_commits_in_stop_leaves_out_what_is_not_processed(
             async with consumer:
                 for _ in range(2):
                     assert len((await consumer.getmany())[T0]) == 2
+                if unsubscribes:
+                    consumer.unsubscribe()  # the listener is called when the event loop runs again: in stop()
                 if end == "by an exception":
                     raise Failed
                 if end == "by stop()":

@@ -16,6 +16,7 @@ from aiokc import (
     ConsumerRecord,
     ConsumerRecords,
     OffsetAndMetadata,
+    Producer,
     TopicPartition,
 )
 from aiokc.error_codes import ErrorCode
@@ -291,7 +292,8 @@ def test_passed_over_partitions_are_part_of_the_batch_that_comes() -> None:
     play(story)
 
 
-def test_passed_over_partitions_that_were_given_up_are_no_part_of_the_batch_that_comes() -> None:
+@pytest.mark.parametrize("comes", [True, False], ids=["another batch", "the end of the call's time"])
+def test_passed_over_partitions_that_were_given_up_are_no_part_of_the_batch_that_comes(comes: bool) -> None:
     """They may have another reader by now: a commit of the batch must not move its position."""
 
     async def story(cluster: Cluster) -> None:
@@ -304,15 +306,60 @@ def test_passed_over_partitions_that_were_given_up_are_no_part_of_the_batch_that
 
         async with consumer(cluster, Keeping(keep)) as reader:
             reader.assign([T0, T1])
-            polling = asyncio.ensure_future(reader.getmany())
+            polling = asyncio.ensure_future(reader.getmany(timeout_ms=5_000))
             await passed.wait()
             reader.assign([T1])
-            cluster.append("t", b"x", partition=1)
+            if comes:
+                cluster.append("t", b"x", partition=1)
             batch = await polling
-            assert values(batch) == {T1: [b"x"]}
-            assert {tp: end.offset for tp, end in batch.next_offsets.items()} == {T1: 1}
+            assert values(batch) == ({T1: [b"x"]} if comes else {})
+            stored = {T1: 1} if comes else {}
+            assert {tp: end.offset for tp, end in batch.next_offsets.items()} == stored
             await reader.commit(batch)
-            assert cluster.committed("g") == {T1: 1}
+            assert cluster.committed("g") == stored
+
+    play(story)
+
+
+def test_what_was_passed_over_is_not_sent_to_a_transaction_once_another_member_has_it() -> None:
+    """Given a call that waits after the interceptors left nothing, when the partition goes to another member, which
+    commits, then the batch at the end of the call's time does not set that back, and a commit of it is no error.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *NUMBERS)
+        cluster.append("t", *NUMBERS, partition=1)
+        options = {"heartbeat_interval_ms": 100, "partition_assignment_strategy": ["cooperative-sticky"]}
+        dropped: set[tuple[int, int]] = set()
+        passed = asyncio.Event()
+
+        def keep(record: ConsumerRecord[Any, Any]) -> bool:
+            dropped.add((record.partition, record.offset))
+            if len(dropped) == 20:
+                passed.set()
+            return False
+
+        async with (
+            consumer(cluster, Keeping(keep), **options) as first,
+            Producer(bootstrap_servers=cluster.bootstrap, transactional_id="x") as producer,
+        ):
+            first.subscribe(["t"])
+            polling = asyncio.ensure_future(first.getmany(timeout_ms=20_000))
+            await passed.wait()
+            async with consumer(cluster, **options) as second:
+                second.subscribe(["t"])
+                while not second.assignment():
+                    await second.getmany(timeout_ms=100)
+                (gone,) = second.assignment()
+                await second.commit({gone: 50})
+                batch = await polling
+                assert batch == {}
+                assert batch.next_offsets.keys() == {T0, T1} - {gone}
+                async with producer.transaction() as transaction:
+                    await transaction.send_offsets(batch, first.group_metadata())
+                await first.commit(batch)
+                (kept,) = first.assignment()
+                assert cluster.committed("g") == {gone: 50, kept: 10}
 
     play(story)
 
