@@ -52,11 +52,10 @@ def _main(words: list[str], system: System) -> int:
         context = prepared(module, args, system)
     except Exception as error:
         return report(error, system, verbose=bool(args.verbose))
-    import asyncio
-
     from .signals import ended_by_signals
+    from .threads import run_to_end
 
-    return asyncio.run(ended_by_signals(execute(module, context)))
+    return run_to_end(ended_by_signals(execute(module, context)))
 
 
 def prepared(module: ModuleType, args: Namespace, system: System) -> Context:

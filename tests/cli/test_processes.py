@@ -198,6 +198,39 @@ async def test_a_signal_ends_cat_while_a_schema_registry_does_not_answer() -> No
         over.set()
 
 
+#: Runs the command where name servers do not answer. The first lookup sends it a signal, unless that is 0.
+_WITHOUT_DNS = """
+import os, socket, sys, threading
+from aiokc.cli.main import main
+
+number, *words = sys.argv[1:]
+
+def getaddrinfo(*arguments, **options):
+    if int(number):
+        os.kill(os.getpid(), int(number))
+    threading.Event().wait()
+
+socket.getaddrinfo = getaddrinfo
+sys.exit(main(words))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "code", "said"),
+    [
+        ("doctor --timeout 1s", 0, 5, "The first cause, at the step dns"),
+        ("topics --timeout 1s", 0, 5, "no broker answered Metadata within 1 s"),
+        ("topics --timeout 10m", signal.SIGTERM, 143, ""),
+        ("topics --timeout 10m", signal.SIGINT, 130, ""),
+    ],
+)
+async def test_a_command_ends_while_a_name_is_looked_up(words: str, number: int, code: int, said: str) -> None:
+    command = [sys.executable, "-c", _WITHOUT_DNS, str(int(number)), *words.split(), "-b", "kafka.example:9092"]
+    done = await asyncio.to_thread(run_to_end, command, seconds=_SECONDS)
+    text = done.stdout + done.stderr
+    assert (done.returncode, said in text, bool(text)) == (code, True, bool(said))
+
+
 async def test_what_nohup_ignores_is_ignored() -> None:
     async with Cluster(topics={"events": 1}) as cluster:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
