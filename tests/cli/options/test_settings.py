@@ -6,6 +6,7 @@ import json
 import os
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -396,7 +397,9 @@ def test_a_child_of_a_command_that_keeps_the_pipe_open_is_not_waited_for(
         ("ssl_truststore_location", "/ca.pem", False),
     ],
 )
-def test_a_secret_that_others_can_read_is_warned_of(tmp_path: Path, name: str, value: str, is_held: bool) -> None:
+def test_a_secret_that_others_can_read_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, is_held: bool
+) -> None:
     path = tmp_path / "config.toml"
     path.write_text(f"[profile.default]\nsasl_plain_username = 'me'\n{name} = {value!r}\n")
     _, args = parse(["topics", "--config", str(path)])
@@ -404,6 +407,9 @@ def test_a_secret_that_others_can_read_is_warned_of(tmp_path: Path, name: str, v
     path.chmod(0o644)
     warnings = read_settings(args, system).warnings
     assert [f"holds {name} and" in warning and "chmod 600" in warning for warning in warnings] == [True] * is_held
+    with monkeypatch.context() as on_windows:  # where every file has this mode
+        on_windows.setattr("aiokc.cli.options.profiles.os", SimpleNamespace(name="nt"))
+        assert read_settings(args, system).warnings == []
     path.chmod(0o600)
     assert read_settings(args, system).warnings == []
 
