@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ import pytest
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from tests.suite.child_process import run_to_end
+
+pytestmark = pytest.mark.usefixtures("hanging_up_is_not_ignored")
 
 COMMAND = (sys.executable, "-m", "aiokc")
 #: The loops of Windows handle no signals.
@@ -27,14 +29,6 @@ from aiokc.cli.main import main
 raise SystemExit(main())
 """
 _SECONDS = 40
-
-
-@pytest.fixture(autouse=True)
-def hanging_up_is_not_ignored() -> Iterator[None]:
-    """Whoever runs the tests under nohup ignores it, and a child inherits that."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 async def started(

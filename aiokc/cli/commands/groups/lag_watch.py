@@ -7,7 +7,7 @@ import shlex
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -163,7 +163,8 @@ async def _live(context: Context, watched: Watched) -> int:
                     await ticks.next()
         finally:  # the last picture stays on the terminal, with all rows
             height = len(watched.rows) + 20
-            display.draw(screen(replace(watched.state(), foot=""), terminal.width, height))
+            with suppress(OSError):  # as in Live: the terminal is gone
+                display.draw(screen(replace(watched.state(), foot=""), terminal.width, height))
     return check(context, watched.rows, watched.limit, watched.uncommitted)
 
 
