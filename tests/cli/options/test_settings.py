@@ -24,7 +24,7 @@ from tests.cli.running import Stream, aiokc, system_of
 
 
 def settings_of(*words: str, environ: dict[str, str] | None = None) -> dict[str, Any]:
-    _, args = parse(["topics", *words])
+    _, args = parse(["doctor", *words])
     settings = read_settings(args, system_of(environ=environ))
     return {name: setting.value for name, setting in settings.values.items()}
 
@@ -141,9 +141,9 @@ def test_a_timeout_of_the_wrong_type_is_refused(config: Path, name: str) -> None
 
 
 def test_a_profile_may_have_options_of_both_kinds(config: Path) -> None:
-    config.write_text("[profile.default]\nlinger_ms = 7\nfetch_max_wait_ms = 8\n")
-    environ = {"AIOKC_CONFIG": str(config), "AIOKC_ACKS": "all"}
-    for words in (["topics"], ["produce", "events"]):
+    config.write_text("[profile.default]\nlinger_ms = 7\nfetch_max_wait_ms = 8\ngroup_id = 'billing'\n")
+    environ = {"AIOKC_CONFIG": str(config), "AIOKC_ACKS": "all", "AIOKC_AUTO_OFFSET_RESET": "none"}
+    for words in (["topics"], ["cat", "events"], ["bench", "events"], ["produce", "events"]):
         _, args = parse(words)
         settings = read_settings(args, system_of(environ=environ))
         assert settings.consumer_config().fetch_max_wait_ms == 8
