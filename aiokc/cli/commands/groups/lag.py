@@ -129,7 +129,7 @@ class Question:
     ) -> None:
         self._context, self._client, self._isolation = context, client, isolation
         self.names = names
-        self.uncommitted: list[str] = []
+        self.uncommitted: Sequence[str] = ()
 
     async def ask(self, fail: Fail, warn: Warn) -> list[LagRow]:
         """Return a row for each partition.
