@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .exit_codes import DONE, INTERRUPTED
 from .parser import Shown, parse
 from .problems import Problem, outcome
-from .system import System, let_go
+from .system import System, escape_unencodable, let_go
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -23,8 +23,7 @@ def main(arguments: Sequence[str] | None = None, system: System | None = None) -
     """Run the command with ``arguments`` (those of the process); return its exit code. It raises nothing."""
     system = system or System()
     for stream in (system.stdout, system.stderr):
-        if hasattr(stream, "reconfigure"):  # what a stream's encoding lacks is escaped
-            stream.reconfigure(errors="backslashreplace")
+        escape_unencodable(stream)
     code = DONE
     try:
         code = _main(sys.argv[1:] if arguments is None else list(arguments), system)
@@ -52,11 +51,10 @@ def _main(words: list[str], system: System) -> int:
         context = prepared(module, args, system)
     except Exception as error:
         return report(error, system, verbose=bool(args.verbose))
-    import asyncio
-
     from .signals import ended_by_signals
+    from .threads import run_to_end
 
-    return asyncio.run(ended_by_signals(execute(module, context)))
+    return run_to_end(ended_by_signals(execute(module, context)))
 
 
 def prepared(module: ModuleType, args: Namespace, system: System) -> Context:
@@ -65,6 +63,9 @@ def prepared(module: ModuleType, args: Namespace, system: System) -> Context:
     from .logs import log_to
 
     log_to(system, args.verbose)
+    if args.format in ("json", "csv"):
+        # Else it is the locale's, such as cp1252 in a pipe of Windows; and the escapes of a stream are no JSON.
+        escape_unencodable(system.stdout, encoding="utf-8")
     context = Context(args, system)
     if getattr(module, "NEEDS_CLUSTER", True):
         context.settings  # noqa: B018 - read now, from files and from the person

@@ -159,7 +159,7 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option of aiokc's Consumer (of produce: Producer), or its name in Java or librdkafka; repeatable",
+        help="an option of the command's client in aiokc, or its name in Java or librdkafka; repeatable",
     )
     where.add_argument("--profile", metavar="NAME", help="[profile.NAME] of the configuration file")
     where.add_argument("--config", metavar="FILE", help="the configuration file (~/.config/aiokc/config.toml)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -78,6 +79,12 @@ class System:
         except EOFError:
             self.tell("\n")  # getpass ends the line only behind a secret
             raise
+
+
+def escape_unencodable(stream: TextIO, encoding: str | None = None) -> None:
+    r"""Write what the encoding of ``stream`` lacks as \x and \u escapes; it has ``encoding`` from now on, if given."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding=encoding, errors="backslashreplace")
 
 
 def let_go(stream: TextIO) -> None:

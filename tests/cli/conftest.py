@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -17,3 +18,11 @@ def logging_as_before() -> Iterator[None]:
     logger.setLevel(level)
     logger.handlers[:] = handlers
     logger.propagate = propagates
+
+
+@pytest.fixture
+def hanging_up_is_not_ignored() -> Iterator[None]:
+    """Whoever runs the tests under nohup ignores it, and a child inherits that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ import pytest
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from tests.suite.child_process import run_to_end
+
+pytestmark = pytest.mark.usefixtures("hanging_up_is_not_ignored")
 
 COMMAND = (sys.executable, "-m", "aiokc")
 #: The loops of Windows handle no signals.
@@ -27,14 +29,6 @@ from aiokc.cli.main import main
 raise SystemExit(main())
 """
 _SECONDS = 40
-
-
-@pytest.fixture(autouse=True)
-def hanging_up_is_not_ignored() -> Iterator[None]:
-    """Whoever runs the tests under nohup ignores it, and a child inherits that."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 async def started(
@@ -196,6 +190,39 @@ async def test_a_signal_ends_cat_while_a_schema_registry_does_not_answer() -> No
         cat.send_signal(signal.SIGTERM)
         assert await ended(cat) == (143, b"", b"")
         over.set()
+
+
+#: Runs the command where name servers do not answer. The first lookup sends it a signal, unless that is 0.
+_WITHOUT_DNS = """
+import os, socket, sys, threading
+from aiokc.cli.main import main
+
+number, *words = sys.argv[1:]
+
+def getaddrinfo(*arguments, **options):
+    if int(number):
+        os.kill(os.getpid(), int(number))
+    threading.Event().wait()
+
+socket.getaddrinfo = getaddrinfo
+sys.exit(main(words))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "code", "said"),
+    [
+        ("doctor --timeout 1s", 0, 5, "The first cause, at the step dns"),
+        ("topics --timeout 1s", 0, 5, "no broker answered Metadata within 1 s"),
+        ("topics --timeout 10m", signal.SIGTERM, 143, ""),
+        ("topics --timeout 10m", signal.SIGINT, 130, ""),
+    ],
+)
+async def test_a_command_ends_while_a_name_is_looked_up(words: str, number: int, code: int, said: str) -> None:
+    command = [sys.executable, "-c", _WITHOUT_DNS, str(int(number)), *words.split(), "-b", "kafka.example:9092"]
+    done = await asyncio.to_thread(run_to_end, command, seconds=_SECONDS)
+    text = done.stdout + done.stderr
+    assert (done.returncode, said in text, bool(text)) == (code, True, bool(said))
 
 
 async def test_what_nohup_ignores_is_ignored() -> None:

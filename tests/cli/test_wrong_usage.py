@@ -63,6 +63,13 @@ async def test_a_value_out_of_range(name: str) -> None:
     refused(await aiokc(*called(name, "-X", "fetch_max_bytes=-1")), 2, "fetch_max_bytes=-1 must be at least 1")
 
 
+@pytest.mark.parametrize("name", [name for name in WITH_CLUSTER if name != "doctor"])  # it looks at the options
+async def test_an_option_that_the_client_would_not_use(name: str) -> None:
+    async with Cluster() as cluster:
+        result = await aiokc(*called(name, "-X", "session.timeout.ms=9000"), bootstrap=cluster.bootstrap)
+    refused(result, 2, "option 'session.timeout.ms' is not one of a ")
+
+
 @pytest.mark.parametrize("name", [name for name in WITH_CLUSTER if name != "doctor"])  # to it that is a result
 async def test_a_broker_that_is_gone(name: str) -> None:
     async with Cluster() as cluster:
@@ -128,8 +135,11 @@ async def test_an_unknown_topic(name: str) -> None:
         ("bench t --peer aiokafka -X security.protocol=SSL", "without TLS and SASL only"),
         ("produce t -X linger.mss=1", "unknown option 'linger.mss'; did you mean linger_ms?"),
         ("produce t -X linger_ms=-1", "linger_ms=-1 must be at least 0"),
-        ("produce t -X fetch_max_bytes=1", "option 'fetch_max_bytes' is none of a producer's"),
-        ("cat t -X linger.ms=1", "option 'linger.ms' is none of a consumer's"),
+        ("produce t -X fetch_max_bytes=1", "option 'fetch_max_bytes' is not one of a Producer,"),
+        ("tail t -X linger.ms=1", "option 'linger.ms' is not one of a Consumer without a group,"),
+        ("tail t -X group.id=g", "this command has no other client\nsay -g in its place"),
+        ("cat t -X group.id=g", "is not one of a Client, and this command has no other client\nsay -g in its place"),
+        ("cat t -X auto.offset.reset=latest", "this command has no other client\nsay -o in its place"),
         ("produce t -X retries=1", "delivery_timeout_ms is what ends retrying"),
         ("produce t -X transactional.id=x", "say that, too"),
         ("produce t --transaction --acks 1", "transactional_id needs enable_idempotence=True"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..output.live import Live
@@ -68,11 +69,12 @@ class RichDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.__exit__(kind, error, trace)
-        if kind is not BrokenPipeError:
-            for line in self._last:
-                self._system.stdout.write(f"{_painted(self._terminal, line).rstrip()}\n")
-            self._system.stdout.flush()
+        with suppress(OSError):  # as in Live
+            self._live.__exit__(kind, error, trace)
+            if kind is not BrokenPipeError:
+                for line in self._last:
+                    self._system.stdout.write(f"{_painted(self._terminal, line).rstrip()}\n")
+                self._system.stdout.flush()
 
     def draw(self, lines: list[Line]) -> None:
         from rich.text import Text

@@ -5,6 +5,7 @@ The working directory is never searched: a cloned repository must not choose whi
 
 from __future__ import annotations
 
+import os
 import stat
 from argparse import Namespace
 from collections.abc import Mapping
@@ -102,7 +103,7 @@ def _content(path: Path, *, required: bool) -> dict[str, Any]:
 
 
 def _warn_of_readers(path: Path, options: dict[str, Any], warnings: list[str]) -> None:
-    """Warn where others can read a secret that the file holds itself."""
+    """Warn where others can read a secret that the file holds itself, as far as its mode tells."""
     from .secrets import holds_secret
     from .spelling import field_name
 
@@ -110,5 +111,6 @@ def _warn_of_readers(path: Path, options: dict[str, Any], warnings: list[str]) -
         held = [name for name, value in options.items() if holds_secret(field_name(name), value)]
     except UsageProblem as problem:
         raise UsageProblem(f"{path}: {problem}") from problem
-    if held and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+    # On Windows every file has these bits, and chmod changes none: who may read it stands in its ACL.
+    if held and os.name != "nt" and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         warnings.append(f"{path} holds {held[0]} and can be read by others: chmod 600, or name the place of the secret")

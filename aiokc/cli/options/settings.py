@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any, Final, NamedTuple, cast
 
 from aiokc import ClientConfig, ConsumerConfig, ProducerConfig
 from aiokc.config.written.mapping import names_no_option
+from aiokc.config.written.other_names import our_name
 from aiokc.errors import ConfigError
 
 from ..problems import UsageProblem, quoted
@@ -22,8 +22,9 @@ from .spelling import FIELDS, OF_KIND, field_name, typed
 from .times import duration_ms
 
 _PREFIX: Final = "AIOKC_"
-_CLIENT: Final = frozenset(field.name for field in fields(ClientConfig))
 _TIMEOUT_MS: Final = 30_000
+#: What says the same to the commands that write records.
+_LETTERS: Final = {"group_id": "-g", "auto_offset_reset": "-o"}
 #: The origin of a default that is not the library's.
 BY_COMMAND: Final = "the command's default"
 
@@ -44,8 +45,7 @@ class Settings(NamedTuple):
 
     def client_config(self, **options: Any) -> ClientConfig:
         """Return the ClientConfig of these options and of those given here. Raises ConfigError."""
-        given = {name: setting.value for name, setting in self.values.items() if name in _CLIENT}
-        return ClientConfig(**{**given, **options})
+        return ClientConfig(**{**self.of_kind("client"), **options})
 
     def consumer_config(self, **options: Any) -> ConsumerConfig:
         """Return the ConsumerConfig of these options and of those given here. Raises ConfigError."""
@@ -72,7 +72,7 @@ class Settings(NamedTuple):
         return {name: Setting(ms, origin) for name, ms in limits.items() if name not in given}
 
     def of_kind(self, kind: str) -> dict[str, Any]:
-        """Return the options that a kind of client has, those of the other kind left out."""
+        """Return the options that a kind of client has (OF_KIND), those of other kinds left out."""
         return {name: setting.value for name, setting in self.values.items() if name in OF_KIND[kind]}
 
 
@@ -139,13 +139,23 @@ def _of_options(args: Namespace, system: System) -> Iterator[tuple[str, Setting]
         name, equals, value = option.partition("=")
         if not equals or not name.strip():
             raise UsageProblem(f"-X {quoted(option)} must be KEY=VALUE")
-        field = field_name(name, getattr(args, "client_kind", "consumer"))
+        field = _field_for(name, args)
         if holds_secret(field, value):
             raise UsageProblem(
                 f"-X {name}: a secret on the command line is seen by everybody on this machine; give -X "
                 f"{name}='{{env=NAME}}', '{{file=PATH}}' or '{{command=[\"…\"]}}', or ${_PREFIX}{field.upper()}"
             )
         yield _setting(name, value, f"-X {name}", system)
+
+
+def _field_for(name: str, args: Namespace) -> str:
+    """Return the option that ``name`` means. Raises UsageProblem for one that the command's client would not use."""
+    try:
+        return field_name(name, getattr(args, "client_kind", "client"))
+    except UsageProblem as problem:
+        if hasattr(args, "offset") and (letter := _LETTERS.get(our_name(name))):
+            problem.hint = f"say {letter} in its place"
+        raise
 
 
 def _setting(name: str, value: object, origin: str, system: System) -> tuple[str, Setting]:

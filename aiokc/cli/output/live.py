@@ -8,6 +8,7 @@ other, with an empty line between them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -39,7 +40,10 @@ class Live:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._draws and kind is not BrokenPipeError:
-            self._write(_LEAVE + "".join(f"{line}\n" for line in (self._last or () if self._leave else ())))
+            # The window is closed, SIGHUP cancels the command, and every write fails from then on. An error of this one
+            # would take the place of the cancellation, and its exit code. main() flushes what is left, and sees it.
+            with suppress(OSError):
+                self._write(_LEAVE + "".join(f"{line}\n" for line in (self._last or () if self._leave else ())))
 
     def show(self, lines: Sequence[str]) -> None:
         """Show a frame. What does not fit on the screen is left out of it, and its last line says how much."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from ..system import System
@@ -56,11 +56,16 @@ def progress(
     )
     count = DownloadColumn(binary_units=True) if in_bytes else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=total)
+    bar = Bar(*columns, console=console, transient=True)
+    task = bar.add_task(what, total=total)
 
-        class _Seen:
-            def reached(self, done: int) -> None:
-                bar.update(task, completed=done)
+    class _Seen:
+        def reached(self, done: int) -> None:
+            bar.update(task, completed=done)
 
+    bar.start()
+    try:
         yield _Seen()
+    finally:
+        with suppress(OSError):  # as in Live: the terminal is gone
+            bar.stop()

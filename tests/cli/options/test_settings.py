@@ -6,6 +6,7 @@ import json
 import os
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from tests.cli.running import Stream, aiokc, system_of
 
 
 def settings_of(*words: str, environ: dict[str, str] | None = None) -> dict[str, Any]:
-    _, args = parse(["topics", *words])
+    _, args = parse(["doctor", *words])
     settings = read_settings(args, system_of(environ=environ))
     return {name: setting.value for name, setting in settings.values.items()}
 
@@ -140,9 +141,9 @@ def test_a_timeout_of_the_wrong_type_is_refused(config: Path, name: str) -> None
 
 
 def test_a_profile_may_have_options_of_both_kinds(config: Path) -> None:
-    config.write_text("[profile.default]\nlinger_ms = 7\nfetch_max_wait_ms = 8\n")
-    environ = {"AIOKC_CONFIG": str(config), "AIOKC_ACKS": "all"}
-    for words in (["topics"], ["produce", "events"]):
+    config.write_text("[profile.default]\nlinger_ms = 7\nfetch_max_wait_ms = 8\ngroup_id = 'billing'\n")
+    environ = {"AIOKC_CONFIG": str(config), "AIOKC_ACKS": "all", "AIOKC_AUTO_OFFSET_RESET": "none"}
+    for words in (["topics"], ["cat", "events"], ["bench", "events"], ["produce", "events"]):
         _, args = parse(words)
         settings = read_settings(args, system_of(environ=environ))
         assert settings.consumer_config().fetch_max_wait_ms == 8
@@ -396,7 +397,9 @@ def test_a_child_of_a_command_that_keeps_the_pipe_open_is_not_waited_for(
         ("ssl_truststore_location", "/ca.pem", False),
     ],
 )
-def test_a_secret_that_others_can_read_is_warned_of(tmp_path: Path, name: str, value: str, is_held: bool) -> None:
+def test_a_secret_that_others_can_read_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, is_held: bool
+) -> None:
     path = tmp_path / "config.toml"
     path.write_text(f"[profile.default]\nsasl_plain_username = 'me'\n{name} = {value!r}\n")
     _, args = parse(["topics", "--config", str(path)])
@@ -404,6 +407,9 @@ def test_a_secret_that_others_can_read_is_warned_of(tmp_path: Path, name: str, v
     path.chmod(0o644)
     warnings = read_settings(args, system).warnings
     assert [f"holds {name} and" in warning and "chmod 600" in warning for warning in warnings] == [True] * is_held
+    with monkeypatch.context() as on_windows:  # where every file has this mode
+        on_windows.setattr("aiokc.cli.options.profiles.os", SimpleNamespace(name="nt"))
+        assert read_settings(args, system).warnings == []
     path.chmod(0o600)
     assert read_settings(args, system).warnings == []
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pyte
 import pytest
 
+from aiokc.cli.lag.display import RichDisplay
 from aiokc.cli.output.live import Live
 from aiokc.cli.output.progress import progress
 from aiokc.cli.output.terminal import Terminal
@@ -43,6 +49,49 @@ def test_the_screen_is_given_back_when_the_view_is_interrupted() -> None:
         view.show(["one"])
         raise KeyboardInterrupt
     assert "\x1b[?25h\x1b[?1049l" in shown_on(system)
+
+
+class Window(Stream):
+    """A terminal whose window may be closed: then all writes fail."""
+
+    is_there = True
+
+    def write(self, text: str) -> int:
+        self._check()
+        return super().write(text)
+
+    def flush(self) -> None:
+        self._check()
+        super().flush()
+
+    def _check(self) -> None:
+        if not self.is_there:
+            raise OSError(errno.EIO, "Input/output error")
+
+
+def draws_live(system: System) -> AbstractContextManager[object]:
+    return Live(system, Terminal(system, "auto"))
+
+
+def draws_a_bar(system: System) -> AbstractContextManager[object]:
+    return progress(system, Terminal(system, "auto"), "orders", 1000, quiet=False, shows_records=False)
+
+
+def draws_with_rich(system: System) -> AbstractContextManager[object]:
+    return RichDisplay(system, Terminal(system, "auto"))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # a bar has a thread that draws
+@pytest.mark.parametrize("view", [draws_live, draws_a_bar, draws_with_rich])
+def test_a_window_that_is_closed_hides_no_cancellation(
+    view: Callable[[System], AbstractContextManager[object]],
+) -> None:
+    """Else the exit code is 1, and not that of SIGHUP, which has cancelled the command."""
+    window = Window(is_terminal=True)
+    with pytest.raises(asyncio.CancelledError), view(System(Stream(), window, window, {"TERM": "xterm"})):  # noqa: PT012
+        window.is_there = False
+        raise asyncio.CancelledError
+    window.is_there = True
 
 
 def test_frames_in_a_pipe_follow_each_other() -> None:

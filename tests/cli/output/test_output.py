@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from aiokc.cli.main import main
 from aiokc.cli.output.columns import Column
 from aiokc.cli.output.escapes import escaped
 from aiokc.cli.output.output import Output
@@ -61,6 +62,23 @@ def test_csv_is_read_back() -> None:
         ["a\x1b[31mb\n", "", "", "false"],
         ["a\r", "1", "", "false"],
     ]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("format", ["json", "csv", "table"])
+def test_what_scripts_read_is_utf_8_whatever_the_locale_is(format: str, encoding: str) -> None:
+    system, name = system_of(), "café 😀"
+    assert isinstance(system.stdout, Stream)
+    system.stdout.reconfigure(encoding=encoding, errors="strict")
+    assert main(["config", "show", f"--{format}", "-X", f"client.id={name}"], system) == 0
+    data = system.stdout.written.getvalue()
+    if format == "table":
+        assert name.encode(encoding, errors="backslashreplace") in data
+    elif format == "csv":
+        assert ["client_id", name, "-X client.id"] in list(csv.reader(io.StringIO(data.decode())))
+    else:
+        values = {row["option"]: row["value"] for row in map(json.loads, data.decode().splitlines())}
+        assert values["client_id"] == name
 
 
 @pytest.mark.parametrize("format", ["json", "csv", "table"])

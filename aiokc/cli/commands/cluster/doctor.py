@@ -46,6 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help="look at this topic, and fetch from its leaders")
     parser.add_argument("-g", "--group", metavar="GROUP", help="look at this group (group_id, if that is set)")
+    parser.set_defaults(client_kind="consumer")
 
 
 async def run(context: Context) -> int:

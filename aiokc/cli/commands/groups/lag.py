@@ -91,7 +91,7 @@ async def run(context: Context) -> int:
     columns = columns_of(by, context.out.format)
     if rows or not context.exit_code:  # else what was said of groups that are not there says it all
         context.out.rows(columns, (cells_of(row, columns) for row in rows), empty=nothing_of(args.groups))
-    return check(context, rows, limit)
+    return check(context, rows, limit, question.uncommitted)
 
 
 def nothing_of(groups: Sequence[str]) -> str:
@@ -119,13 +119,17 @@ def _patience(context: Context, interval_ms: int | None) -> dict[str, int]:
 
 
 class Question:
-    """Asks the cluster how far the chosen groups are behind, again and again."""
+    """Asks the cluster how far the chosen groups are behind, again and again.
+
+    ``uncommitted``: the groups without a row in the last answer: they have committed nothing, and own no partition.
+    """
 
     def __init__(
         self, context: Context, client: Client, names: Sequence[str], isolation: IsolationLevel | None
     ) -> None:
         self._context, self._client, self._isolation = context, client, isolation
         self.names = names
+        self.uncommitted: Sequence[str] = ()
 
     async def ask(self, fail: Fail, warn: Warn) -> list[LagRow]:
         """Return a row for each partition.
@@ -144,6 +148,7 @@ class Question:
         lags = await client.group_lag(asked, isolation_level=isolation, with_time=True) if asked else {}
         unknown: list[str] = []
         rows: list[LagRow] = []
+        self.uncommitted = [group_id for group_id, answer in sorted(lags.items()) if not answer]
         for group_id, answer in sorted(lags.items()):
             if isinstance(answer, KafkaError):
                 if group_id in groups or does_exist(answer):
@@ -209,10 +214,15 @@ def cells_of(row: LagRow, columns: Sequence[Column]) -> list[Any]:
     return [getattr(row, _FIELDS.get(column.name, column.name)) for column in columns]
 
 
-def check(context: Context, rows: Sequence[LagRow], limit: Limit | None) -> int:
-    """Return the exit code of --fail-above, and say on stderr what is above it, and what could not be checked."""
+def check(context: Context, rows: Sequence[LagRow], limit: Limit | None, uncommitted: Sequence[str]) -> int:
+    """Return the exit code of --fail-above, and say on stderr what is above it, and what could not be checked.
+
+    ``uncommitted`` are the groups without a row.
+    """
     if limit is None:
         return DONE
+    if uncommitted:
+        context.warn(f"{_few(list(map(quoted, uncommitted)))}: nothing is committed, so nothing is checked")
     unknown = [row for row in rows if limit.cannot_tell(row)]
     if unknown:
         context.warn(f"{_named(unknown)}: not all of the lag is known, so not all is checked")
@@ -223,17 +233,22 @@ def check(context: Context, rows: Sequence[LagRow], limit: Limit | None) -> int:
     return FOUND
 
 
-def _named(rows: Sequence[LagRow], *, with_lag: bool = False, most: int = 5) -> str:
-    names = []
-    for row in rows[:most]:
-        where = [row.group]
-        if row.topic is not None:
-            where.append(row.topic if row.partition is None else f"{row.topic}-{row.partition}")
-        if row.partition is None and row.member is not None:
-            where.append(row.member)
-        name = " ".join(where)
-        if with_lag:
-            age = "" if row.lag_ms is None else f", {duration_shown(row.lag_ms)}"
-            name += f" ({row.lag} records{age})"
-        names.append(name)
-    return ", ".join(names) + (f" and {len(rows) - most} more" if len(rows) > most else "")
+def _named(rows: Sequence[LagRow], *, with_lag: bool = False) -> str:
+    return _few([_name(row, with_lag=with_lag) for row in rows])
+
+
+def _few(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _name(row: LagRow, *, with_lag: bool) -> str:
+    where = [row.group]
+    if row.topic is not None:
+        where.append(row.topic if row.partition is None else f"{row.topic}-{row.partition}")
+    if row.partition is None and row.member is not None:
+        where.append(row.member)
+    name = " ".join(where)
+    if not with_lag:
+        return name
+    age = "" if row.lag_ms is None else f", {duration_shown(row.lag_ms)}"
+    return f"{name} ({row.lag} records{age})"

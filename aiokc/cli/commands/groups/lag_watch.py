@@ -7,7 +7,7 @@ import shlex
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,9 +28,13 @@ _TOTALS_KEPT = 500  # wider than the line that shows them
 
 
 class Asks(Protocol):
-    """What is asked again and again: the rows of all partitions; problems are told to ``fail``."""
+    """What is asked again and again: the rows of all partitions, and which groups have none.
+
+    Problems are told to ``fail``.
+    """
 
     names: Sequence[str]
+    uncommitted: Sequence[str]
 
     def ask(self, fail: Fail, warn: Warn, /) -> Awaitable[list[LagRow]]: ...
 
@@ -94,6 +98,11 @@ class Watched:
         """Return the rates of one of ``rows``."""
         return self._history.rates(row)
 
+    @property
+    def uncommitted(self) -> Sequence[str]:
+        """The groups of the last answer that have no rows."""
+        return self._question.uncommitted
+
     def is_above(self) -> bool:
         """Whether a row is above the limit."""
         return self.limit is not None and bool(rows_above(self.rows, self.limit))
@@ -154,8 +163,9 @@ async def _live(context: Context, watched: Watched) -> int:
                     await ticks.next()
         finally:  # the last picture stays on the terminal, with all rows
             height = len(watched.rows) + 20
-            display.draw(screen(replace(watched.state(), foot=""), terminal.width, height))
-    return check(context, watched.rows, watched.limit)
+            with suppress(OSError):  # as in Live: the terminal is gone
+                display.draw(screen(replace(watched.state(), foot=""), terminal.width, height))
+    return check(context, watched.rows, watched.limit, watched.uncommitted)
 
 
 async def _in_lines(context: Context, watched: Watched) -> int:
@@ -176,7 +186,7 @@ async def _in_lines(context: Context, watched: Watched) -> int:
             context.out.rows(columns, rows, empty=nothing_of(context.args.groups), heading=heading)
             context.out.flush()
             heading = False
-    return check(context, watched.rows, watched.limit)
+    return check(context, watched.rows, watched.limit, watched.uncommitted)
 
 
 def _say_what_is_new(context: Context, watched: Watched, said: str | None, *, answered: bool) -> str | None:

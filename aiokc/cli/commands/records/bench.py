@@ -47,6 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--columns", action="store_true", help="as Arrow columns (getmany_columns)")
     parser.add_argument("--value", choices=_ENCODINGS, default="none", help="deserialize values (none)")
     parser.add_argument("--peer", choices=("aiokafka",), help="measure this client, too, afterwards")
+    parser.set_defaults(client_kind="reader")
 
 
 async def run(context: Context) -> int:

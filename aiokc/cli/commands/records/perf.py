@@ -59,6 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--percentiles", type=_percentiles, default=(50.0, 95.0, 99.0), metavar="50,95,99", help="which ones"
     )
+    parser.set_defaults(client_kind="reader")
 
 
 async def run(context: Context) -> int:

@@ -34,6 +34,7 @@ _LOOK_MS = 1_000
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_reading(parser, start="-10", ends="stop at the ends that the partitions have now")
+    parser.set_defaults(client_kind="reader")
 
 
 async def run(context: Context) -> int:

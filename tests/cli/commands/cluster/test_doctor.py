@@ -56,7 +56,7 @@ async def test_options_of_producers_are_not_the_doctors() -> None:
         assert (result.code, result.err) == (0, "")
     result = await aiokc("doctor", "-X", "linger_ms=5", bootstrap="127.0.0.1:1")
     assert (result.code, result.out) == (2, "")
-    assert "is none of a consumer's" in result.err
+    assert "is not one of a Consumer," in result.err
 
 
 async def test_a_cluster_that_is_not_reached_is_5() -> None:

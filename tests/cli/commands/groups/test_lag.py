@@ -137,6 +137,24 @@ async def test_of_a_group_that_has_committed_nothing_the_others_are_not_told(she
     assert (result.code, result.out) == (0, "no offset is committed: 'new'\n")
 
 
+async def test_a_check_tells_of_groups_that_have_committed_nothing(shell: Shell) -> None:
+    await commit(shell.cluster, "billing", "orders", 4)
+    for group_id in [f"new-{number}" for number in range(6)]:
+        async with Consumer("orders", bootstrap_servers=shell.cluster.bootstrap, group_id=group_id) as consumer:
+            await consumer.wait_assigned()
+    for words, named in (
+        ("new-1", "'new-1'"),
+        ("new-1 billing --by topic", "'new-1'"),
+        ("--total", "'new-0', 'new-1', 'new-2', 'new-3', 'new-4' and 1 more"),
+    ):
+        result = await shell.run("lag", *words.split(), "--fail-above", "1000", "--json")
+        said = f"warning: {named}: nothing is committed, so nothing is checked\n"
+        assert (result.code, result.err) == (0, said), words
+    watched = await shell.run("lag", "new-1", "billing", "--watch", "--fail-above", "5", "--json")
+    assert (watched.code, "warning: 'new-1': nothing is committed" in watched.err) == (3, True)
+    assert (await shell.run("lag", "new-1", "--json")).err == ""
+
+
 async def test_an_offset_of_64_bits(shell: Shell) -> None:
     most = (1 << 63) - 1
     await commit(shell.cluster, "billing", "orders", most)
