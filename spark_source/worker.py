@@ -78,6 +78,7 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
         is_complete = True
     finally:
         if is_complete:
+            runtime.used_now()
             settling.read_done()
         else:
             reading.cancel()
