@@ -82,10 +82,13 @@ def _check_begin(checkpoint: Path, newest: Path) -> None:
     if newest.name == "0" or (checkpoint / "commits" / newest.name).exists():
         return
     for number, line in enumerate(_lines(newest)[1:]):
-        if not (begins := anchor(_document(line) or {})):
+        document = _document(line) or {}
+        if not (begins := anchor(document)):
             continue
-        before = _lines(newest.with_name(str(int(newest.name) - 1)))[1:]
-        known = positions(_document(before[number]) or {})
+        before = _document(_lines(newest.with_name(str(int(newest.name) - 1)))[1:][number]) or {}
+        if document == before:
+            continue  # this source had nothing new: the batch is of another one, and Spark repeats nothing of this one
+        known = positions(before)
         if elsewhere := [tp for tp, begin in begins.items() if tp in known or begin > 0]:
             raise UsageError(
                 f"{newest} is of a batch that is not finished, and Spark's own source would repeat it from other "

@@ -1,4 +1,4 @@
-"""What a Spark worker keeps between tasks: a loop thread and a client for each of the configurations used last.
+"""What a Spark worker keeps between tasks: a loop thread and a client for each configuration used in the last minute.
 
 Spark reuses a worker process for many tasks, so the connections stay. Positions do not stay: the next batch of a
 partition may run in another worker.
@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import time
 from typing import Final
 
 from aiokc import Client, ClientConfig, KafkaError
@@ -23,6 +24,8 @@ _logger = logging.getLogger(__name__)
 _STOP_TIMEOUT: Final = 5.0
 _UNSETTLED_READS: Final = 2
 _MOST_RUNTIMES: Final = 4
+# As long as Spark keeps a worker that has no tasks.
+_UNUSED_SECONDS: Final = 60.0
 
 
 class Runtime:
@@ -34,6 +37,7 @@ class Runtime:
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self.is_frozen = False  # exempt from garbage collection
+        self.used_at = time.monotonic()  # when a task last began, or had read all
 
     async def client(self, *, timeout_ms: int) -> Client:
         """Return the client, connected: all tasks share it, and one token. Raises as Client.start() does."""
@@ -41,6 +45,10 @@ class Runtime:
             if self._client is None:
                 self._client = await connected(*self.key, timeout_ms=timeout_ms)
             return self._client
+
+    def used_now(self) -> None:
+        """Note that a task begins, or has read all of its ranges: other tasks let this runtime be for a while."""
+        self.used_at = time.monotonic()
 
     def close(self) -> None:
         """Close the connections and end the thread, within some seconds."""
@@ -95,16 +103,20 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
 
 
 def runtime_of(config: ClientConfig, security: SecurityTexts) -> Runtime:
-    """Return the runtime for this configuration, a new one if there is none.
+    """Return the runtime for this configuration, a new one if there is none; close those that are unused for a minute.
 
-    A process lives as long as there are tasks, and queries may differ in each run, by credentials for instance. So a
-    new runtime takes the place of the one that was unused for longest. No task uses that: a process has one at a time.
+    A process lives as long as there are tasks, and queries may differ in each run, by credentials for instance. The
+    client of a query that has ended would log in again and again with a password that is exchanged by now, until the
+    account is locked. A new runtime also takes the place of the one that was unused for longest. No task uses those
+    that are closed: a process has one at a time.
     """
-    runtime = _runtimes.pop((config, security), None)
+    now, runtime = time.monotonic(), _runtimes.pop((config, security), None)
+    for key, other in list(_runtimes.items()):
+        if len(_runtimes) >= _MOST_RUNTIMES or now - other.used_at >= _UNUSED_SECONDS:
+            _runtimes.pop(key).close()
     if runtime is None:
-        while len(_runtimes) >= _MOST_RUNTIMES:
-            _runtimes.pop(next(iter(_runtimes))).close()
         runtime = Runtime(config, security)
+    runtime.used_now()
     _runtimes[config, security] = runtime
     return runtime
 

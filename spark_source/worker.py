@@ -41,7 +41,7 @@ _BATCH_BYTES: Final = 4 << 20
 # is being filled and the one that is being written, these are as many as the decoder keeps the memory of: more of them
 # would cost new memory, and a page fault for every 4 KiB.
 _QUEUE_BYTES: Final = 8 << 20
-# How long a task that is about to fail checks whether its topics still exist.
+# How long a task that is about to fail checks whether its topics still exist, and how far their logs go.
 _LOOK_MS: Final = 10_000
 
 # What a client advises where a record can't be read, and what a Spark query can do instead.
@@ -63,8 +63,8 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
     """Yield the records of the task's ranges as Arrow record batches, each partition's in the order of their offsets.
 
     Raises DataLoss if the logs do not hold them (any more), and RecordError if one can't be read. After
-    kafkaConsumer.pollTimeoutMs without progress, raises RequestTimedOut, or NoBrokersAvailable if the process had no
-    connection yet. Logs one line when all is read.
+    kafkaConsumer.pollTimeoutMs without progress, raises DataLoss if a log ends where the task reads on, else
+    RequestTimedOut, or NoBrokersAvailable if the process had no connection yet. Logs one line when all is read.
     """
     if _SPARK_LOGS in os.environ and _package_logger.level == logging.NOTSET:
         _package_logger.setLevel(logging.INFO)
@@ -78,6 +78,7 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
         is_complete = True
     finally:
         if is_complete:
+            runtime.used_now()
             settling.read_done()
         else:
             reading.cancel()
@@ -186,6 +187,8 @@ class _TaskRead:
         """
         fail = self._options.fail_on_data_loss
         existing, recreated, logs = await self._looked_up(client, wanted, error)
+        if isinstance(error, RequestTimedOut):
+            logs |= await self._ended(client, {tp: wanted[tp][0] for tp in existing.keys() - recreated})
         available = {tp: wanted[tp] for tp in existing} | logs
         truncated = existing.keys() & (error.offsets.keys() if isinstance(error, LogTruncated) else ())
         for tp in sorted(recreated | truncated):
@@ -231,8 +234,7 @@ class _TaskRead:
                 if tp.topic in there and tp.partition in there[tp.topic].partitions
             }
             recreated = {tp for tp, topic_id in existing.items() if self._is_other(tp, topic_id) or tp in twice}
-            # After a timeout, a partition is taken to have what is wanted. It is lost only if it, or its topic, is
-            # gone.
+            # After a timeout, a partition that is there is taken to have what is wanted: _ended() tells of the others.
             asked = recreated if isinstance(error, RequestTimedOut) else existing
             try:
                 # What lies behind an open transaction is in the log: a task waits for it, also with read_committed.
@@ -241,6 +243,30 @@ class _TaskRead:
                 if existing == before:
                     raise error from error.__cause__
             before = existing
+
+    async def _ended(
+        self, client: Client, positions: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return what the logs hold of which these are the next offsets, and that end at or before them; else {}.
+
+        A log was cut to just the offset that the task reads next, or before the task began: a Fetch there is valid, and
+        waits for records that nobody writes. Where not all leaders answer, nothing is said to have ended.
+        """
+        ended: dict[TopicPartition, tuple[int, int]] = dict.fromkeys(positions, (0, 0))
+        for is_again in False, True:  # a leader that has just been elected may not know yet where its log ends
+            if not ended:
+                break
+            if is_again:
+                await asyncio.sleep(self._options.offset_retry_ms / 1e3)
+            try:
+                async with asyncio.timeout(_LOOK_MS / 1e3):
+                    # What lies behind an open transaction is in the log.
+                    logs = await log_ranges(client, ended, isolation_level="read_uncommitted")
+            except (KafkaError, TimeoutError) as error:
+                _logger.info("no leader said where the logs of %s end: %s", ", ".join(map(str, sorted(ended))), error)
+                return {}
+            ended = {tp: log for tp, log in logs.items() if log[1] <= positions[tp]}
+        return ended
 
     def _what_happened(self, tp: TopicPartition, topic_id: UUID | None) -> str:
         """Say that the topic was recreated. Where brokers still name the planned one, only its rows have told."""

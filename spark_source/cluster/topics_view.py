@@ -238,27 +238,33 @@ class TopicsView:
         """
         # A leader that has just been elected may not know yet where its log ends (KAFKA-7703).
         for _ in range(self._options.offset_attempts):
-            ends = ends | self.held_back(ends, reached)
-            behind = [tp for tp, position in reached.items() if ends.get(tp, position) < position]
+            known = ends | self.held_back(ends, reached)
+            behind = [tp for tp, position in reached.items() if known.get(tp, position) < position]
             if not behind:
                 break
             _logger.warning("the logs of %s end before what was expected; asking again", ", ".join(map(str, behind)))
             self._sleep(self._options.offset_retry_ms / 1e3)
             self._valid_until = self._clock()
             self.partitions()
-            others = {tp: end for tp, end in ends.items() if tp not in behind}
-            ends = others | self._of_existing(self._latest, behind)
-        return ends
+            # This list may be the first one with a topic that was recreated: its log is not the one whose end is known.
+            stale = {*behind, *(tp for tp in ends if self._new_id(tp.topic) is not None)}
+            others = {tp: end for tp, end in ends.items() if tp not in stale}
+            ends = others | self._of_existing(self._latest, stale)
+        return ends | self.held_back(ends, reached)
 
     def held_back(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
         """Return those of ``reached`` that lie in their log behind an open transaction (read_committed).
 
         With read_committed, a log seems to end at its first open transaction. Its high watermark shows whether the
-        log has what the query has reached.
+        log has what the query has reached. What it has reached in a topic that was recreated is in no log.
         """
         if self._options.client.isolation_level != "read_committed":
             return {}
-        behind = {tp: position for tp, position in reached.items() if ends.get(tp, position) < position}
+        behind = {
+            tp: position
+            for tp, position in reached.items()
+            if ends.get(tp, position) < position and self._new_id(tp.topic) is None
+        }
         marks, valid_until = self._high_watermarks
         are_known = all(marks.get(tp, -1) >= position for tp, position in behind.items())
         if behind and (not are_known or self._clock() >= valid_until):
@@ -284,11 +290,9 @@ class TopicsView:
         At the first call: since the first look.
         """
         changed: dict[str, str] = {}
-        for name, info in self._topics.items():
-            known, topic_id = self._ids.get(name), info.topic_id
-            # Brokers learn of the new topic one by one. A broker that still names the old id must not count as another
-            # recreation, nor the next one that names the new id. Ids are random, so an old id never comes back.
-            if topic_id is None or topic_id == known or topic_id in self._left:
+        for name in self._topics:
+            known, topic_id = self._ids.get(name), self._new_id(name)
+            if topic_id is None:
                 continue
             self._ids[name] = topic_id
             if known is not None:
@@ -297,3 +301,12 @@ class TopicsView:
                     del self._left[next(iter(self._left))]
                 changed[name] = f"its id was {known} and is {topic_id}"
         return changed
+
+    def _new_id(self, topic: str) -> UUID | None:
+        """Return the id of this topic as it was listed last, if ``recreated`` does not know it yet; else None.
+
+        Brokers learn of a new topic one by one. A broker that still names the old id must not count as another
+        recreation, nor the next one that names the new id. Ids are random, so an old id never comes back.
+        """
+        topic_id = self.listed_id(topic)
+        return None if topic_id == self._ids.get(topic) or topic_id in self._left else topic_id

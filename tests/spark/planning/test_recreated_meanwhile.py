@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from aiokc import ClientConfig
 from spark_source.options.topic_choice import TopicChoice, subscribe
 
 from .played_cluster import A0, A1, B0, FROM_EARLIEST, PlayedCluster, stored
@@ -76,6 +77,40 @@ def test_its_log_is_shorter_than_the_old_one(
     assert plan.ranges(end, after) == {A0: (0, 50)}
     assert "its topic was deleted and created again" in caplog.text
     assert "its log ends before" not in caplog.text
+
+
+@pytest.mark.parametrize("has_open_transaction", [False, True])
+def test_what_was_reached_behind_an_open_transaction_of_the_old_one_is_not_in_the_new_one(
+    cluster: PlayedCluster, caplog: pytest.LogCaptureFixture, has_open_transaction: bool
+) -> None:
+    """The high watermark of the old log was asked for a moment ago; or the new log has one that goes as far."""
+    config = ClientConfig(isolation_level="read_committed")
+    plan = cluster.plan(client=config, fail_on_data_loss=False)
+    start = {"a": {"0": 100}}
+    cluster.logs[A0], cluster.high_watermark[A0] = (0, 80), 120
+    assert plan.latest(start) is start
+    cluster.ids["a"], cluster.logs[A0] = UUID(int=2), (0, 30)
+    cluster.high_watermark = {A0: 150} if has_open_transaction else {}
+    cluster.sleep(3)
+
+    after = stored(plan.latest(start))
+
+    assert plan.ranges(start, after) == {A0: (0, 30)}
+    assert "its topic was deleted and created again" in caplog.text
+    assert plan.latest(after) is after
+
+
+def test_it_is_noticed_while_another_log_is_asked_for_again(cluster: PlayedCluster) -> None:
+    """The list that names the new topic is the one for the other log: the end of the new log is asked for, too."""
+    plan = cluster.plan(choice=subscribe("a", "b"), fail_on_data_loss=False, starting=FROM_EARLIEST)
+    end = stored(plan.latest(plan.initial()))
+    cluster.ids["a"], cluster.logs[A0] = UUID(int=2), (0, 30)
+    cluster.stale = [(A0, 100)]  # the first answer is of the old log
+    cluster.logs[B0] = (0, 0)  # it was cut
+
+    after = stored(plan.latest(end))
+
+    assert plan.ranges(end, after) == {A0: (0, 30)}
 
 
 @pytest.mark.parametrize("was_seen_to_be_gone", [False, True], ids=["at once", "after it was gone"])

@@ -221,6 +221,15 @@ def test_a_later_batch_that_is_not_finished(
     assert take_back(tmp_path) == ["batch 9, source 1: anchor taken out", "batch 10, source 1: anchor taken out"]
 
 
+def test_a_later_batch_that_is_not_finished_and_has_nothing_of_a_source(tmp_path: Path) -> None:
+    """That source was idle, since its own batch 0 for instance: each entry repeats its line, with the anchor."""
+    idle = json.dumps({"a": {"0": 5}, ANCHOR: {"a": {"0": 1}}})
+    entry(tmp_path, 8, idle, json.dumps({"b": {"0": 7}}))
+    entry(tmp_path, 9, idle, json.dumps({"b": {"0": 9}}))
+
+    assert take_back(tmp_path) == ["batch 8, source 0: anchor taken out", "batch 9, source 0: anchor taken out"]
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Run it in this process: what it prints, and its exit code."""
     entry(tmp_path, 0, json.dumps({"a": {"0": 5}, ANCHOR: {"a": {"0": 1}}}))

@@ -6,6 +6,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,6 +61,40 @@ def test_a_client_that_is_kept_is_used_again(cluster: Cluster) -> None:
     read_as(cluster, "a")
 
     assert list(runtimes._runtimes.values())[-1] is kept
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(59, ["a", "b", "c"]), (60, ["b", "c"])])
+def test_a_client_that_is_unused_for_a_minute_is_closed_by_the_next_task(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, seconds: int, kept: list[str]
+) -> None:
+    """Its query has ended, and its password may be exchanged: a client that stays would log in with it again."""
+    now = 100.0
+    monkeypatch.setattr(runtimes, "time", SimpleNamespace(monotonic=lambda: now))
+    before = readers()
+    read_as(cluster, "a")
+    options, task = task_as(cluster, "b")
+    batches = worker.read_task(options, ("offset",), task)
+    next(batches)
+    now += seconds  # the task of "b" takes so long
+    assert list(batches) == []
+
+    read_as(cluster, "c")
+
+    assert [config.client_id for config, _ in runtimes._runtimes] == kept
+    assert {runtime.thread._thread for runtime in runtimes._runtimes.values()} == readers() - before
+
+
+def test_a_client_that_is_used_each_minute_is_kept(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(runtimes, "time", SimpleNamespace(monotonic=lambda: now))
+    read_as(cluster, "a")
+    (kept,) = runtimes._runtimes.values()
+    for _ in range(2):
+        now += 59
+        read_as(cluster, "a")
+        read_as(cluster, "b")
+
+    assert next(iter(runtimes._runtimes.values())) is kept
 
 
 def use_others(cluster: Cluster) -> None:

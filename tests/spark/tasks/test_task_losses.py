@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,8 +15,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
-from aiokc import ClientConfig, ErrorCode, TopicPartition
-from aiokc.errors import OffsetOutOfRange, UnknownTopic
+from aiokc import Client, ClientConfig, ErrorCode, TopicPartition
+from aiokc.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopic
+from aiokc.records import NewRecord, encode_batch
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from spark_source import runtimes, worker
@@ -274,7 +276,84 @@ def test_with_fail_on_data_loss_false_the_rest_of_a_log_that_is_cut_is_read(
     assert "its log was cut while it was read. Wanted: offsets 5 to 8" in caplog.text
 
 
-def test_a_partition_that_no_broker_leads_is_named() -> None:
+ENDED = "its log ends before offsets that were read or planned already. Wanted: offsets 3 to 4"
+
+
+def read_what_was_cut(timeout_ms: int, *, fail: bool = True) -> dict[str, list[int]]:
+    """Read two partitions of which one has lost its last record since the task was planned."""
+    with two_topics() as cluster:
+        cluster.append("events", b"x")
+        config = ClientConfig(bootstrap_servers=cluster.bootstrap)
+        options = SourceOptions(config, subscribe("events", "other"), poll_timeout_ms=timeout_ms, offset_retry_ms=0)
+        task = planned(cluster, (EVENTS, 0, 4), (OTHER, 0, 3))
+        cluster.truncate("events", to=3)
+        return offsets_read(replace(options, fail_on_data_loss=fail), task)
+
+
+def test_a_log_that_is_cut_to_what_is_read_is_a_loss() -> None:
+    """A Fetch at its end is valid, and has no records: only the end of the log tells, once the timeout is over."""
+    with pytest.raises(DataLoss, match=f"topic 'events', partition 0: {ENDED}"):
+        read_with_more_time(read_what_was_cut)
+
+
+def test_with_fail_on_data_loss_false_a_log_that_is_cut_to_what_is_read_ends_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        found = read_with_more_time(lambda timeout_ms: read_what_was_cut(timeout_ms, fail=False))
+
+    assert found == {"events": [0, 1, 2], "other": [0, 1, 2]}
+    assert caplog.text.count(ENDED) == 1
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [{EVENTS: (0, 3)}, {EVENTS: (0, 4)}],
+        [{EVENTS: (0, 3)}, UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)],
+        [RequestTimedOut("no answer from the leader")],
+        [],
+    ],
+    ids=["a new leader that was behind", "a topic that is gone", "a leader that can't be asked", "no answer"],
+)
+def test_a_log_whose_end_is_not_certain_is_waited_for(monkeypatch: pytest.MonkeyPatch, answers: list[Any]) -> None:
+    """It is no loss as far as anybody knows: Spark tries the task again."""
+    left: list[Any] = []
+
+    async def answer(client: Client, partitions: Collection[TopicPartition], **settings: object) -> Any:
+        if not partitions:
+            return {}
+        if not left:
+            await asyncio.Event().wait()
+        if isinstance(told := left.pop(0), Exception):
+            raise told
+        return told
+
+    def read(timeout_ms: int) -> None:
+        left[:] = answers
+        read_what_was_cut(timeout_ms)
+
+    monkeypatch.setattr("spark_source.worker._LOOK_MS", 20_000 if answers else 500)
+    monkeypatch.setattr("spark_source.worker.log_ranges", answer)
+
+    assert_times_out(read, r"no progress for N(\.0)? s: events-0 at offset 3 ")
+    assert not left
+
+
+def test_what_lies_behind_an_open_transaction_is_waited_for(cluster: Cluster) -> None:
+    log = cluster._partition(*EVENTS).log
+    log.append(encode_batch([NewRecord(b"x")], producer_id=7, transactional=True), 0)
+    config = ClientConfig(bootstrap_servers=cluster.bootstrap, isolation_level="read_committed")
+    options, task = SourceOptions(config, subscribe("events")), planned(cluster, (EVENTS, 0, 4))
+
+    def read(timeout_ms: int) -> None:
+        offsets_read(replace(options, poll_timeout_ms=timeout_ms, offset_retry_ms=0), task)
+
+    assert_times_out(read, r"no progress for N(\.0)? s: events-0 at offset 3 ")
+
+
+def test_a_partition_that_no_broker_leads_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_source.worker._LOOK_MS", 2_000)
     with Cluster(brokers=2).in_thread() as cluster:
         cluster.create_topic("events", 2, replication_factor=1)
         config = ClientConfig(bootstrap_servers=cluster.bootstrap)
