@@ -153,6 +153,7 @@ class ConsumerRuntime:
         cluster_client.metadata.changed.followed_by(self.changed)
         cluster_client.background.ended.followed_by(self.changed)
         cluster_client.pool.on_refused = self.changed.notify
+        cluster_client.on_forked = self.changes.notify  # the child is not to hand out what is buffered here
         self.fetcher.lost.followed_by(self.finder.wake)
         self.fetcher.arrived.followed_by(self.changed)
 
