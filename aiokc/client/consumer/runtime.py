@@ -199,7 +199,9 @@ class ConsumerRuntime:
         """
         self.listener.refuse_inside("stop()")
         self.cluster_client.check_loop()
-        if not self.cluster_client.running:
+        if self.cluster_client.is_stranded:
+            self.loop_is_closed()
+        if self.cluster_client.is_stranded or not self.cluster_client.running:
             await self.cluster_client.stop()
             self._close_interceptors()
             return

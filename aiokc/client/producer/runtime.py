@@ -203,6 +203,9 @@ class ProducerRuntime:
         if not await self.callbacks.let_them_end():
             raise UsageError("stop() in a callback: it would wait for that callback; call it in a task of its own")
         self.cluster_client.check_loop()
+        if self.cluster_client.is_stranded:
+            await self.cluster_client.stop()
+            return self._close_interceptors()
         is_first, self._stopping = not self._stopping, True
         loop = running_loop()
         ends = loop.time() + timeout
