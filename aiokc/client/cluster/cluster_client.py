@@ -142,7 +142,7 @@ class ClusterClient(Generic[Config_co]):
     def check_loop(self) -> None:
         """Raise UsageError if the background runs in another event loop: only that loop can stop it.
 
-        If that loop is closed, the background has ended, or is stranded. Raises UsageError in a process that was forked.
+        If that loop is closed, the background has ended or is stranded. Raises UsageError in a process that was forked.
         """
         if self._is_forked:
             raise UsageError(_FORKED)

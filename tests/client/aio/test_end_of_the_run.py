@@ -1,4 +1,4 @@
-"""asyncio.run() ends: all tasks are cancelled at once, those of a client's background, too, and its stop() ends soon."""
+"""The end of asyncio.run() cancels all tasks at once, those of a client's background, too: stop() ends soon, then."""
 
 from __future__ import annotations
 
