@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,8 @@ async def test_stop_belongs_to_the_loop_of_start(kind: type[Consumer | Client]) 
 def test_stop_after_the_loop_was_closed_with_the_background_in_it(kind: type[Consumer | Producer | Client]) -> None:
     """A bare close() cancels no task: nothing can end the background any more, and stop() has nothing to wait for."""
     with Cluster(topics={"t": 1}).in_thread() as cluster:
-        client = kind(bootstrap_servers=cluster.bootstrap, **({"group_id": "g"} if kind is Consumer else {}))
+        options: dict[str, Any] = {"group_id": "g"} if kind is Consumer else {}
+        client = kind(bootstrap_servers=cluster.bootstrap, **options)
         loop = asyncio.SelectorEventLoop()
         if isinstance(client, Consumer):
             client.subscribe(["t"])
