@@ -90,6 +90,7 @@ async def _in_own_task(call: Awaitable[Any]) -> Any:
             return None, error
 
     task = asyncio.get_running_loop().create_task(run(), name="aiokc: resolve()")
+    _forget_closed_loops()
     _calls.add(task)
     task.add_done_callback(_called)
     try:
@@ -156,6 +157,7 @@ def _lookup(host: str, port: int) -> asyncio.Task[Any]:
             return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
         task = loop.create_task(run(), name="aiokc: getaddrinfo()")
+        _forget_closed_loops()
         _lookups[loop, host] = task, loop.time()
         task.add_done_callback(partial(_looked_up_once, (loop, host)))
     return task
@@ -166,6 +168,16 @@ def _looked_up_once(key: tuple[asyncio.AbstractEventLoop, str], task: asyncio.Ta
         del _lookups[key]
     if not task.cancelled():
         task.exception()  # as in _called
+
+
+def _forget_closed_loops() -> None:
+    """Let go of what is under way in a loop that was closed: if its tasks were not cancelled, they end never."""
+    for key in list(_lookups):
+        if key[0].is_closed():
+            _lookups.pop(key, None)
+    for task in list(_calls):
+        if task.get_loop().is_closed():
+            _calls.discard(task)
 
 
 def _is_numeric(host: str) -> bool:

@@ -70,6 +70,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._wants_thread = reader_thread
         self._thread: ReaderThread | None = None
         self._reading: int | None = None  # the number of what the thread reads for this connection
+        self._process = os.getpid()
 
     # Called by the event loop
 
@@ -80,6 +81,8 @@ class FrameTransport(asyncio.BufferedProtocol):
         keep_alive(transport.get_extra_info("socket"))
         if self._ended:  # given up while the loop was still connecting
             self._transport.abort()
+        elif os.getpid() != self._process:  # forked meanwhile: the socket is the parent's, which goes on with it
+            self.abort()
         elif self._wants_thread:
             self._thread = ReaderThread.join(transport)
             self._assembler.reserves = self._thread is not None

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from aiokc import Client, Consumer, Producer, TopicPartition
+from aiokc.client.aio import time_slice
 from aiokc.errors import UsageError
 from aiokc.testing import Cluster
 from aiokc.wire.messages.discovery import ApiVersionsRequest
@@ -38,6 +39,7 @@ class Clients:
     consumer: Consumer[Any, Any]
     producer: Producer[Any, Any]
     client: Client
+    reader: Consumer[Any, Any]  # of a topic of its own
 
     @classmethod
     async def started(cls, bootstrap: str) -> Clients:
@@ -52,8 +54,10 @@ class Clients:
             ),
             Producer(bootstrap_servers=bootstrap, metadata_max_age_ms=100, linger_ms=60_000),
             Client(bootstrap_servers=bootstrap),
+            Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest"),
         )
-        for one in (clients.consumer, clients.producer, clients.client):
+        clients.reader.assign([TopicPartition("u", 0)])
+        for one in clients.all:
             await one.start()
         await clients.producer.send("t", b"first", partition=0)
         await clients.producer.flush()
@@ -62,6 +66,10 @@ class Clients:
         # Its batch stays open: the next record would be put behind it by the short way in C.
         await clients.producer.send("t", b"second", partition=0)
         return clients
+
+    @property
+    def all(self) -> list[Consumer[Any, Any] | Producer[Any, Any] | Client]:
+        return [self.consumer, self.producer, self.client, self.reader]
 
     async def read(self, count: int) -> list[bytes | None]:
         values: list[bytes | None] = []
@@ -78,6 +86,8 @@ class Clients:
             producer.send_soon("t", b"of the child", partition=0)
 
         return [
+            self.reader.getone,
+            self.reader.__anext__,
             consumer.getmany,
             consumer.getmany_columns,
             consumer.getone,
@@ -101,7 +111,7 @@ class Clients:
                 await call()
 
     async def stop(self) -> None:
-        for one in (self.consumer, self.producer, self.client):
+        for one in self.all:
             await one.stop()
 
 
@@ -147,15 +157,20 @@ def step(coroutine: Any) -> None:
 
 
 async def fork_inside(clients: Clients) -> int:
+    """Fork in the time slice of a poll, with records that the next steps hand out without one."""
+    time_slice.SLICE_SECONDS = SECONDS
+    assert [(await clients.reader.getone()).value for _ in range(2)] == [b"0", b"1"]
     child = fork()
     if child == 0:
         # Python itself says to the child that no loop runs.
         as_child(lambda: step(clients.refuse(RuntimeError, "was forked|no running event loop")))
+    assert (await clients.reader.getone()).value == b"2"
     return child
 
 
 def main(where: str, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    with Cluster(brokers=2, topics={"t": 1}).in_thread() as cluster:
+    with Cluster(brokers=2, topics={"t": 1, "u": 1}).in_thread() as cluster:
+        cluster.append("u", b"0", b"1", b"2", b"3")
         loop = new_loop()
         clients = loop.run_until_complete(Clients.started(cluster.bootstrap))
         connections = cluster.intercept(ApiVersionsRequest, lambda exchange: None)

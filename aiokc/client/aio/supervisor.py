@@ -74,7 +74,8 @@ class Supervisor:
     @property
     def cancellation_is_ours(self) -> bool:
         """Whether the supervisor's task was cancelled from outside: asyncio.run() does that at its end to all tasks."""
-        return self._task is not None and self._task.cancelling() > 0
+        task = self._task
+        return task is not None and (task.cancelled() or task.cancelling() > 0)  # anyio sets the number back to 0
 
     def check(self) -> None:
         """Raise a copy of the error that ended the background; ``closed`` where others have cancelled its task."""

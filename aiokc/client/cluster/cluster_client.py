@@ -134,10 +134,15 @@ class ClusterClient(Generic[Config_co]):
         if refusal is not None:
             raise fresh(refusal)
 
+    @property
+    def is_stranded(self) -> bool:
+        """Whether its loop was closed, and the background was not ended before: no task can end it any more."""
+        return self._loop is not None and self._loop.is_closed() and self.background.alive
+
     def check_loop(self) -> None:
         """Raise UsageError if the background runs in another event loop: only that loop can stop it.
 
-        If that loop is closed, the background has ended with it. Raises UsageError in a process that was forked.
+        If that loop is closed, the background has ended or is stranded. Raises UsageError in a process that was forked.
         """
         if self._is_forked:
             raise UsageError(_FORKED)
@@ -190,6 +195,8 @@ class ClusterClient(Generic[Config_co]):
         """End the background and close every connection, also when cancelled. A second call does nothing."""
         self.check_loop()
         self._stopped = True
+        if self.is_stranded:  # with its connections: each step to close one is for the loop to take
+            return
         try:
             await self.background.stop()
         finally:

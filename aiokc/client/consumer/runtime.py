@@ -153,6 +153,7 @@ class ConsumerRuntime:
         cluster_client.metadata.changed.followed_by(self.changed)
         cluster_client.background.ended.followed_by(self.changed)
         cluster_client.pool.on_refused = self.changed.notify
+        cluster_client.on_forked = self.changes.notify  # the child is not to hand out what is buffered here
         self.fetcher.lost.followed_by(self.finder.wake)
         self.fetcher.arrived.followed_by(self.changed)
 
@@ -198,7 +199,9 @@ class ConsumerRuntime:
         """
         self.listener.refuse_inside("stop()")
         self.cluster_client.check_loop()
-        if not self.cluster_client.running:
+        if self.cluster_client.is_stranded:
+            self.loop_is_closed()
+        if self.cluster_client.is_stranded or not self.cluster_client.running:
             await self.cluster_client.stop()
             self._close_interceptors()
             return
@@ -208,7 +211,8 @@ class ConsumerRuntime:
             self.deserializing.stop()
         self.changed.notify()  # a getmany() that waits in another task ends now
         try:
-            if self.cluster_client.background.error is None:
+            background = self.cluster_client.background
+            if background.alive and background.error is None:
                 await in_time(partial(self._leave, leave_group), timeout)
         finally:
             await to_its_end(self._close())
@@ -231,12 +235,28 @@ class ConsumerRuntime:
     async def _leave(self, leave_group: bool | None, timeout: float) -> None:
         """Give up the assignment and leave the group; then close the fetch sessions, as far as there is time.
 
-        May be called again, with less time, while it is under way.
+        May be called again, with less time, while it is under way. Ends with the background:
+
+        1. A task is inside ``async with Consumer()``, and main() returns. 2. asyncio.run() cancels all tasks at once.
+        3. The block's stop() begins to wait for commits. 4. The background ends, which would send them.
         """
-        await self.source.leave(timeout, leave_group)
-        await self.fetcher.close_sessions()
+        cluster_client = self.cluster_client
+        try:
+            with cluster_client.call():
+                await self.source.leave(timeout, leave_group)
+                await self.fetcher.close_sessions()
+        except Exception:
+            if cluster_client.background.alive and not cluster_client.stopped:
+                raise
 
     async def _close(self) -> None:
+        was_cancelled = self.cluster_client.background.cancellation_is_ours
+        if was_cancelled and self.membership is not None and not self.membership.has_left:
+            logger.warning(
+                "group %r: the background was cancelled before stop() was done, as asyncio.run() does at its end: it "
+                "may not have committed, and the group keeps the member until session_timeout_ms is over",
+                self._config.group_id,
+            )
         await self.cluster_client.stop()
         self.source.close()
         self.subscription.end()

@@ -150,6 +150,11 @@ class MembershipDriver:
         counts = self._tasks is not None and self.asked_to_join.is_set() and self._subscription.by_topics
         return self._polls.last if counts else None
 
+    @property
+    def has_left(self) -> bool:
+        """Whether there is no membership, nor a LeaveGroup that was not answered."""
+        return self.machine.has_left and not self._goodbyes
+
     async def left(self) -> None:
         """Return when the machine has left its group and its LeaveGroup was answered, has failed, or takes too long.
 
@@ -158,7 +163,7 @@ class MembershipDriver:
         first waits for its member id, with which it can leave, that is part of them.
         """
         waits_for_id_since = asyncio.get_running_loop().time() if self.machine.is_rebalancing else math.inf
-        while self._tasks is not None and (not self.machine.has_left or self._goodbyes):
+        while self._tasks is not None and not self.has_left:
             began = min(self._goodbye_at, waits_for_id_since)
             patience = began + GOODBYE_SECONDS - asyncio.get_running_loop().time()
             if self._goodbyes and patience <= 0 and self._changes.are_done:

@@ -456,6 +456,11 @@ class GroupMembership:
             await self._driver.left()
 
     @property
+    def has_left(self) -> bool:
+        """Whether the group knows that this consumer goes, or has never had it."""
+        return not self._is_member or self._driver.has_left
+
+    @property
     def _is_member(self) -> bool:
         """Whether commits must name the member: also after unsubscribe(), until the consumer has left the group."""
         return self._subscription.by_topics or self.generation >= 0

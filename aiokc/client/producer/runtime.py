@@ -203,6 +203,9 @@ class ProducerRuntime:
         if not await self.callbacks.let_them_end():
             raise UsageError("stop() in a callback: it would wait for that callback; call it in a task of its own")
         self.cluster_client.check_loop()
+        if self.cluster_client.is_stranded:
+            await self.cluster_client.stop()
+            return self._close_interceptors()
         is_first, self._stopping = not self._stopping, True
         loop = running_loop()
         ends = loop.time() + timeout
@@ -244,11 +247,16 @@ class ProducerRuntime:
             self.appending.interceptors.close()
 
     def _background_ended(self) -> None:
-        """Whatever ended the background, nobody may wait for it any more."""
+        """Whatever ended the background, nobody may wait for it any more: neither may stop().
+
+        1. A task is inside ``async with Producer()``, and main() returns. 2. asyncio.run() cancels all tasks at once.
+        3. The block's stop() waits until all is sent. 4. The background ends by its own cancellation.
+        """
+        error = self.cluster_client.background.error
         if self._stopping:
+            self.sender.end(Failure(Cause.CLOSED) if error is None else Failure(Cause.BROKEN, error=error))
             return
-        error = self.cluster_client.background.error or ProducerClosed("the background task was cancelled")
-        failure = Failure(Cause.BROKEN, error=error)
+        failure = Failure(Cause.BROKEN, error=error or ProducerClosed("the background task was cancelled"))
         self.sender.end(failure)
         self.memory.close(failure.producer_error)
         self.cluster_client.metadata.changed.notify()

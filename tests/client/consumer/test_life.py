@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from aiokc import Client, Consumer, TopicPartition
+from aiokc import Client, Consumer, Producer, TopicPartition
 from aiokc.errors import ClientClosed, ConsumerClosed, NoBrokersAvailable, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.faults import drop
@@ -45,6 +46,25 @@ async def test_stop_belongs_to_the_loop_of_start(kind: type[Consumer | Client]) 
         await client.list_topics()
         await client.stop()
         await asyncio.to_thread(asyncio.run, client.stop())  # nothing is left to do
+
+
+@pytest.mark.parametrize("kind", [Consumer, Producer, Client])
+def test_stop_after_the_loop_was_closed_with_the_background_in_it(kind: type[Consumer | Producer | Client]) -> None:
+    """A bare close() cancels no task: nothing can end the background any more, and stop() has nothing to wait for."""
+    with Cluster(topics={"t": 1}).in_thread() as cluster:
+        options: dict[str, Any] = {"group_id": "g"} if kind is Consumer else {}
+        client = kind(bootstrap_servers=cluster.bootstrap, **options)
+        loop = asyncio.SelectorEventLoop()
+        if isinstance(client, Consumer):
+            client.subscribe(["t"])
+        loop.run_until_complete(client.start())
+        if isinstance(client, Consumer):
+            loop.run_until_complete(client.wait_assigned())
+        loop.close()
+        for _ in range(2):
+            asyncio.run(client.stop())
+        with pytest.raises(ClientClosed, match="stopped"):
+            asyncio.run(client.start())
 
 
 async def test_a_call_in_a_thread_without_a_loop_says_how_to_call() -> None:

@@ -272,3 +272,42 @@ async def test_a_look_up_without_an_executor_has_failed() -> None:
     first.shutdown()
     with pytest.raises(ConnectionFailed, match=r"localhost:9092: the name cannot be resolved .*shutdown"):
         await resolved("localhost", 9092, None)
+
+
+@pytest.mark.parametrize("configured", [False, True], ids=["DNS", "resolve()"])
+def test_a_loop_that_was_closed_in_the_middle_of_a_lookup_is_let_go_of(configured: bool) -> None:
+    """What looks up had not ended, nor been cancelled with the loop: it never will."""
+    before = _loops_in_use()
+
+    async def hangs(host: str, port: int, **_: Any) -> Any:
+        while True:
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                if host == "second":
+                    raise
+
+    async def give_up(loop: Any, host: str) -> None:
+        loop.getaddrinfo = hangs
+        looks = loop.create_task(resolved(host, 9092, hangs if configured else None))
+        await ticks(4)
+        looks.cancel()
+        await asyncio.wait([looks])
+        assert looks.cancelled()
+
+    first, second = asyncio.SelectorEventLoop(), asyncio.SelectorEventLoop()
+    first.set_exception_handler(lambda loop, context: None)  # is told of a task that was destroyed
+    first.run_until_complete(give_up(first, "first"))
+    assert first in _loops_in_use()
+    first.close()
+    second.run_until_complete(give_up(second, "second"))
+    assert first not in _loops_in_use()
+    for task in asyncio.all_tasks(second):
+        task.cancel()
+    second.run_until_complete(ticks(4))
+    second.close()
+    assert _loops_in_use() == before
+
+
+def _loops_in_use() -> list[asyncio.AbstractEventLoop]:
+    return [loop for loop, _ in addresses._lookups] + [task.get_loop() for task in addresses._calls]

@@ -296,3 +296,15 @@ def test_a_socket_that_can_not_be_cut_off_leaves_no_other_to_a_child(
         transports._cut_off_in_child()
     assert len(raised.value.exceptions) == 1
     assert sorted(is_cut_off(ours) for _, ours in connected) == [False, True]
+
+
+def test_a_connection_that_was_being_made_when_the_process_forked_is_the_parents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both go on with the loop, and find that the socket has connected. Closing its copy is all that the child does."""
+    ends: list[Exception | None] = []
+    protocol, loops = FrameTransport(1 << 20, lambda frame: None, ends.append), Recorder()
+    parent = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    protocol.connection_made(loops)
+    assert (loops.aborted, ends) == (1, [None])
