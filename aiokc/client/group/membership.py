@@ -257,6 +257,10 @@ class GroupMembership:
             self._error_told = False
             self._driver.feed(Polled())
         self._changes.user_moved.notify()
+        left = self._subscription.left
+        if left.has_more_to_commit:
+            left.has_more_to_commit = False
+            self._hurry()
 
     def subscription_changed(self) -> None:
         """To be called whenever the application has changed its subscription, in the same tick of the event loop."""
@@ -265,8 +269,12 @@ class GroupMembership:
         self._changes.user_moved.notify()
         if self._auto_commit is not None:
             self._auto_commit.go_on()
-            if not self._is_member:
-                self._auto_commit.hurry()  # for partitions that assign() has given up; a revocation commits by itself
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """Store at once what is left by assign(): others may get it by hand. A revocation commits by itself."""
+        if self._auto_commit is not None and not self._is_member:
+            self._auto_commit.hurry()
 
     def enforce_rebalance(self, reason: str) -> None:
         """Make the group rebalance, unless it is rebalancing already, or no member of its protocol can do that."""

@@ -36,6 +36,8 @@ class LeftPartitions:
         self.held: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, PartitionPosition] = {}
         self.by_hand: set[TopicPartition] = set()
+        #: ``mark_processed`` has given auto-commit something to store, which nobody has told it yet.
+        self.has_more_to_commit = False
 
     def leave(
         self,
@@ -67,6 +69,7 @@ class LeftPartitions:
             if tp not in assigned:
                 position.mark_processed()
                 self.processed[tp] = position
+                self.has_more_to_commit = True
         self.held.clear()
         self.unprocessed.clear()
 
@@ -147,6 +150,8 @@ class LeftPartitions:
         consumed = None if position is None else position.consumed()
         if consumed is None or is_of_another_topic(offset, consumed.topic_id):
             return
+        assert position is not None
+        position.processed_up_to(offset)
         if offset.offset == consumed.offset:
             del self.consumed[tp]
             self.held.discard(tp)

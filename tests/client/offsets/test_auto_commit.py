@@ -236,6 +236,25 @@ def test_an_application_that_goes_from_partition_to_partition_gets_no_record_twi
     virtually(story, topics={"t": 2}, brokers=1)
 
 
+def test_what_it_held_when_it_left_is_stored_as_soon_as_it_asks_for_more() -> None:
+    """The partition may be given to another consumer by hand: what is stored later would undo that one's commits."""
+
+    async def story(cluster: Cluster) -> None:
+        for partition in (0, 1):
+            cluster.append("t", *[b"v"] * 40, partition=partition)
+        async with listening(cluster, enable_auto_commit=True, **SLOW, max_poll_records=10) as reader:
+            reader.assign([ZERO])
+            await reader.getmany()
+            reader.assign([ONE])
+            await asyncio.sleep(1)
+            assert cluster.committed("g")[ZERO] == 0
+            await reader.getmany()
+            await asyncio.sleep(1)
+            assert cluster.committed("g")[ZERO] == 10
+
+    virtually(story, topics={"t": 2}, brokers=1)
+
+
 @pytest.mark.parametrize("fails", [False, True], ids=["well", "by an exception"])
 @pytest.mark.parametrize(("by_hand", "left_by"), [(False, "unsubscribe"), (True, "unsubscribe"), (True, "assign")])
 def test_the_last_batch_of_a_block_is_stored_though_its_partition_was_left(

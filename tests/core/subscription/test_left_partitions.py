@@ -115,6 +115,8 @@ def test_a_commit_without_what_is_held_leaves_that_out_of_what_was_left_too(auto
     subscription.unsubscribe()
     assert subscription.consumed() == {A: OffsetAndMetadata(9)}
     assert subscription.consumed(but_held=True) == {A: OffsetAndMetadata(5)}
+    subscription.committed({A: OffsetAndMetadata(7)})  # by a commit that was under way
+    assert subscription.consumed(but_held=True) == {A: OffsetAndMetadata(7)}
     subscription.mark_processed()
     assert subscription.consumed(but_held=True) == {A: OffsetAndMetadata(9)}
 
