@@ -110,14 +110,13 @@ def runtime_of(config: ClientConfig, security: SecurityTexts) -> Runtime:
     account is locked. A new runtime also takes the place of the one that was unused for longest. No task uses those
     that are closed: a process has one at a time.
     """
-    now, runtime = time.monotonic(), _runtimes.pop((config, security), None)
-    for key, other in list(_runtimes.items()):
-        if len(_runtimes) >= _MOST_RUNTIMES or now - other.used_at >= _UNUSED_SECONDS:
-            _runtimes.pop(key).close()
-    if runtime is None:
-        runtime = Runtime(config, security)
+    runtime = _runtimes.pop((config, security), None) or Runtime(config, security)
+    others = list(_runtimes.items())
     runtime.used_now()
-    _runtimes[config, security] = runtime
+    _runtimes[config, security] = runtime  # before others are closed, which may raise
+    for key, other in others:
+        if len(_runtimes) > _MOST_RUNTIMES or runtime.used_at - other.used_at >= _UNUSED_SECONDS:
+            _runtimes.pop(key).close()
     return runtime
 
 

@@ -263,7 +263,9 @@ class _TaskRead:
                     # What lies behind an open transaction is in the log.
                     logs = await log_ranges(client, ended, isolation_level="read_uncommitted")
             except (KafkaError, TimeoutError) as error:
-                _logger.info("no leader said where the logs of %s end: %s", ", ".join(map(str, sorted(ended))), error)
+                names = ", ".join(map(str, sorted(ended)))
+                why = str(error) or f"no answer within {_LOOK_MS / 1e3:g} s"
+                _logger.info("not all leaders said where the logs of %s end: %s", names, why)
                 return {}
             ended = {tp: log for tp, log in logs.items() if log[1] <= positions[tp]}
         return ended

@@ -241,7 +241,7 @@ class TopicsView:
             known = ends | self.held_back(ends, reached)
             behind = [tp for tp, position in reached.items() if known.get(tp, position) < position]
             if not behind:
-                break
+                return known
             _logger.warning("the logs of %s end before what was expected; asking again", ", ".join(map(str, behind)))
             self._sleep(self._options.offset_retry_ms / 1e3)
             self._valid_until = self._clock()

@@ -97,6 +97,31 @@ def test_a_client_that_is_used_each_minute_is_kept(cluster: Cluster, monkeypatch
     assert next(iter(runtimes._runtimes.values())) is kept
 
 
+def test_a_client_that_is_not_closed_well_takes_no_other_with_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task fails, and its own client is still there for the next one."""
+    now = 100.0
+    monkeypatch.setattr(runtimes, "time", SimpleNamespace(monotonic=lambda: now))
+    read_as(cluster, "a")
+    (kept,) = runtimes._runtimes.values()
+    read_as(cluster, "b")
+    close = runtimes.Runtime.close
+
+    def close_badly(runtime: runtimes.Runtime) -> None:
+        close(runtime)
+        raise RuntimeError("the loop is closed")
+
+    monkeypatch.setattr(runtimes.Runtime, "close", close_badly)
+    now += 60
+    with pytest.raises(RuntimeError, match="the loop is closed"):
+        read_as(cluster, "a")
+    monkeypatch.setattr(runtimes.Runtime, "close", close)
+
+    assert list(runtimes._runtimes.values()) == [kept]
+    read_as(cluster, "a")
+
+
 def use_others(cluster: Cluster) -> None:
     for client_id in ("b", "c", "d", "e"):
         read_as(cluster, client_id)

@@ -121,7 +121,8 @@ def _patience(context: Context, interval_ms: int | None) -> dict[str, int]:
 class Question:
     """Asks the cluster how far the chosen groups are behind, again and again.
 
-    ``uncommitted``: the groups without a row in the last answer: they have committed nothing, and own no partition.
+    ``uncommitted``: the groups without a row in the last answer: they own no partition, and have committed nothing that
+    this principal may see.
     """
 
     def __init__(
@@ -222,7 +223,7 @@ def check(context: Context, rows: Sequence[LagRow], limit: Limit | None, uncommi
     if limit is None:
         return DONE
     if uncommitted:
-        context.warn(f"{_few(list(map(quoted, uncommitted)))}: nothing is committed, so nothing is checked")
+        context.warn(f"{_few(list(map(quoted, uncommitted)))}: no committed offset is seen, so nothing is checked")
     unknown = [row for row in rows if limit.cannot_tell(row)]
     if unknown:
         context.warn(f"{_named(unknown)}: not all of the lag is known, so not all is checked")

@@ -148,10 +148,10 @@ async def test_a_check_tells_of_groups_that_have_committed_nothing(shell: Shell)
         ("--total", "'new-0', 'new-1', 'new-2', 'new-3', 'new-4' and 1 more"),
     ):
         result = await shell.run("lag", *words.split(), "--fail-above", "1000", "--json")
-        said = f"warning: {named}: nothing is committed, so nothing is checked\n"
+        said = f"warning: {named}: no committed offset is seen, so nothing is checked\n"
         assert (result.code, result.err) == (0, said), words
     watched = await shell.run("lag", "new-1", "billing", "--watch", "--fail-above", "5", "--json")
-    assert (watched.code, "warning: 'new-1': nothing is committed" in watched.err) == (3, True)
+    assert (watched.code, "warning: 'new-1': no committed offset is seen" in watched.err) == (3, True)
     assert (await shell.run("lag", "new-1", "--json")).err == ""
 
 
