@@ -34,7 +34,9 @@ from .transitions import HEARTBEATS, IN_GROUP, State
 class MemberState:
     """All of the consumer protocol's GroupMachine but ``on``, which changes its state. Times in seconds.
 
-    The member makes its id itself and keeps it (KIP-1082), until the watchdog thread has said goodbye for it.
+    The member makes its id itself, when it first joins, and keeps it (KIP-1082), until the watchdog thread has said
+    goodbye for it. Before that it has none: a consumer that was not started may be copied by a fork, and two processes
+    with one id would be one member to the coordinator, and read the same partitions.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class MemberState:
         backoff: Backoff,
     ) -> None:
         self.state = State.UNSUBSCRIBED
-        self.member = self.last_member = MemberToken(-1, new_member_id(), group_instance_id)
+        self.member = self.last_member = MemberToken(group_instance_id=group_instance_id)
         self._new_member_id = new_member_id
         self._intent = SubscriptionIntent(polls, max_poll_interval)
         self._heartbeats = Heartbeats(backoff)
@@ -212,6 +214,11 @@ class MemberState:
         self.member = replace(self.member, generation_id=epoch)
         if epoch >= 0:
             self.last_member = self.member
+
+    def _name_itself(self) -> None:
+        """The member has an id."""
+        if not self.member.member_id:
+            self.member = self.last_member = replace(self.member, member_id=self._new_member_id())
 
     def _doubt(self) -> None:
         """The coordinator may know this member by its id for longer than the member has an epoch."""

@@ -247,6 +247,7 @@ class ConsumerMembership(MemberState):
         if self._intent.leaves:
             return self._depart(now)
         if self._intent.is_membership:
+            self._name_itself()
             self._intent.begins(now)
             self._heartbeats.begin()
             self._asked_to_join = False
