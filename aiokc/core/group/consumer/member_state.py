@@ -151,6 +151,10 @@ class MemberState:
         What is held of a forbidden one stays, and is named as long as nothing else changes: the permission may come
         back before anything is lost. But a further topic would never be read beside it, and one that the application
         has left would never go to another member.
+
+        The metadata may also be older than the permission. A member that has just joined may hold, without knowing it,
+        partitions of such a topic, as it has no names of their ids yet. If it named the topic no more, it would lose
+        them, only to get them again.
         """
         topics, told = self._intent.topics, self._told.names
         if not self._forbidden:
@@ -158,8 +162,10 @@ class MemberState:
         allowed = topics - self._forbidden
         if told is None or not self.in_group:
             return allowed or topics  # a join for nothing would hide from the application why it reads nothing
-        is_change = allowed != told - self._forbidden
-        return allowed if is_change else allowed | (topics & told & self._holdings.topics)
+        if allowed != told - self._forbidden:
+            return allowed
+        known = topics & told
+        return allowed | (known if self._holdings.unnamed or not allowed else known & self._holdings.topics)
 
     @property
     def _has_news(self) -> bool:
