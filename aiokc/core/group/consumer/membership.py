@@ -371,7 +371,7 @@ class ConsumerMembership(MemberState):
             # Brokers before 4.3 fence a known member that joins again, until its session ends (KAFKA-19233).
             self._told.forget()
             self._heartbeats.failed(now)
-            return []
+            return [] if event.error is None else [Complain(event.error, event.sent)]
         self._doubt()
         return self._lose(event.reason, now)
 
