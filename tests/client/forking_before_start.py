@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 from aiokc import Consumer
 from aiokc.testing import Cluster
@@ -50,7 +50,7 @@ def forked(consumer: Consumer[bytes, bytes]) -> Iterator[TextIO]:
         os.waitpid(child, 0)
 
 
-def main(protocol: str) -> None:
+def main(protocol: Any) -> None:
     with Cluster(topics={"t": 2}).in_thread() as cluster:
         cluster.configure_group("g", consumer_heartbeat_interval_ms=100, consumer_assignment_interval_ms=0)
         consumer: Consumer[bytes, bytes] = Consumer(

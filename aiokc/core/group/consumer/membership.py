@@ -371,7 +371,9 @@ class ConsumerMembership(MemberState):
             # Brokers before 4.3 fence a known member that joins again, until its session ends (KAFKA-19233).
             self._told.forget()
             self._heartbeats.failed(now)
-            return [] if event.error is None else [Complain(event.error, event.sent)]
+            if event.error is not None and isinstance(event.sent, SendHeartbeat):
+                return [Complain(event.error, event.sent)]
+            return []
         self._doubt()
         return self._lose(event.reason, now)
 
