@@ -26,5 +26,5 @@ def test_clients_in_a_child_that_goes_on_with_the_loop_of_its_parent(where: str,
 
 @pytest.mark.parametrize("protocol", ["consumer", "auto"])
 def test_a_consumer_that_is_started_in_two_children_is_two_members(protocol: str) -> None:
-    done = run_to_end([sys.executable, "-m", "tests.client.forking_before_start", protocol], seconds=50)
-    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stdout + done.stderr
+    done = run_to_end([sys.executable, "-m", "tests.client.forking", "unstarted", protocol], seconds=50)
+    assert (done.returncode, done.stdout) == (0, "parent ok\n"), done.stdout + done.stderr

@@ -12,8 +12,8 @@ from ..aio.complaints import Complaints
 
 logger = logging.getLogger("aiokc.group")
 
-# Errors that are no trouble while they are new: those that brokers answer for a moment whenever a group moves to another
-# coordinator, and the one of a join that waits for the end of the member's former session (brokers before 4.3).
+# Errors that are no trouble while they are new: those that brokers answer for a moment whenever a group moves to
+# another coordinator, and that of a join that waits for the end of the member's former session (brokers before 4.3).
 _PASSING: Final = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,

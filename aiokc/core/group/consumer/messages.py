@@ -216,8 +216,8 @@ _FATAL: Final = frozenset({ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.GROUP_AUT
 _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer with the same group_instance_id is in it; give each one its "
     "own, or wait until the session of the other one has ended, and make a new consumer",
-    ErrorCode.FENCED_MEMBER_EPOCH: "the coordinator still counts in a former membership under this member id, and takes "
-    "this one when that session has ended",
+    ErrorCode.FENCED_MEMBER_EPOCH: "the coordinator still counts in a former membership under this member id, and "
+    "takes this one when that session has ended",
     ErrorCode.FENCED_INSTANCE_ID: "another consumer joined with the same group_instance_id; give each one its own",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this principal needs the READ permission on the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this principal needs the DESCRIBE permission on all topics that it "

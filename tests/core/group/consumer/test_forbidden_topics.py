@@ -213,7 +213,7 @@ def test_a_heartbeat_of_the_watchdog_that_is_refused_is_followed_by_one_without_
 
 @pytest.mark.parametrize("assignment", [ids(0), frozenset()])
 def test_a_topic_that_older_metadata_forbid_stays_named_after_the_join(assignment: frozenset[TopicIdPartition]) -> None:
-    """The coordinator has taken the join. To name the topic no more would give up what it assigns, maybe unnamed yet."""
+    """The coordinator has taken the join. To name the topic no more would give up what it assigns."""
     member = Member()
     member.feed(TopicsNamed({}, forbidden=TOPICS))
     member.feed(Subscribed(TOPICS))
