@@ -1,22 +1,28 @@
 """A program that forks while a consumer, a producer and a client run; it says "child ok", and then "parent ok".
 
     python -m tests.client.forking inside|between asyncio|uvloop
+    python -m tests.client.forking unstarted consumer|auto
 
 The child goes on with the event loop of its parent, as a program does that forks between two calls of
 run_until_complete(), or (inside) with the coroutine that was running. So it has the clients' background tasks, too, and
 copies of all sockets. The cluster has a thread of its own, which the child has not.
+
+Or (unstarted) the program forks twice before it starts its consumer, as a server does that imports its application
+first, and starts it in both children; then it says "parent ok".
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -197,8 +203,53 @@ async def go_on(clients: Clients) -> None:
         assert clients.consumer.metrics().rebalances.count == 1
 
 
+async def work_alone(consumer: Consumer[Any, Any], told: TextIO) -> None:
+    """Say the member's id, then the only partition that it reads. Poll until the parent ends the process."""
+    async with asyncio.timeout(SECONDS), consumer:
+        await consumer.wait_assigned()
+        print(consumer.group_metadata().member_id, file=told, flush=True)
+        while len(consumer.assignment()) != 1:
+            await consumer.getmany(timeout_ms=10)
+        print(*consumer.assignment(), file=told, flush=True)
+        while True:
+            await consumer.getmany(timeout_ms=10)
+
+
+@contextmanager
+def started_in_child(consumer: Consumer[Any, Any]) -> Iterator[TextIO]:
+    """Start the consumer in a child, and yield what that says."""
+    heard, told = os.pipe()
+    child = fork()
+    if child == 0:
+        os.close(heard)
+        as_child(lambda: asyncio.run(work_alone(consumer, os.fdopen(told, "w"))))
+    os.close(told)
+    try:
+        with os.fdopen(heard) as said:
+            yield said
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def start_in_children(protocol: Any) -> None:
+    """One consumer that was not started is started in two children."""
+    with Cluster(topics={"t": 2}).in_thread() as cluster:
+        cluster.configure_group("g", consumer_heartbeat_interval_ms=100, consumer_assignment_interval_ms=0)
+        consumer: Consumer[Any, Any] = Consumer(
+            "t", group_id="g", group_protocol=protocol, bootstrap_servers=cluster.bootstrap
+        )
+        with started_in_child(consumer) as one, started_in_child(consumer) as other:
+            assert one.readline() != other.readline(), "two members of one id"
+            assert one.readline() != other.readline(), "two readers of one partition"
+            assert len(cluster.members("g")) == 2
+    print("parent ok", flush=True)
+
+
 if __name__ == "__main__":
-    if sys.argv[2] == "uvloop":
+    if sys.argv[1] == "unstarted":
+        start_in_children(sys.argv[2])
+    elif sys.argv[2] == "uvloop":
         import uvloop
 
         main(sys.argv[1], uvloop.new_event_loop)

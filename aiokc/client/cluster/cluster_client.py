@@ -47,6 +47,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
 class ClusterClient(Generic[Config_co]):
     """Connections to one cluster, from ``start`` to ``stop``. It starts once; make a new one after ``stop``.
 
+    It may be made before a fork, and then start in each of the processes: ``random`` differs there from ``start`` on.
     ``closed`` is the error of a call before ``start`` and after ``stop``.
     """
 
@@ -60,6 +61,7 @@ class ClusterClient(Generic[Config_co]):
     ) -> None:
         self.config = config
         self.random = random
+        self._made_in = os.getpid()
         self.pool = Pool(config, random=random)
         self.metadata = Metadata(config, self.pool, random, allow_auto_topic_creation=allow_auto_topic_creation)
         self.background = Supervisor("aiokc background", closed)
@@ -165,6 +167,8 @@ class ClusterClient(Generic[Config_co]):
             await self._begun.wait()  # another task is in start(), which has a deadline
             return self.check()
         self._loop = running_loop()
+        if os.getpid() != self._made_in:
+            self.random.seed()  # its copies in other processes draw other member ids and pauses
         _started.add(self)
         deadline = self._loop.time() + timeout
         try:

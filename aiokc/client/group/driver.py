@@ -115,11 +115,12 @@ class MembershipDriver:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 tasks.start_soon(self._changes.run, self.feed)
-                while self._subscription.pattern is not None and self._metadata.cluster.version == 0:
-                    await self._metadata.changed.wait()  # the first metadata say which topics the pattern matches
+                # First: the application may subscribe to names while this waits, and feed() joins at once.
                 self._polls.last = asyncio.get_running_loop().time()
                 self._protocol.start(self._joining)
                 self._watchdog.start(self.hear)
+                while self._subscription.pattern is not None and self._metadata.cluster.version == 0:
+                    await self._sooner.wait()  # the first metadata say which topics the pattern matches
                 in_use = self._protocol.in_use
                 logger.info("group %r: protocol %s: %s", self._group_id, in_use.name or "to be chosen", in_use.reason)
                 self.subscription_changed()

@@ -386,11 +386,15 @@ class Rebalancing:
 
 @dataclass(frozen=True, slots=True)
 class IdentityLost:
-    """The coordinator does not count this member to the current generation, so others may own its partitions by now."""
+    """The coordinator does not count this member to the current generation, so others may own its partitions by now.
+
+    ``error``: what it refused a join with, which is retried; None where there is nothing to report.
+    """
 
     sent: Sent
     reason: str
     keep_member_id: bool = False
+    error: KafkaError | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

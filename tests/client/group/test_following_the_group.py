@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -15,6 +16,7 @@ from aiokc.wire.messages.group import JoinGroupRequest
 
 from ..listening import Noting, Polling, listening
 from ..virtually import virtually
+from .consumer.group_stories import consumer_of
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -77,5 +79,42 @@ def test_a_leader_that_assigns_takes_no_topic_away_that_a_broker_does_not_know_y
             await asyncio.sleep(20)
             assert consumer.assignment() == whole
             assert joined.hits == joins
+
+    virtually(story, topics={"t": 1, "u": 1}, brokers=1)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer", "auto"])
+def test_who_subscribes_to_names_before_the_first_metadata_have_come_is_a_member_at_once(protocol: str) -> None:
+    """1. A consumer with a pattern starts, and so does its broker, which answers that it knows of no broker yet.
+    2. The application subscribes to names. The member joins, and stays in its group.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        asked = asyncio.Event()
+
+        async def knows_of_none(exchange: Exchange) -> MetadataResponse:
+            asked.set()
+            answer = await exchange.handle()
+            assert isinstance(answer, MetadataResponse)
+            answer.brokers = []
+            return answer
+
+        starts = cluster.intercept(MetadataRequest, knows_of_none)
+        consumer = consumer_of(cluster, topics=re.compile("t|u"), group_protocol=protocol)
+        starting = asyncio.ensure_future(consumer.start(timeout_ms=200_000))
+        await asked.wait()
+        consumer.unsubscribe()
+        consumer.subscribe(["t"])
+        await asyncio.sleep(1.0)
+        [member_id] = cluster.members("g")
+        await asyncio.sleep(100.0)  # longer than any session
+        assert cluster.members("g") == [member_id]
+        assert not starting.done()
+        starts.cancel()
+        await starting
+        async with consumer:
+            await consumer.wait_assigned()
+            assert consumer.assignment() == {TopicPartition("t", 0)}
+            assert cluster.members("g") == [member_id]
 
     virtually(story, topics={"t": 1, "u": 1}, brokers=1)

@@ -34,7 +34,9 @@ from .transitions import HEARTBEATS, IN_GROUP, State
 class MemberState:
     """All of the consumer protocol's GroupMachine but ``on``, which changes its state. Times in seconds.
 
-    The member makes its id itself and keeps it (KIP-1082), until the watchdog thread has said goodbye for it.
+    The member makes its id itself, when it first joins, and keeps it (KIP-1082), until the watchdog thread has said
+    goodbye for it. Before that it has none: a consumer that was not started may be copied by a fork, and two processes
+    with one id would be one member to the coordinator, and read the same partitions.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class MemberState:
         backoff: Backoff,
     ) -> None:
         self.state = State.UNSUBSCRIBED
-        self.member = self.last_member = MemberToken(-1, new_member_id(), group_instance_id)
+        self.member = self.last_member = MemberToken(group_instance_id=group_instance_id)
         self._new_member_id = new_member_id
         self._intent = SubscriptionIntent(polls, max_poll_interval)
         self._heartbeats = Heartbeats(backoff)
@@ -149,6 +151,10 @@ class MemberState:
         What is held of a forbidden one stays, and is named as long as nothing else changes: the permission may come
         back before anything is lost. But a further topic would never be read beside it, and one that the application
         has left would never go to another member.
+
+        The metadata may also be older than the permission. A member that has just joined may hold, without knowing it,
+        partitions of such a topic, as it has no names of their ids yet. If it named the topic no more, it would lose
+        them, only to get them again.
         """
         topics, told = self._intent.topics, self._told.names
         if not self._forbidden:
@@ -156,8 +162,10 @@ class MemberState:
         allowed = topics - self._forbidden
         if told is None or not self.in_group:
             return allowed or topics  # a join for nothing would hide from the application why it reads nothing
-        is_change = allowed != told - self._forbidden
-        return allowed if is_change else allowed | (topics & told & self._holdings.topics)
+        if allowed != told - self._forbidden:
+            return allowed
+        known = topics & told
+        return allowed | (known if self._holdings.unnamed or not allowed else known & self._holdings.topics)
 
     @property
     def _has_news(self) -> bool:
@@ -212,6 +220,11 @@ class MemberState:
         self.member = replace(self.member, generation_id=epoch)
         if epoch >= 0:
             self.last_member = self.member
+
+    def _name_itself(self) -> None:
+        """The member has an id."""
+        if not self.member.member_id:
+            self.member = self.last_member = replace(self.member, member_id=self._new_member_id())
 
     def _doubt(self) -> None:
         """The coordinator may know this member by its id for longer than the member has an epoch."""

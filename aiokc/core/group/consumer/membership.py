@@ -247,6 +247,7 @@ class ConsumerMembership(MemberState):
         if self._intent.leaves:
             return self._depart(now)
         if self._intent.is_membership:
+            self._name_itself()
             self._intent.begins(now)
             self._heartbeats.begin()
             self._asked_to_join = False
@@ -370,6 +371,8 @@ class ConsumerMembership(MemberState):
             # Brokers before 4.3 fence a known member that joins again, until its session ends (KAFKA-19233).
             self._told.forget()
             self._heartbeats.failed(now)
+            if event.error is not None and isinstance(event.sent, SendHeartbeat):
+                return [Complain(event.error, event.sent)]
             return []
         self._doubt()
         return self._lose(event.reason, now)

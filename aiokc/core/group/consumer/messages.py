@@ -135,6 +135,9 @@ class ConsumerGroup:
                 # the answer was lost. Then the coordinator accepts the epoch before from a heartbeat that lists what
                 # the member owns, and from no other. So this refusal is no verdict, and the next heartbeat is full.
                 return NotNow(sent)
+            case ErrorCode.FENCED_MEMBER_EPOCH | ErrorCode.UNKNOWN_MEMBER_ID if sent.joins:
+                error = self._error(code, message)
+                return IdentityLost(sent, "its join was refused", keep_member_id=True, error=error)
             case ErrorCode.FENCED_MEMBER_EPOCH:
                 return IdentityLost(sent, "the group had gone on without it", keep_member_id=True)
             case ErrorCode.UNKNOWN_MEMBER_ID:
@@ -213,6 +216,8 @@ _FATAL: Final = frozenset({ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.GROUP_AUT
 _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.UNRELEASED_INSTANCE_ID: "another consumer with the same group_instance_id is in it; give each one its "
     "own, or wait until the session of the other one has ended, and make a new consumer",
+    ErrorCode.FENCED_MEMBER_EPOCH: "the coordinator still counts in a former membership under this member id, and "
+    "takes this one when that session has ended",
     ErrorCode.FENCED_INSTANCE_ID: "another consumer joined with the same group_instance_id; give each one its own",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this principal needs the READ permission on the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this principal needs the DESCRIBE permission on all topics that it "

@@ -10,6 +10,7 @@ from aiokc.core.group.consumer.events import (
     Interests,
     MemberAlive,
     MemberHeartbeat,
+    TopicIdPartition,
     TopicsNamed,
 )
 from aiokc.core.group.consumer.keepalive import ConsumerKeepalive
@@ -20,7 +21,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import ConnectionFailed
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
-from .consumer_member import BACKOFF, INTERVAL, OTHER_ID, TOPICS, Member, ids, only
+from .consumer_member import BACKOFF, ID, INTERVAL, OTHER_ID, TOPICS, Member, ids, only
 
 GROUP = ConsumerGroup(group_id="g", max_poll_interval_ms=300_000)
 MORE = TOPICS | {"forbidden"}
@@ -208,3 +209,18 @@ def test_a_heartbeat_of_the_watchdog_that_is_refused_is_followed_by_one_without_
     third = keepalive.after(alive, second)
     assert isinstance(third, MemberHeartbeat)
     assert (third.member.generation_id, third.contents) == (3, KEEPALIVE)
+
+
+@pytest.mark.parametrize("assignment", [ids(0), frozenset()])
+def test_a_topic_that_older_metadata_forbid_stays_named_after_the_join(assignment: frozenset[TopicIdPartition]) -> None:
+    """The coordinator has taken the join. To name the topic no more would give up what it assigns."""
+    member = Member()
+    member.feed(TopicsNamed({}, forbidden=TOPICS))
+    member.feed(Subscribed(TOPICS))
+    assert member.beat.contents.interests == Interests(TOPICS)
+    member.answer(2, assignment, names={})
+    member.settled(2)
+    member.wait(INTERVAL)
+    member.feed(TopicsNamed({ID: "t"}))
+    member.settled(2)
+    assert all(sent.contents.interests is None for sent in member.sent[1:])

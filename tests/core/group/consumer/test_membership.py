@@ -436,7 +436,8 @@ def test_a_join_that_is_fenced_waits_and_tries_again() -> None:
     """Brokers without KAFKA-19233 fence a known member that joins, until its session ends."""
     member = Member()
     member.feed(Subscribed(TOPICS))
-    assert member.feed(IdentityLost(member.beat, "fenced")) == []
+    error = BrokerError(ErrorCode.FENCED_MEMBER_EPOCH)
+    assert member.feed(IdentityLost(member.beat, "fenced", error=error)) == [Complain(error, member.beat)]
     assert member.wait(BACKOFF / 2) == []
     assert kinds(member.wait(BACKOFF)) == ["MemberHeartbeat"]
 

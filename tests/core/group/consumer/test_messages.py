@@ -219,6 +219,8 @@ def test_a_heartbeat_that_lists_no_partitions_is_fenced_for_nothing(contents: Co
     ("code", "kind", "advice"),
     [
         (E.UNRELEASED_INSTANCE_ID, MemberFenced, "give each one its own, or wait until the session"),
+        (E.FENCED_MEMBER_EPOCH, BrokerError, "takes this one when that session has ended"),
+        (E.UNKNOWN_MEMBER_ID, BrokerError, "group 'g'"),
         (E.FENCED_INSTANCE_ID, MemberFenced, "another consumer joined with the same group_instance_id"),
         (E.UNSUPPORTED_ASSIGNOR, BrokerError, "group_remote_assignor='range' is not in the brokers'"),
         (E.GROUP_MAX_SIZE_REACHED, BrokerError, r"as many members as the brokers' group\.consumer\.max\.size"),
@@ -232,7 +234,7 @@ def test_a_heartbeat_that_lists_no_partitions_is_fenced_for_nothing(contents: Co
 )
 def test_an_error_says_what_to_do(code: ErrorCode, kind: type[KafkaError], advice: str) -> None:
     event = GROUP.refusal(beat(NEW), code, NODE)
-    assert isinstance(event, NotNow | Fatal | JoinDeclined | InstanceUnreleased)
+    assert isinstance(event, NotNow | Fatal | IdentityLost | JoinDeclined | InstanceUnreleased)
     with pytest.raises(kind, match=advice):
         raise event.error or AssertionError
 

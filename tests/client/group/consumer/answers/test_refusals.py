@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -221,6 +222,41 @@ def test_a_silent_coordinator_costs_no_assignment_and_is_told() -> None:
             assert len({sent.member_id for sent in joins}) == 1
 
     virtually(story)
+
+
+def test_a_join_that_waits_for_the_end_of_the_former_session_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Brokers before 4.3 fence a member that they know, and that joins again: they did not hear that it had left."""
+    caplog.set_level(logging.INFO, logger="aiokc.group")
+
+    def levels() -> list[int]:
+        return [one.levelno for one in caplog.records if "a former membership under this member id" in one.message]
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"one")
+        async with consumer_of(cluster) as consumer:
+            await shared(consumer)
+            consumer.subscribe(["t", "u"])
+            await polls(consumer, 10.0)  # its second epoch: only a member of the first one may join again
+            cluster.intercept(
+                ConsumerGroupHeartbeatRequest,
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                times=1,
+                where=lambda exchange: exchange.request.member_epoch == -1,
+            )
+            consumer.unsubscribe()
+            await asyncio.sleep(1.0)
+            consumer.subscribe(["t"])
+            await polls(consumer, 10.0)
+            error = consumer.health().last_error
+            assert isinstance(error, BrokerError)
+            assert error.code == ErrorCode.FENCED_MEMBER_EPOCH
+            assert levels() == [logging.INFO]
+            await polls(consumer, 30.0)
+            assert levels() == [logging.INFO, logging.WARNING], "it takes long"
+            assert await read(consumer, 1) == [b"one"]
+            assert consumer.health().last_error is None
+
+    virtually(story, as_version="4.2", topics={"t": 2, "u": 1})
 
 
 def test_a_consumer_with_a_group_and_partitions_of_its_own_choice_is_no_member() -> None:
