@@ -209,9 +209,9 @@ async def test_the_file_is_gone_although_the_block_is_cancelled_again_while_it_e
     task = asyncio.create_task(block())
     await begun.wait()
     assert path.exists()
-    threads = {thread for thread in threading.enumerate() if "heartbeat" in thread.name}
     task.cancel()
     await removing.wait()
+    threads = {thread for thread in threading.enumerate() if "heartbeat" in thread.name}
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
