@@ -41,12 +41,7 @@ class ProducerInstruments:
         self.clients: WatchedClients[Producer[Any, Any], ProducerSample] = WatchedClients(
             lambda producer: ProducerSample(producer.health(), producer.metrics())
         )
-        self.operations = meter.create_histogram(
-            messaging.OPERATION_DURATION,
-            unit="s",
-            description="Time from a batch's first record until its acknowledgement.",
-            explicit_bucket_boundaries_advisory=messaging.BUCKETS,
-        )
+        self.operations = messaging.operation_durations(meter)
         self.sent = meter.create_counter(_SENT, "{message}", "Records that were stored, or have failed.")
         for series in PRODUCER_SERIES:
             self._create(meter, series)
@@ -126,6 +121,7 @@ def instrument_producer(
 
     Spans, and the headers by which consumers link theirs to them, come of the interceptor ``ProducerTracing``.
     Instrumenting a producer twice raises ConfigError, also with another provider: each record would be counted twice.
+    So does a producer whose client_id another one of the provider has that is not stopped.
     """
     if producer in _instrumented:
         raise ConfigError("this producer is instrumented already: close() its ProducerTelemetry before")
