@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 from weakref import WeakSet, ref
@@ -145,7 +146,7 @@ class ProducerTracing(ProducerInterceptor):
     """
 
     #: By the header that has the span's id: its value as it was added, and the span. There is one for all of these.
-    _open: ClassVar[dict[tuple[str, bytes], tuple[bytes, Span]]] = {}
+    _open: ClassVar[OrderedDict[tuple[str, bytes], tuple[bytes, Span]]] = OrderedDict()
 
     def __init__(self, *, tracer_provider: TracerProvider | None = None) -> None:
         self._provider = tracer_provider
@@ -164,9 +165,12 @@ class ProducerTracing(ProducerInterceptor):
         added = [(name, value.encode()) for name, value in carrier.items()]
         found = format_span_id(span.get_span_context().span_id).encode()
         key = next((pair for pair in added if found in pair[1]), None)
-        if key is None or len(self._open) >= _MOST_OPEN or not span.is_recording():
+        if key is None or not span.is_recording():
             span.end()
         else:
+            if len(self._open) >= _MOST_OPEN:  # the oldest has lost its headers to another interceptor, most likely
+                _, (_, oldest) = self._open.popitem(last=False)
+                oldest.end()
             self._open[key] = key[1], span
         return record._replace(headers=(*kept, *added))
 
