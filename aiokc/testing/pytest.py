@@ -20,7 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from .cluster.embedded_cluster import Cluster
 
-_DEFAULTS: Final = {"brokers": 3}
+_DEFAULTS: Final[dict[str, Any]] = {"brokers": 3}
 
 
 @pytest.fixture(scope="session")

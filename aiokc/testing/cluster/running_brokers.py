@@ -129,12 +129,16 @@ class RunningBrokers:
     def heal(self) -> None:
         """Remove all interceptions, bring all brokers up, and end ``slow_link`` and ``slow_markers``.
 
-        As with `bring_up`, brokers that were down are alive a few iterations of the loop later.
+        Requests that wait in a delay or a `Hold` go on at once. What other faults have done to a request stays done: a
+        dropped one is never answered. As with `bring_up`, brokers that were down are alive a few iterations of the loop
+        later.
 
         cluster.take_down(1)
         ... my service says that it is not ready ...
         cluster.heal()
         """
+        for interception in self._interceptions:
+            interception.heal()
         self._interceptions.clear()
         self.slow_markers()
         for node in self._state.nodes.values():
