@@ -134,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._closing = False
-        self._is_lost = False
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._served: Exchange | None = None
 
     # What the transport calls
@@ -177,7 +177,8 @@ class Connection(asyncio.BufferedProtocol):
         3. The first Produce has waited long enough. Only its answer is lost.
         """
         self._broker.connections.discard(self)
-        self._is_lost = self._closing = True
+        self._closing = True
+        self._lost.set_result(None)
         if self._served is None or self._served.settled:
             self._task.cancel()
 
@@ -185,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def write(self, frame: bytes) -> None:
         """Send bytes, with the latency and the throughput of the broker's link; none once the connection has ended."""
-        if self._is_lost:
+        if self._lost.done():
             return
         node = self._broker.node
         seconds = node.latency + len(frame) / node.bytes_per_second
@@ -270,6 +271,7 @@ class Connection(asyncio.BufferedProtocol):
             cluster=self._broker.cluster,
             listener=self._listener,
             authenticator=authenticator,
+            lost=self._lost,
         )
         exchange = Exchange(call, header.correlation_id, self)
         if admission is Admission.REFUSED:
@@ -313,5 +315,5 @@ class Connection(asyncio.BufferedProtocol):
         response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=known)
         node, cluster = self._broker.node, self._broker.cluster
         request = ApiVersionsRequest()
-        call = Call(request, 0, "", self._host, node, cluster, self._listener, self.authenticator)
+        call = Call(request, 0, "", self._host, node, cluster, self._listener, self.authenticator, self._lost)
         await Exchange(call, correlation_id, self).answer(response)
