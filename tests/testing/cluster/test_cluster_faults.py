@@ -26,7 +26,7 @@ from aiokc.testing.faults import (
     stale_leader,
     throttle,
 )
-from aiokc.wire import Response, encode
+from aiokc.wire import Response, encode, encode_request
 from aiokc.wire.messages.discovery import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -44,6 +44,7 @@ from aiokc.wire.messages.produce import (
 from tests.net.scripted import ticks
 from tests.suite.unused_faults import may_be_unused
 
+from ...client.virtually import virtually
 from ..wire_client import WireClient, connected
 
 pytestmark = pytest.mark.any_loop
@@ -210,6 +211,46 @@ async def test_slow_link() -> None:
         await client.ask(MetadataRequest(topics=[]))
         assert asyncio.get_running_loop().time() - began >= 0.02 - TICK
         cluster.heal()
+
+
+async def _arrivals(reader: asyncio.StreamReader, requests: int) -> list[float]:
+    """Receive the answers to requests with the correlation ids 0, 1, ... Return when they have come, from now on."""
+    loop = asyncio.get_running_loop()
+    began, came = loop.time(), list[float]()
+    for number in range(requests):
+        frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        assert int.from_bytes(frame[:4]) == number, "in order"
+        came.append(round(loop.time() - began, 3))
+    return came
+
+
+def test_latencies_of_pipelined_requests_do_not_add_up() -> None:
+    async def story(cluster: Cluster) -> None:
+        host, _, port = cluster.bootstrap.split(",")[0].partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        request = MetadataRequest(topics=[])
+
+        def send(count: int) -> None:
+            for number in range(count):
+                writer.write(encode_request(request, version=9, correlation_id=number, client_id="tests"))
+
+        cluster.slow_link(1, latency=0.2)
+        send(5)
+        came = await _arrivals(reader, 5)
+        assert came == pytest.approx([0.2] * 5, abs=0.05)
+        cluster.slow_link(1, latency=1e6)
+        served = cluster.intercept(MetadataRequest, lambda exchange: None)
+        send(2)
+        await served.caught(2)
+        cluster.heal()  # which lets those arrive that are under way
+        assert await _arrivals(reader, 2) == pytest.approx([0.0] * 2, abs=0.05)
+        cluster.slow_link(1, latency=0.2)
+        cluster.intercept(MetadataRequest, half_frame(), times=1)
+        send(1)
+        assert len(await reader.read()) > 0, "what is under way arrives before the connection is closed"
+        writer.close()
+
+    virtually(story)
 
 
 @pytest.mark.parametrize("api", sorted(REQUESTS))
