@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from contextvars import ContextVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from .types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 #: What happened to the assignment: partitions came, were given up in order, or were taken away.
 RebalanceKind: TypeAlias = Literal["assigned", "revoked", "lost"]
+
+#: Inside ``Observer.batch()``: how many seconds ago the call for records ended. It is 0 unless the report had to wait.
+told_after: Final[ContextVar[float]] = ContextVar("aiokc.told_after", default=0.0)
 
 
 @runtime_checkable
@@ -36,7 +40,8 @@ class Observer(Protocol):
         ``partitions`` holds the records by partition; with getmany_columns() the partitions alone, with empty lists. A
         call that returns nothing is not reported, nor is one that is cancelled or ends because the consumer stops.
         getone() and the iterator hand out many records of one batch: those are reported together, when the next batch
-        is asked for or the consumer stops.
+        is asked for or the consumer stops. The report then runs in a copy of the context (``contextvars``) in which the
+        first of them was asked for, and ``aiokc.observer.told_after`` says how many seconds ago that call ended.
         """
         return None
 

@@ -14,7 +14,7 @@ from .. import Consumer, Producer
 from ..errors import ConfigError
 from ..observation import Latency
 from .producer_series import PRODUCER_SERIES, ProducerSample
-from .series import PROMETHEUS_PREFIX, SERIES, Kind, Sample, Scope, Series, Value
+from .series import PROMETHEUS_PREFIX, SERIES, Kind, Sample, Scope, Series, Value, has_ended
 
 C = TypeVar("C", Consumer[Any, Any], Producer[Any, Any])
 
@@ -33,7 +33,8 @@ class _Exported(Generic[C]):
         """``options``: those of its configuration that the labels have. Raises ConfigError if they are not its own."""
         labels = tuple(option or "" for option in options.values())
         known = self._clients.get(labels)
-        if known is not None and known() not in (None, client):
+        other = None if known is None else known()
+        if other is not None and other is not client and not has_ended(other):
             both = " and ".join(f"{name}={label!r}" for name, label in zip(options, labels, strict=True))
             raise ConfigError(
                 f"two {self._kind} have {both}: Prometheus could not tell their series apart; give each a client_id of "

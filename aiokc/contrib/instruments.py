@@ -11,10 +11,11 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
 from .. import Consumer, Producer
+from ..errors import ConfigError
 from ..observation import Latency
 from . import messaging
 from .messaging import Attributes
-from .series import SERIES, Kind, Sample, Scope, Series
+from .series import SERIES, Kind, Sample, Scope, Series, has_ended
 
 _ATTRIBUTES: Final = {
     "topic": messaging.DESTINATION,
@@ -44,8 +45,28 @@ class WatchedClients(Generic[ClientT, SampleT]):
         self._served: set[str] = set()
 
     def add(self, client: ClientT) -> None:
-        alive = [known for known in self._clients if known[0]() is not None]
-        self._clients = (*alive, (ref(client), messaging.identity(client)))
+        """Observe ``client``, too. Raises ConfigError if a living one has the same client_id and group_id.
+
+        The SDK would merge the two without a word: it keeps the last value of a gauge, and adds up counters, which fall
+        when one of the two goes.
+        """
+        identity = messaging.identity(client)
+        others = self.others()
+        if others is not None:
+            others._make_room(identity)
+        self._make_room(identity)
+        self._clients = (*self._clients, (ref(client), identity))
+
+    def _make_room(self, identity: Attributes) -> None:
+        """Leave out what has ended: the clients that are gone, and one of this identity that was stopped."""
+        alive = [(known, its) for known, its in self._clients if known() is not None]
+        for known, its in alive:
+            if its == identity and (client := known()) is not None and not has_ended(client):
+                raise ConfigError(
+                    f"two clients have the attributes {identity}: OpenTelemetry could not tell their measurements "
+                    "apart; give each a client_id of its own"
+                )
+        self._clients = tuple((known, its) for known, its in alive if its != identity)
 
     def remove(self, client: ClientT) -> None:
         self._clients = tuple(known for known in self._clients if known[0]() is not client)
@@ -122,12 +143,7 @@ class Instruments:
         self.clients: WatchedClients[Consumer[Any, Any], Sample] = WatchedClients(
             lambda consumer: Sample(consumer.health(), consumer.metrics(per_partition=per_partition))
         )
-        self.operations = meter.create_histogram(
-            messaging.OPERATION_DURATION,
-            unit="s",
-            description="Time of a commit, or of a call for records that had to wait for some (1 ms or more).",
-            explicit_bucket_boundaries_advisory=messaging.BUCKETS,
-        )
+        self.operations = messaging.operation_durations(meter)
         self.processes = meter.create_histogram(
             messaging.PROCESS_DURATION,
             unit="s",
@@ -139,7 +155,7 @@ class Instruments:
                 self._create(meter, series)
 
     def add(self, consumer: Consumer[Any, Any]) -> None:
-        """Observe ``consumer``, too."""
+        """Observe ``consumer``, too. Raises ConfigError if a living one has the same client_id and group_id."""
         self.clients.add(consumer)
 
     def remove(self, consumer: Consumer[Any, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.metrics import Histogram, Meter
 from opentelemetry.propagate import extract
 from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Span, SpanContext, Status, StatusCode
@@ -74,6 +75,17 @@ def identity(client: Consumer[Any, Any] | Producer[Any, Any]) -> Attributes:
     if isinstance(client, Consumer) and client.config.group_id is not None:
         attributes[GROUP] = client.config.group_id
     return attributes
+
+
+def operation_durations(meter: Meter) -> Histogram:
+    """The histogram of what clients wait for. Those of consumers and of producers are one: their descriptions agree."""
+    return meter.create_histogram(
+        OPERATION_DURATION,
+        unit="s",
+        description="Time of a commit, of a call for records that had to wait for some (1 ms or more), or of a batch "
+        "from its first record until its acknowledgement.",
+        explicit_bucket_boundaries_advisory=BUCKETS,
+    )
 
 
 class AttributesByTopic(dict[str | None, Attributes]):

@@ -104,8 +104,8 @@ def instrument(
     ``parent="record"``, where there is none, the span that produced it. Empty polls have no span.
 
     ``per_partition`` and ``nodes`` are as for aiokc.contrib.prometheus.collector; for one provider, those of its first
-    consumer count. Instrumenting a consumer twice raises ConfigError, also with another
-    provider: each span would be there twice.
+    consumer count. Instrumenting a consumer twice raises ConfigError, also with another provider: each span would be
+    there twice. So does a consumer whose client_id and group_id another one of the provider has that is not stopped.
     """
     if parent not in ("ambient", "record"):
         raise ConfigError(f'parent={parent!r} must be "ambient" or "record"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 from weakref import WeakSet, ref
@@ -41,12 +42,7 @@ class ProducerInstruments:
         self.clients: WatchedClients[Producer[Any, Any], ProducerSample] = WatchedClients(
             lambda producer: ProducerSample(producer.health(), producer.metrics())
         )
-        self.operations = meter.create_histogram(
-            messaging.OPERATION_DURATION,
-            unit="s",
-            description="Time from a batch's first record until its acknowledgement.",
-            explicit_bucket_boundaries_advisory=messaging.BUCKETS,
-        )
+        self.operations = messaging.operation_durations(meter)
         self.sent = meter.create_counter(_SENT, "{message}", "Records that were stored, or have failed.")
         for series in PRODUCER_SERIES:
             self._create(meter, series)
@@ -126,6 +122,7 @@ def instrument_producer(
 
     Spans, and the headers by which consumers link theirs to them, come of the interceptor ``ProducerTracing``.
     Instrumenting a producer twice raises ConfigError, also with another provider: each record would be counted twice.
+    So does a producer whose client_id another one of the provider has that is not stopped.
     """
     if producer in _instrumented:
         raise ConfigError("this producer is instrumented already: close() its ProducerTelemetry before")
@@ -149,7 +146,7 @@ class ProducerTracing(ProducerInterceptor):
     """
 
     #: By the header that has the span's id: its value as it was added, and the span. There is one for all of these.
-    _open: ClassVar[dict[tuple[str, bytes], tuple[bytes, Span]]] = {}
+    _open: ClassVar[OrderedDict[tuple[str, bytes], tuple[bytes, Span]]] = OrderedDict()
 
     def __init__(self, *, tracer_provider: TracerProvider | None = None) -> None:
         self._provider = tracer_provider
@@ -168,9 +165,12 @@ class ProducerTracing(ProducerInterceptor):
         added = [(name, value.encode()) for name, value in carrier.items()]
         found = format_span_id(span.get_span_context().span_id).encode()
         key = next((pair for pair in added if found in pair[1]), None)
-        if key is None or len(self._open) >= _MOST_OPEN or not span.is_recording():
+        if key is None or not span.is_recording():
             span.end()
         else:
+            if len(self._open) >= _MOST_OPEN:  # the oldest has lost its headers to another interceptor, most likely
+                _, (_, oldest) = self._open.popitem(last=False)
+                oldest.end()
             self._open[key] = key[1], span
         return record._replace(headers=(*kept, *added))
 

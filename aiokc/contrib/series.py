@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from .. import Consumer, Producer
 from ..observation import Health, Latency, Metrics
 from ..types import TopicPartition
 
@@ -18,6 +19,15 @@ OTEL_PREFIX: Final = "aiokc.consumer."
 _WHOLE_TOPIC: Final = -1
 
 Value: TypeAlias = "float | Latency"
+
+
+def has_ended(client: Consumer[Any, Any] | Producer[Any, Any]) -> bool:
+    """Whether this client ran once and never will again: another one may take its place among what is exported.
+
+    Before start() it does not run either, but then no broker has told it the cluster's id yet.
+    """
+    health = client.health()
+    return not health.running and health.cluster_id is not None
 
 
 class Kind(Enum):

@@ -22,6 +22,7 @@ from opentelemetry.trace import (
 )
 
 from .. import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
+from ..observer import told_after
 from . import messaging
 from .messaging import Attributes, AttributesByTopic
 from .sampling import RootSampling
@@ -78,12 +79,15 @@ class Spans:
         seconds: float,
         error: Exception | None,
     ) -> None:
-        """A call for records has ended just now: it had records, or it failed, and ``drops_poll`` has said False."""
+        """A call for records has ended: it had records, or it failed, and ``drops_poll`` has said False.
+
+        The context is that of the call, also where what it brought is known only when the next one begins.
+        """
         tracer = self.tracer()
         if tracer is None:
             return
         topic = messaging.topic_of(records)
-        end = time.time_ns()
+        end = time.time_ns() - int(told_after.get() * 1e9)
         span = tracer.start_span(
             _name("poll", topic), None, SpanKind.CLIENT, self._poll[topic], start_time=end - int(seconds * 1e9)
         )

@@ -45,11 +45,15 @@ def delay(seconds: float) -> Fault:
 
     cluster.intercept(ApiKey.FETCH, delay(0.5))  # the broker is busy
     """
+    return _Delay(seconds)
 
-    async def fault(exchange: Exchange) -> None:
-        await asyncio.sleep(seconds)
 
-    return fault
+@dataclass(frozen=True)
+class _Delay:
+    seconds: float
+
+    async def __call__(self, exchange: Exchange) -> None:
+        await asyncio.sleep(self.seconds)
 
 
 def throttle(milliseconds: int) -> Fault:
@@ -270,7 +274,8 @@ def stale_leader() -> Fault:
 class Hold:
     """The requests wait until the test calls ``release``, from any thread; then the broker handles them.
 
-    It handles them also if their connections have ended meanwhile, unless it was taken down.
+    It handles them also if their connections have ended meanwhile, unless it was taken down. ``heal`` of the cluster
+    ends the wait of those that it finds, as if no fault had caught them.
 
     hold = Hold()
     cluster.intercept(OffsetCommitRequest, hold)
@@ -310,10 +315,17 @@ class Interception:
         if not callable(self.fault) and not isinstance(self.fault, ErrorCode):
             raise TypeError(f"{self.fault!r} is no fault: give an ErrorCode, one of `faults`, or a function")
         self._wanted: dict[int, Flag] = {}  # by number of hits
+        self._waits: set[asyncio.Future[Verdict]] = set()  # of requests that a fault holds up, and does nothing else to
 
     def cancel(self) -> None:
         """Catch no more requests."""
         self.times = 0
+
+    def heal(self) -> None:
+        """Catch no more requests, and let those go on that wait in a delay or a Hold. In the cluster's thread."""
+        self.cancel()
+        for wait in self._waits:
+            wait.cancel()
 
     @property
     def exhausted(self) -> bool:
@@ -341,7 +353,7 @@ class Interception:
         """Carry out the fault."""
         verdict = self.fault if isinstance(self.fault, ErrorCode) else self.fault(exchange)
         if inspect.isawaitable(verdict):
-            verdict = await verdict
+            verdict = await (self._unless_healed(verdict) if isinstance(self.fault, Hold | _Delay) else verdict)
         if exchange.settled:
             return
         if isinstance(verdict, ErrorCode):
@@ -352,6 +364,17 @@ class Interception:
             await exchange.go_on()  # not handle(): a Produce that the fault has handled would be in the log twice
         else:
             await exchange.answer(verdict)
+
+    async def _unless_healed(self, fault: Awaitable[Verdict]) -> Verdict:
+        """Wait for a fault that only waits; None where ``heal`` ends that."""
+        wait = asyncio.ensure_future(fault)
+        self._waits.add(wait)
+        try:
+            await asyncio.wait([wait])
+            return None if wait.cancelled() else wait.result()
+        finally:
+            wait.cancel()
+            self._waits.discard(wait)
 
 
 def api_key_of(api: Any) -> int:

@@ -13,18 +13,20 @@ writes ``async with Cluster() as cluster:``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from .cluster.embedded_cluster import Cluster
 
+_DEFAULTS: Final[dict[str, Any]] = {"brokers": 3}
+
 
 @pytest.fixture(scope="session")
 def kafka_cluster_options() -> dict[str, Any]:
-    """The keyword arguments of ``Cluster``: three brokers. Override this fixture in a conftest.py."""
-    return {"brokers": 3}
+    """The keyword arguments of ``Cluster``. Override it in a conftest.py; without ``brokers`` there are three."""
+    return {}
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def kafka_cluster(kafka_cluster_options: dict[str, Any]) -> Iterator[Cluster]:
     """A cluster for this test alone, started in a few milliseconds; no other test sees its faults."""
     from . import Cluster
 
-    with Cluster(**kafka_cluster_options).in_thread() as cluster:
+    with Cluster(**_DEFAULTS | kafka_cluster_options).in_thread() as cluster:
         yield cluster
 
 
@@ -41,5 +43,5 @@ def shared_kafka_cluster(kafka_cluster_options: dict[str, Any]) -> Iterator[Clus
     """One cluster for all tests of the session: use topic and group names of your own, and inject no faults."""
     from . import Cluster
 
-    with Cluster(**kafka_cluster_options).in_thread() as cluster:
+    with Cluster(**_DEFAULTS | kafka_cluster_options).in_thread() as cluster:
         yield cluster

@@ -172,6 +172,64 @@ def test_two_consumers_share_the_instruments_and_none_is_kept_alive(caplog: pyte
     assert caplog.text == "", "the SDK has warned of no duplicate instrument"
 
 
+@pytest.mark.usefixtures("without_a_global_provider")
+@pytest.mark.parametrize("options", [{"client_id": "c", "group_id": "g"}, {}], ids=["named", "neither name nor group"])
+@pytest.mark.parametrize("is_early", [False, True], ids=["one provider", "its stand-in"])
+def test_two_living_clients_of_one_identity_are_refused(options: dict[str, Any], is_early: bool) -> None:
+    """The SDK would keep the gauges of one of them, and add up their counters."""
+
+    async def story(cluster: Cluster) -> None:
+        memory = InMemoryMetricReader()
+        provider = MeterProvider([memory])
+        readers = [Consumer("t", bootstrap_servers=cluster.bootstrap, **options) for _ in range(3)]
+        producers = [Producer(bootstrap_servers=cluster.bootstrap, client_id="p") for _ in range(3)]
+        if is_early:  # the provider has instruments of its own, and observes those of the stand-in besides
+            instrument(consumer(cluster, client_id="other"), meter_provider=provider)
+            instrument_producer(Producer(client_id="other"), meter_provider=provider)
+        instrument(readers[0], meter_provider=None if is_early else provider)
+        instrument_producer(producers[0], meter_provider=None if is_early else provider)
+        if is_early:
+            metrics.set_meter_provider(provider)
+        for _ in range(2):  # before its start, and while it runs
+            with pytest.raises(ConfigError, match="two clients have the attributes"):
+                instrument(readers[1], meter_provider=provider)
+            with pytest.raises(ConfigError, match="two clients have the attributes"):
+                instrument_producer(producers[1], meter_provider=provider)
+            await readers[0].start()
+            await producers[0].start()
+        await readers[0].stop()
+        await producers[0].stop()
+        instrument(readers[1], meter_provider=provider)
+        instrument_producer(producers[1], meter_provider=provider)
+        with pytest.raises(ConfigError, match="two clients"):
+            instrument(readers[2], meter_provider=provider)
+        await readers[1].start()
+        points = collected(memory)["aiokc.consumer.up"].data.data_points
+        assert [point.value for point in points if isinstance(point, NumberDataPoint)] == [1]
+        await readers[1].stop()
+
+    virtually(story)
+
+
+async def test_consumers_and_producers_share_the_histogram_of_operations() -> None:
+    """Of two with other descriptions the SDK makes two metrics of one name."""
+    memory = InMemoryMetricReader()
+    provider = MeterProvider([memory])
+    async with Cluster(topics={"t": 1}) as cluster, Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        instrument_producer(producer, meter_provider=provider)
+        await producer.send_and_wait("t", b"v")
+        async with consumer(cluster, "t", group_id="g") as reader:
+            instrument(reader, meter_provider=provider)
+            await reader.getmany()
+            await reader.commit()
+    data = memory.get_metrics_data()
+    assert data is not None
+    names = [one.name for found in data.resource_metrics for scope in found.scope_metrics for one in scope.metrics]
+    assert names.count(messaging.OPERATION_DURATION) == 1
+    points = collected(memory)[messaging.OPERATION_DURATION].data.data_points
+    assert {dict(point.attributes or {})["messaging.operation.name"] for point in points} >= {"send", "commit"}
+
+
 async def test_a_wrong_parent_is_refused() -> None:
     with pytest.raises(ConfigError, match='parent=\'producer\' must be "ambient" or "record"'):
         async with Cluster(topics={"t": 1}) as cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ from aiokc import (
     ProducerRecord,
     TopicPartition,
 )
+from aiokc.contrib import producer_otel
 from aiokc.contrib.otel import ProducerTracing, instrument, instrument_producer
 from aiokc.contrib.producer_series import PRODUCER_SERIES
 from aiokc.contrib.prometheus import collector, exposition, producer_collector
@@ -344,6 +346,27 @@ def test_spans_end_also_where_another_interceptor_changes_the_headers(spans: Spa
                 await delivery
         assert len(spans("send t")) == 20
         assert not tracing._open
+
+    virtually(story)
+
+
+def test_spans_whose_headers_never_come_back_make_room(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each later span would end with its send, without the acknowledgement, in all producers of the process."""
+    monkeypatch.setattr(producer_otel, "_MOST_OPEN", 3)
+    monkeypatch.setattr(ProducerTracing, "_open", OrderedDict())
+
+    class Removes(ProducerInterceptor):
+        def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+            return record._replace(headers=()) if record.value == b"bare" else record
+
+    async def story(cluster: Cluster) -> None:
+        tracing = ProducerTracing(tracer_provider=spans.provider)
+        async with producing(cluster, interceptors=[tracing, Removes()]) as producer:
+            for _ in range(4):
+                await producer.send_and_wait("t", b"bare", partition=0)
+            assert len(spans("send t")) == 1, "the oldest one has ended"
+            await producer.send_and_wait("t", b"", partition=0)
+        assert [span.attributes.get("messaging.kafka.offset") for span in spans("send t")] == [None, None, 4]
 
     virtually(story)
 

@@ -182,6 +182,19 @@ def test_several_consumers_and_what_labels_can_hold() -> None:
     virtually(story)
 
 
+async def test_a_consumer_that_was_stopped_makes_room_for_the_next_one() -> None:
+    """A task that restarts its consumer may hold the last one still, by the error that ended it."""
+    registry = CollectorRegistry()
+    async with Cluster(topics={"t": 1}) as cluster:
+        async with consumer(cluster, "t", group_id="g") as ended:
+            made = collector(ended, registry=registry)
+            with pytest.raises(ConfigError, match="two consumers"):
+                made.add(consumer(cluster, "t", group_id="g"))
+        async with consumer(cluster, "t", group_id="g") as successor:
+            made.add(successor)
+            assert of(scraped(registry), "up") == 1
+
+
 def test_the_collector_keeps_no_consumer_alive() -> None:
     async def story(cluster: Cluster) -> None:
         registry = CollectorRegistry()

@@ -16,9 +16,11 @@ from opentelemetry.semconv._incubating.attributes import messaging_attributes, s
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
+from aiokc import Observer
 from aiokc.contrib import messaging
 from aiokc.contrib.otel import Telemetry, instrument
 from aiokc.errors import CommitFailed, DeserializationFailed
+from aiokc.observer import told_after
 from aiokc.testing import Cluster, NewRecord
 
 from ..client.virtually import virtually
@@ -60,6 +62,16 @@ def traced() -> Iterator[Traced]:
     found = Traced()
     yield found
     found.provider.shutdown()
+
+
+class Late(Observer):
+    """Hears how late it is told of calls."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def batch(self, partitions: object, count: int, seconds: float, error: Exception | None) -> None:
+        self.seconds.append(round(told_after.get(), 3))
 
 
 def links(span: ReadableSpan) -> list[tuple[int, int]]:
@@ -319,6 +331,36 @@ def test_the_records_of_the_iterator_are_linked_too(traced: Traced) -> None:
         polls, processes = traced("poll t"), traced("process t")
         assert [link for span in polls for link in links(span)] == [(TRACE, SPAN + number) for number in range(6)]
         assert [links(span) for span in processes] == [[(TRACE, SPAN + number)] for number in range(6)]
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("is_iterated", [False, True], ids=["getone", "iterator"])
+def test_a_poll_of_getone_belongs_to_its_own_job(traced: Traced, is_iterated: bool) -> None:
+    """What a call brought, besides its record, is known when the next one begins: in another job, and later."""
+    late = Late()
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", produced(), produced(), produced())
+        jobs: list[int] = []
+        async with consumer(cluster, "t", group_id="g", observer=late) as reader:
+            telemetry = instrument(reader, tracer_provider=traced.provider)
+            records = aiter(reader)
+            for _ in range(2):
+                with traced.tracer.start_as_current_span("job") as job:
+                    jobs.append(job.get_span_context().span_id)
+                    record = await (anext(records) if is_iterated else reader.getone())
+                    with telemetry.process(record):
+                        await asyncio.sleep(10.0)  # of the loop's time: the spans have that of the clock
+            assert len(traced("poll t")) == 1, "the second one waits for the next call"
+        assert late.seconds == [10.0, 10.0], "the second one by stop()"
+        polls, processes = traced("poll t"), traced("process t")
+        assert [span.parent.span_id for span in polls if span.parent] == jobs
+        for poll, process in zip(polls, processes, strict=True):
+            assert poll.start_time is not None
+            assert poll.end_time is not None
+            assert process.start_time is not None
+            assert poll.start_time <= poll.end_time <= process.start_time
 
     virtually(story)
 

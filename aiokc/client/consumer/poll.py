@@ -52,7 +52,7 @@ class Poll(Generic[K, V]):
         if self._runtime.hands_out_raw_records:
             self.stream.begin(tp)
         if began is not None:
-            self.stream.observed(tp, records[0], asyncio.get_running_loop().time() - began)
+            self.stream.observed(tp, records[0], began)
         return records[0]
 
     async def _step(self) -> ConsumerRecord[K | None, V | None]:

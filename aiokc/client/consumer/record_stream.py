@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from contextvars import Context, copy_context
+from typing import Any, NamedTuple
 
 from ...core.fetch.partition.partition_buffer import PartitionBuffer
 from ...core.subscription.change_count import ChangeCount
 from ...core.subscription.position import PartitionPosition
+from ...observer import told_after
 from ...types import ConsumerRecord, TopicPartition
 from ..aio.single_user import SingleUser
 from ..aio.steps import Steps, new_steps
@@ -19,6 +21,16 @@ from .runtime import ConsumerRuntime
 # memory: 500 records of each of a thousand partitions would be 100 MB that no budget counts.
 LEAST_AHEAD = 16
 _MOST_AHEAD = 500
+
+
+class _Unreported(NamedTuple):
+    """A poll that the observers have not heard of: it took ``seconds``, until ``ended``, in this context."""
+
+    tp: TopicPartition
+    first: ConsumerRecord[Any, Any]
+    seconds: float
+    ended: float
+    context: Context
 
 
 class RecordStream:
@@ -43,7 +55,7 @@ class RecordStream:
         self._user = user
         self._open: tuple[PartitionBuffer, PartitionPosition] | None = None
         self._count = 0
-        self._unreported: tuple[TopicPartition, list[ConsumerRecord[Any, Any]], float] | None = None
+        self._unreported: _Unreported | None = None
         self._version = 0  # odd while the stream is being opened or closed
         self.ahead = LEAST_AHEAD  # how many records the next poll should decode
 
@@ -96,20 +108,33 @@ class RecordStream:
             if self._version == version and version % 2 == 0:
                 return records + more, polls + more
 
-    def observed(self, tp: TopicPartition, first: ConsumerRecord[Any, Any], seconds: float) -> None:
-        """Tell the observers of the record of a poll that took so long: together with those of the stream, if any."""
-        self._unreported = tp, [first], seconds
+    def observed(self, tp: TopicPartition, first: ConsumerRecord[Any, Any], began: float) -> None:
+        """Tell the observers of the record of the poll that ends now: together with those of the stream, if any."""
+        ended = self._runtime.cluster_client.now()
         if self._open is None:
-            self.report()
+            self._runtime.observers.batch({tp: [first]}, ended - began)
+        else:
+            self._unreported = _Unreported(tp, first, ended - began, ended, copy_context())
 
     def report(self) -> None:
-        """Tell the observers of what the stream has handed out, if they have not heard of it yet."""
+        """Tell the observers of what the stream has handed out, if they have not heard of it yet.
+
+        They hear of it where the poll was. Otherwise a span of it would be one of the next poll's job:
+
+        1. A job begins a span, gets a record, and ends the span.
+        2. The next job begins its own, and asks for a record: only now it is known what the first job's poll brought.
+        """
         if self._unreported is None:
             return
-        (tp, records, seconds), self._unreported = self._unreported, None
+        of, self._unreported = self._unreported, None
+        records = [of.first]
         if self._open is not None:
             records += self._open[0].ready[: self._count]
-        self._runtime.observers.batch({tp: records}, seconds)
+        of.context.run(self._tell, {of.tp: records}, of.seconds, self._runtime.cluster_client.now() - of.ended)
+
+    def _tell(self, records: dict[TopicPartition, list[ConsumerRecord[Any, Any]]], seconds: float, late: float) -> None:
+        told_after.set(late)
+        self._runtime.observers.batch(records, seconds)
 
     def close(self) -> None:
         """End the stream, and take the records that it handed out from the buffer."""

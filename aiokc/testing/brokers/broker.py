@@ -120,6 +120,54 @@ class Broker:
             port.release()
 
 
+class _SlowLink:
+    """Answers that are under way on a link with latency: each arrives in its time, and in the order they were sent."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._frames: deque[tuple[float, bytes]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closes = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._frames
+
+    def send(self, frame: bytes, latency: float) -> None:
+        due = asyncio.get_running_loop().time() + latency
+        self._frames.append((max(due, self._frames[-1][0]) if self._frames else due, frame))
+        self._wait()
+
+    def close(self) -> None:
+        """Close the connection once all have arrived."""
+        self._closes = True
+        self._wait()
+
+    def hurry(self) -> None:
+        """Let all arrive now."""
+        self._arrive(float("inf"))
+
+    def drop(self) -> None:
+        self._frames.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wait(self) -> None:
+        if self._frames and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(self._frames[0][0], self._arrive)
+        elif not self._frames and self._closes:
+            self._transport.close()
+
+    def _arrive(self, until: float | None = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = asyncio.get_running_loop().time() if until is None else until
+        while self._frames and self._frames[0][0] <= now:
+            self._transport.write(self._frames.popleft()[1])
+        self._wait()
+
+
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
@@ -134,13 +182,14 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._closing = False
-        self._is_lost = False
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._served: Exchange | None = None
 
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._link = _SlowLink(self._transport)
         self._host = str((transport.get_extra_info("peername") or ("unknown",))[0])
         security = self._broker.cluster.security
         certificate = transport.get_extra_info("peercert")
@@ -177,7 +226,9 @@ class Connection(asyncio.BufferedProtocol):
         3. The first Produce has waited long enough. Only its answer is lost.
         """
         self._broker.connections.discard(self)
-        self._is_lost = self._closing = True
+        self._closing = True
+        self._lost.set_result(None)
+        self._link.drop()
         if self._served is None or self._served.settled:
             self._task.cancel()
 
@@ -185,19 +236,26 @@ class Connection(asyncio.BufferedProtocol):
 
     async def write(self, frame: bytes) -> None:
         """Send bytes, with the latency and the throughput of the broker's link; none once the connection has ended."""
-        if self._is_lost:
+        if self._lost.done():
             return
         node = self._broker.node
-        seconds = node.latency + len(frame) / node.bytes_per_second
+        seconds = len(frame) / node.bytes_per_second
         if seconds > 0:
             await asyncio.sleep(seconds)
-        self._transport.write(frame)
+        if node.latency > 0 or not self._link.is_empty:
+            self._link.send(frame, node.latency)  # meanwhile the next request is served: latencies do not add up
+        else:
+            self._transport.write(frame)
         await self._writable.wait()
+
+    def hurry(self) -> None:
+        """Let the answers arrive that are under way."""
+        self._link.hurry()
 
     def close(self) -> None:
         """Close the connection after all written bytes have been sent."""
         self._closing = True
-        self._transport.close()
+        self._link.close()
 
     def abort(self) -> None:
         """Close the connection at once and drop the bytes that have not been sent."""
@@ -270,6 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             cluster=self._broker.cluster,
             listener=self._listener,
             authenticator=authenticator,
+            lost=self._lost,
         )
         exchange = Exchange(call, header.correlation_id, self)
         if admission is Admission.REFUSED:
@@ -313,5 +372,5 @@ class Connection(asyncio.BufferedProtocol):
         response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=known)
         node, cluster = self._broker.node, self._broker.cluster
         request = ApiVersionsRequest()
-        call = Call(request, 0, "", self._host, node, cluster, self._listener, self.authenticator)
+        call = Call(request, 0, "", self._host, node, cluster, self._listener, self.authenticator, self._lost)
         await Exchange(call, correlation_id, self).answer(response)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +18,8 @@ Q = TypeVar("Q", bound=Request[Any])
 class Call(Generic[Q]):
     """A request, the client that sent it, the broker that received it, and the cluster of that broker.
 
-    ``listener`` is the name of the broker's listener, ``authenticator`` knows the user of the connection.
+    ``listener`` is the name of the broker's listener, ``authenticator`` knows the user of the connection, and ``lost``
+    is done once that has ended, so that no answer can be sent any more.
     """
 
     request: Q
@@ -28,6 +30,7 @@ class Call(Generic[Q]):
     cluster: ClusterState
     listener: str
     authenticator: Authenticator
+    lost: asyncio.Future[None]
 
     @property
     def user(self) -> str:

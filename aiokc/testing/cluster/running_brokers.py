@@ -129,16 +129,22 @@ class RunningBrokers:
     def heal(self) -> None:
         """Remove all interceptions, bring all brokers up, and end ``slow_link`` and ``slow_markers``.
 
-        As with `bring_up`, brokers that were down are alive a few iterations of the loop later.
+        Requests that wait in a delay or a `Hold` go on at once. What other faults have done to a request stays done: a
+        dropped one is never answered. As with `bring_up`, brokers that were down are alive a few iterations of the loop
+        later.
 
         cluster.take_down(1)
         ... my service says that it is not ready ...
         cluster.heal()
         """
+        for interception in self._interceptions:
+            interception.heal()
         self._interceptions.clear()
         self.slow_markers()
         for node in self._state.nodes.values():
             node.latency, node.bytes_per_second = 0.0, float("inf")
+            for connection in self._brokers[node.node_id].connections:
+                connection.hurry()
             self.bring_up(node.node_id)
 
     @on_loop
@@ -310,6 +316,8 @@ class RunningBrokers:
     @on_loop
     def slow_link(self, node_id: int, *, latency: float = 0.0, bytes_per_second: float = float("inf")) -> None:
         """Delay each answer of a broker by ``latency`` seconds, and send at most ``bytes_per_second``.
+
+        The latencies of answers to requests that a client sends one right after the other do not add up.
 
         cluster.slow_link(2, latency=0.2, bytes_per_second=100_000)  # a region far away
         cluster.slow_link(2)  # fast again

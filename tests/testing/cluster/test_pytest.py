@@ -14,6 +14,8 @@ def kafka_cluster_options():
     return {"brokers": 2, "topics": {"events": 1}}
 """
 
+SETTINGS = "[pytest]\nasyncio_mode = strict\nasyncio_default_fixture_loop_scope = function\n"
+
 TESTS = """
 import aiokc
 import pytest
@@ -48,6 +50,23 @@ def test_of_all(shared_kafka_cluster, run):
 def test_the_fixtures(pytester: pytest.Pytester, plugin: str) -> None:
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(TESTS % plugin)
-    pytester.makeini("[pytest]\nasyncio_mode = strict\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.makeini(SETTINGS)
     result = pytester.runpytest_subprocess("-W", "error", "-k", "not trio")  # found by its entry point
     result.assert_outcomes(passed=4)
+
+
+def test_options_that_leave_out_the_brokers(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CONFTEST.replace('"brokers": 2, ', ""))
+    pytester.makepyfile(
+        """
+        def test_of_its_own(kafka_cluster):
+            before = kafka_cluster.leader("events")
+            assert kafka_cluster.move_leader("events") != before
+            assert len(kafka_cluster.bootstrap.split(",")) == 3
+
+        def test_of_all(shared_kafka_cluster):
+            assert len(shared_kafka_cluster.bootstrap.split(",")) == 3
+        """
+    )
+    pytester.makeini(SETTINGS)
+    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=2)

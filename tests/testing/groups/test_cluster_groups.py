@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -46,6 +47,24 @@ async def test_parked_requests_are_answered_when_the_coordinator_has_moved() -> 
         cluster.move_coordinator(GROUP, to=1)
         assert await leader.heartbeat() == 0  # the group is as it was when it was stable
         assert cluster.members(GROUP) == [leader.member_id, follower.member_id]
+
+
+async def test_a_join_whose_connection_has_ended_leaves_nothing_behind() -> None:
+    """Its member joins again over another one, which gets the answer: the coordinator forgets the first request."""
+    async with Cluster(topics={"events": 2}) as cluster, _scene(cluster) as scene, asyncio.timeout(20):
+        leader, follower = await scene.stable()
+        broker = cluster._brokers[1]
+        before = set(broker.serving)
+        joins = cluster.intercept(JoinGroupRequest, lambda exchange: None)
+        for number in range(20):
+            async with connected(cluster.bootstrap) as client:
+                client.send(follower.join_request(protocols=["range"]), 9)
+                await joins.caught(number + 1)
+        again = follower.join_later(protocols=["range"])
+        await joins.caught(21)
+        rejoined = leader.join_later()
+        assert (await again).error_code == (await rejoined).error_code == 0
+        await asyncio.gather(*broker.serving - before, return_exceptions=True)  # they end with their connections
 
 
 async def test_a_coordinator_that_has_to_load_first() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from ....error_codes import ErrorCode
@@ -15,7 +16,8 @@ from ..refusals import refused
 async def ask_coordinator(call: Call[Any]) -> Response:
     """Pass the request to the coordinator and wait for its answer, which may come now or later.
 
-    Where the member repeats the request meanwhile, the repeated request gets the answer, and this one gets none.
+    Where the member repeats the request meanwhile, the repeated request gets the answer, and this one gets none. So the
+    wait ends with the connection: the coordinator has the request, and nobody would hear the answer.
     """
     cluster, node_id = call.cluster, call.node.node_id
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
@@ -35,7 +37,16 @@ async def ask_coordinator(call: Call[Any]) -> Response:
         may_describe=lambda topic: call.allows(Operation.DESCRIBE, "topic", topic),
     )
     cluster.timers_changed()
-    return await answered
+    give_up = partial(_give_up, answered)
+    call.lost.add_done_callback(give_up)
+    try:
+        return await answered
+    finally:
+        call.lost.remove_done_callback(give_up)
+
+
+def _give_up(answered: asyncio.Future[Response], lost: asyncio.Future[None]) -> None:
+    answered.cancel()
 
 
 async def ask_by_feature(call: Call[Any]) -> Response:
