@@ -216,9 +216,10 @@ class NewLeader(NamedTuple):
 def with_leaders(
     old: Cluster, leaders: Mapping[TopicPartition, NewLeader], brokers: Mapping[int, Broker]
 ) -> tuple[Cluster, set[TopicPartition]]:
-    """Return the snapshot with these leaders, at the addresses of ``brokers`` where given, and which partitions moved.
+    """Return the snapshot with these leaders, and which partitions moved.
 
-    A leader counts only with a newer epoch and at a known broker. The version stays the same, because this is no
+    ``brokers`` has the addresses of those that the snapshot lacks. Of the others its own address counts: a proxy may
+    rewrite the addresses in Metadata alone, and a broker that has moved is there after the next refresh. A leader counts only with a newer epoch and at a known broker. The version stays the same, because this is no
     Metadata response. A leader in a former topic of that name does not count: a recreated topic's epochs start anew,
     and would stay below that leader's epoch for ever. So would every other leader's where a broker made its epoch up:
     one that is too far ahead does not count, nor does an address or an id that is none.
@@ -226,9 +227,9 @@ def with_leaders(
     brokers = {
         node_id: broker
         for node_id, broker in brokers.items()
-        if node_id >= 0 and broker.host and 0 < broker.port < 1 << 16
+        if node_id not in old.brokers and node_id >= 0 and broker.host and 0 < broker.port < 1 << 16
     }
-    known = {**old.brokers, **brokers}
+    known = old.brokers.keys() | brokers.keys()
     topics = dict(old.topics)
     moved: set[TopicPartition] = set()
     for tp, leader in leaders.items():
