@@ -28,7 +28,7 @@ from ...net.options import Route
 from ...net.pool import Pool, Purpose
 from ...types import Broker
 from ...wire import Request, Response, prepare
-from ...wire.messages.discovery import FindCoordinatorRequest
+from ...wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
 from ..aio.complaints import Complaints
 
 R = TypeVar("R", bound=Response)
@@ -233,17 +233,29 @@ class CoordinatorLookup:
 
     async def _named_by(self, node_id: int | None, timeout: float) -> Broker:
         """Return the broker that ``node_id`` (None: any broker) names as the coordinator."""
-        purpose = Purpose.COORDINATOR
         try:
             request = coordinator_request(self._key_type, [self._key], ONE_KEY)
-            response = await self._pool.request(node_id, request, purpose=purpose, timeout=timeout, max_version=ONE_KEY)
+            response = await self._answer(node_id, request, timeout, ONE_KEY)
         except UnsupportedVersion:  # the broker has dropped the versions that ask for one key
             request = coordinator_request(self._key_type, [self._key], ONE_KEY + 1)
-            response = await self._pool.request(node_id, request, purpose=purpose, timeout=timeout)
+            response = await self._answer(node_id, request, timeout, None)
         found = coordinator_of(self._key, request, response)
         if error := refusal(self._key_type, found):
             raise error
         return Broker(found.node_id, found.host, found.port)
+
+    async def _answer(
+        self, node_id: int | None, request: FindCoordinatorRequest, timeout: float, max_version: int | None
+    ) -> FindCoordinatorResponse:
+        if node_id is not None:
+            return await self._pool.request(
+                node_id, request, purpose=Purpose.COORDINATOR, timeout=timeout, max_version=max_version
+            )
+        # The last broker has named none, or one that had to be forgotten.
+        again = self._last_answer is not None or self._last_node_id is not None
+        return await self._pool.any_broker(
+            FindCoordinatorRequest, lambda version: request, timeout=timeout, max_version=max_version, again=again
+        )
 
 
 def _is_first_of_all(error: KafkaError) -> bool:

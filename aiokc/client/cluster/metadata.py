@@ -129,9 +129,10 @@ class Metadata:
         while True:
             while not self._update_asked and (left := self._due - loop.time()) > 0:
                 await self._wanted.wait(left)
+            again = bool(self._update_asked or self._lacking) and not self._asks_for_new
             self._update_asked = self._asks_for_new = False
             try:
-                await self._refresh(self._config.request_timeout_ms / 1e3)
+                await self._refresh(self._config.request_timeout_ms / 1e3, again=again)
             except KafkaError as error:
                 self.error = error
                 self._update_asked = True
@@ -197,7 +198,8 @@ class Metadata:
             found.update((str(topic_id), ErrorCode.UNKNOWN_TOPIC_ID) for topic_id in unknown)
         return found
 
-    async def _refresh(self, timeout: float) -> None:
+    async def _refresh(self, timeout: float, *, again: bool = False) -> None:
+        """Ask, and take over what is answered. ``again``: the last answer was found wrong, or to lack something."""
         known = self._cluster_errors()
         merged: Cluster | None = None
         deadline = asyncio.get_running_loop().time() + timeout
@@ -206,7 +208,8 @@ class Metadata:
         self._asking = True
         try:
             for request in self._questions():
-                response = await self._ask(request, deadline - asyncio.get_running_loop().time())
+                left = deadline - asyncio.get_running_loop().time()
+                response = await self._pool.metadata(request, timeout=left, again=again)
                 merged = await merged_snapshot(merged or self._hints.said, response, complete=request.topics is None)
         finally:
             self._asking = False
@@ -248,7 +251,7 @@ class Metadata:
 
     async def fetch(self, topics: frozenset[str] | None, *, timeout: float) -> Cluster:
         """Ask a broker for these topics (None: all), and return a snapshot of them; ``cluster`` stays as it is."""
-        response = await self._ask(_question(topics, create=False), timeout)
+        response = await self._pool.metadata(_question(topics, create=False), timeout=timeout)
         return await merged_snapshot(self.cluster, response, complete=topics is None)
 
     def _questions(self) -> list[MetadataRequest]:
@@ -267,9 +270,6 @@ class Metadata:
         if others or not questions:
             questions.append(_question(others, create=self._create and not others))
         return questions
-
-    async def _ask(self, request: MetadataRequest, timeout: float) -> MetadataResponse:
-        return await self._pool.metadata(request, timeout=timeout)
 
     async def wait_for(self, look: Callable[[Cluster], T | None], timeout: float, what: str) -> T:
         """Return ``look(cluster)`` as soon as it is not None. Raises RequestTimedOut after ``timeout`` seconds.
