@@ -286,6 +286,16 @@ class Pool:
         if node is not None and (connection := node.connections.get(purpose)) is not None:
             connection.close()  # also one that only waits for what is in flight
 
+    def reach_anew(self, node_id: int) -> None:
+        """Have new connections made to a broker, for which its name is resolved again.
+
+        Those that are open end as soon as nothing is in flight on them.
+        """
+        node = self._nodes.find(node_id)
+        for connection in list(node.connections.values()) if node is not None else ():
+            logger.info("%s denies what other brokers say of it: it is connected to anew", connection.name)
+            connection.retire()
+
     def prompt_connection(self, node_id: int) -> Connection | None:
         """Return a connection on which the broker holds no Fetch back; None if there is none (none is made)."""
         node = self._nodes.find(node_id)

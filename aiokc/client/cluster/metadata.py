@@ -13,6 +13,7 @@ from ...core.backoff import SHORTEST, retry_backoff, search_pause
 from ...core.cluster.leader_hints import LeaderHints
 from ...core.cluster.snapshot import Cluster, NewLeader, merge
 from ...core.cluster.unfollowed import without_old_errors, without_old_topics
+from ...core.connection.denied_roles import DeniedRoles
 from ...error_codes import ErrorCode, error_name
 from ...errors import AuthenticationFailed, KafkaError, RequestTimedOut
 from ...net.pool import Pool
@@ -58,6 +59,7 @@ class Metadata:
         self._interests = Interests(self._interests_changed)
         self._wanted = Signal()
         self._hints = LeaderHints()
+        self._denied = DeniedRoles()
         self._update_asked = True
         self._asks_for_new = False  # topics are followed that no request has asked for
         self._pause_for_new = 0.0
@@ -241,9 +243,17 @@ class Metadata:
     def disprove_leader(self, node_id: int, partitions: Collection[TopicPartition] | None = None) -> None:
         """A broker does not lead these partitions (None: any), or can't be reached: where only a response has named it
         as their leader, the last Metadata response counts again. The caller requests a refresh as well.
+
+        Where the metadata name it again and again, the connection may have reached another broker.
         """
         if self._hints.disprove(node_id, partitions):
             self._take_over_hints()
+            return
+        named = (self.cluster.leader(tp) for tp in partitions or ())
+        if any(leader is not None and leader.node_id == node_id for leader in named):
+            now = asyncio.get_running_loop().time()
+            if self._denied.is_to_be_reached_anew(node_id, now):
+                self._pool.reach_anew(node_id)
 
     def _take_over_hints(self) -> None:
         self.cluster = self._hints.cluster
