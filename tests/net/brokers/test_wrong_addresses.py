@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from aiokc import LATEST, Client, Consumer, Producer, TopicPartition
 from aiokc.testing import Cluster
-
-from ..virtually import virtually
+from tests.client.virtually import virtually
 
 T0 = TopicPartition("t", 0)
 
@@ -65,7 +64,9 @@ def test_a_leader_whose_name_led_elsewhere_is_reached_once_it_leads_there(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_coordinator_whose_name_led_elsewhere_is_reached_once_it_leads_there(protocol: str) -> None:
+def test_a_coordinator_whose_name_led_elsewhere_is_reached_once_it_leads_there(
+    protocol: Literal["classic", "consumer"],
+) -> None:
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"v")
         options = misled(cluster, cluster.coordinator("g"))

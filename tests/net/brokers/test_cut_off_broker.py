@@ -14,8 +14,7 @@ from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.produce import InitProducerIdRequest
-
-from ..virtually import Asked, virtually
+from tests.client.virtually import Asked, virtually
 
 
 def first_only(cluster: Cluster) -> str:
