@@ -131,7 +131,8 @@ class Metadata:
         while True:
             while not self._update_asked and (left := self._due - loop.time()) > 0:
                 await self._wanted.wait(left)
-            again = bool(self._update_asked or self._lacking) and not self._asks_for_new
+            is_coming = not _COMING.isdisjoint(self._lacking.values())  # other errors are those of all brokers
+            again = (self._update_asked or is_coming) and not self._asks_for_new
             self._update_asked = self._asks_for_new = False
             try:
                 await self._refresh(self._config.request_timeout_ms / 1e3, again=again)
