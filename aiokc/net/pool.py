@@ -193,8 +193,8 @@ class Pool:
             node_id, type(request), lambda version: request, purpose=purpose, timeout=timeout, max_version=max_version
         )
 
-    async def metadata(self, request: MetadataRequest, *, timeout: float) -> MetadataResponse:
-        """Do as ``request`` with ``node_id`` None, until a broker's answer tells of the cluster."""
+    async def metadata(self, request: MetadataRequest, *, timeout: float, again: bool = False) -> MetadataResponse:
+        """Do as ``any_broker``, until a broker's answer tells of the cluster."""
 
         def make(version: int) -> MetadataRequest:
             if version < ASKED_BY_FROM and any(topic.name is None for topic in request.topics or ()):
@@ -203,7 +203,9 @@ class Pool:
                 )
             return request
 
-        return await self.any_broker(MetadataRequest, make, timeout=timeout, unusable=why_unusable, asks_others=True)
+        return await self.any_broker(
+            MetadataRequest, make, timeout=timeout, unusable=why_unusable, asks_others=True, again=again
+        )
 
     async def any_broker(
         self,
@@ -211,15 +213,26 @@ class Pool:
         make: Callable[[int], Request[R]],
         *,
         timeout: float,
+        max_version: int | None = None,
         unusable: Unusable[R] | None = None,
         asks_others: bool = False,
+        again: bool = False,
     ) -> R:
         """Do as ``request`` with ``node_id`` None, with the request that ``make`` returns for the version chosen.
 
         ``unusable`` returns why the answer of the broker of that name is of no use; None if it is of use.
-        ``asks_others``: a broker that does not offer the API decides for no other one.
+        ``asks_others``: a broker that does not offer the API decides for no other one. ``again``: the last answer to
+        such a request was of no use: soon other brokers come first.
         """
-        return await self._any.ask(request_type, make, timeout=timeout, unusable=unusable, asks_others=asks_others)
+        return await self._any.ask(
+            request_type,
+            make,
+            timeout=timeout,
+            max_version=max_version,
+            unusable=unusable,
+            asks_others=asks_others,
+            again=again,
+        )
 
     async def request_made(
         self,
@@ -272,6 +285,16 @@ class Pool:
         node = self._nodes.find(node_id)
         if node is not None and (connection := node.connections.get(purpose)) is not None:
             connection.close()  # also one that only waits for what is in flight
+
+    def reach_anew(self, node_id: int) -> None:
+        """Have new connections made to a broker, for which its name is resolved again.
+
+        Those that are open end as soon as nothing is in flight on them.
+        """
+        node = self._nodes.find(node_id)
+        for connection in list(node.connections.values()) if node is not None else ():
+            logger.info("%s denies what other brokers say of it: it is connected to anew", connection.name)
+            connection.retire()
 
     def prompt_connection(self, node_id: int) -> Connection | None:
         """Return a connection on which the broker holds no Fetch back; None if there is none (none is made)."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
 from ...core.cluster.coordinators import ONE_KEY, KeyType, coordinator_of, coordinator_request, refusal
+from ...core.connection.denied_roles import DeniedRoles
 from ...core.versions import VersionRange
 from ...error_codes import ErrorCode
 from ...errors import (
@@ -28,7 +29,7 @@ from ...net.options import Route
 from ...net.pool import Pool, Purpose
 from ...types import Broker
 from ...wire import Request, Response, prepare
-from ...wire.messages.discovery import FindCoordinatorRequest
+from ...wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
 from ..aio.complaints import Complaints
 
 R = TypeVar("R", bound=Response)
@@ -69,6 +70,8 @@ class CoordinatorLookup:
         self._request_metadata = request_metadata
         self._node_id: int | None = None
         self._last_node_id: int | None = None
+        self._denied = DeniedRoles()
+        self._has_denied = False  # whether the last coordinator has answered that it is none
         self._looking = asyncio.Lock()
         self._last_error: KafkaError | None = None
         #: The error code of the last broker that answered. The caller's deadline may cut a later attempt short.
@@ -125,7 +128,7 @@ class CoordinatorLookup:
         """Have the next request look the coordinator up anew, if it is ``node_id`` (None: whichever it is)."""
         if self._node_id is not None and node_id in (None, self._node_id):
             self._logger.debug("%s: looking its coordinator up anew (it was broker %d)", self._name, self._node_id)
-            self._node_id = None
+            self._node_id, self._has_denied = None, True
 
     def lost(self, node_id: int, *, is_there: bool = False) -> None:
         """The coordinator gave no valid answer. Unless it ``is_there``, it may be at another address by now.
@@ -133,6 +136,7 @@ class CoordinatorLookup:
         The lookup that follows does not tell the pool: of a broker that the metadata name, only they say where it is.
         """
         self.forget(node_id)
+        self._has_denied = False
         if not is_there:
             self._request_metadata()
 
@@ -221,6 +225,9 @@ class CoordinatorLookup:
             if self._last_node_id is not None:
                 self._pool.drop(self._last_node_id, Purpose.JOIN)  # it may never answer what it parks
             self._logger.info("%s: broker %d is its coordinator", self._name, broker.node_id)
+        elif self._has_denied and self._denied.is_to_be_reached_anew(broker.node_id, asyncio.get_running_loop().time()):
+            self._pool.reach_anew(broker.node_id)  # the connection may have reached another broker
+        self._has_denied = False
         self._pool.introduce(broker)  # so that the member can join before the first metadata are there
         if not self._pool.has_at(broker):
             # A broker that has moved. Another one may be at its former address, and answer that it is no coordinator.
@@ -233,17 +240,29 @@ class CoordinatorLookup:
 
     async def _named_by(self, node_id: int | None, timeout: float) -> Broker:
         """Return the broker that ``node_id`` (None: any broker) names as the coordinator."""
-        purpose = Purpose.COORDINATOR
         try:
             request = coordinator_request(self._key_type, [self._key], ONE_KEY)
-            response = await self._pool.request(node_id, request, purpose=purpose, timeout=timeout, max_version=ONE_KEY)
+            response = await self._answer(node_id, request, timeout, ONE_KEY)
         except UnsupportedVersion:  # the broker has dropped the versions that ask for one key
             request = coordinator_request(self._key_type, [self._key], ONE_KEY + 1)
-            response = await self._pool.request(node_id, request, purpose=purpose, timeout=timeout)
+            response = await self._answer(node_id, request, timeout, None)
         found = coordinator_of(self._key, request, response)
         if error := refusal(self._key_type, found):
             raise error
         return Broker(found.node_id, found.host, found.port)
+
+    async def _answer(
+        self, node_id: int | None, request: FindCoordinatorRequest, timeout: float, max_version: int | None
+    ) -> FindCoordinatorResponse:
+        if node_id is not None:
+            return await self._pool.request(
+                node_id, request, purpose=Purpose.COORDINATOR, timeout=timeout, max_version=max_version
+            )
+        # The last broker has named none, or one that had to be forgotten.
+        again = self._last_answer is not None or self._last_node_id is not None
+        return await self._pool.any_broker(
+            FindCoordinatorRequest, lambda version: request, timeout=timeout, max_version=max_version, again=again
+        )
 
 
 def _is_first_of_all(error: KafkaError) -> bool:

@@ -13,6 +13,7 @@ from ...core.backoff import SHORTEST, retry_backoff, search_pause
 from ...core.cluster.leader_hints import LeaderHints
 from ...core.cluster.snapshot import Cluster, NewLeader, merge
 from ...core.cluster.unfollowed import without_old_errors, without_old_topics
+from ...core.connection.denied_roles import DeniedRoles
 from ...error_codes import ErrorCode, error_name
 from ...errors import AuthenticationFailed, KafkaError, RequestTimedOut
 from ...net.pool import Pool
@@ -58,6 +59,7 @@ class Metadata:
         self._interests = Interests(self._interests_changed)
         self._wanted = Signal()
         self._hints = LeaderHints()
+        self._denied = DeniedRoles()
         self._update_asked = True
         self._asks_for_new = False  # topics are followed that no request has asked for
         self._pause_for_new = 0.0
@@ -129,9 +131,11 @@ class Metadata:
         while True:
             while not self._update_asked and (left := self._due - loop.time()) > 0:
                 await self._wanted.wait(left)
+            is_coming = not _COMING.isdisjoint(self._lacking.values())  # other errors are those of all brokers
+            again = (self._update_asked or is_coming) and not self._asks_for_new
             self._update_asked = self._asks_for_new = False
             try:
-                await self._refresh(self._config.request_timeout_ms / 1e3)
+                await self._refresh(self._config.request_timeout_ms / 1e3, again=again)
             except KafkaError as error:
                 self.error = error
                 self._update_asked = True
@@ -197,7 +201,8 @@ class Metadata:
             found.update((str(topic_id), ErrorCode.UNKNOWN_TOPIC_ID) for topic_id in unknown)
         return found
 
-    async def _refresh(self, timeout: float) -> None:
+    async def _refresh(self, timeout: float, *, again: bool = False) -> None:
+        """Ask, and take over what is answered. ``again``: the last answer was found wrong, or to lack something."""
         known = self._cluster_errors()
         merged: Cluster | None = None
         deadline = asyncio.get_running_loop().time() + timeout
@@ -206,7 +211,8 @@ class Metadata:
         self._asking = True
         try:
             for request in self._questions():
-                response = await self._ask(request, deadline - asyncio.get_running_loop().time())
+                left = deadline - asyncio.get_running_loop().time()
+                response = await self._pool.metadata(request, timeout=left, again=again)
                 merged = await merged_snapshot(merged or self._hints.said, response, complete=request.topics is None)
         finally:
             self._asking = False
@@ -238,9 +244,17 @@ class Metadata:
     def disprove_leader(self, node_id: int, partitions: Collection[TopicPartition] | None = None) -> None:
         """A broker does not lead these partitions (None: any), or can't be reached: where only a response has named it
         as their leader, the last Metadata response counts again. The caller requests a refresh as well.
+
+        Where the metadata name it again and again, the connection may have reached another broker.
         """
         if self._hints.disprove(node_id, partitions):
             self._take_over_hints()
+            return
+        named = (self.cluster.leader(tp) for tp in partitions or ())
+        if any(leader is not None and leader.node_id == node_id for leader in named):
+            now = asyncio.get_running_loop().time()
+            if self._denied.is_to_be_reached_anew(node_id, now):
+                self._pool.reach_anew(node_id)
 
     def _take_over_hints(self) -> None:
         self.cluster = self._hints.cluster
@@ -248,7 +262,7 @@ class Metadata:
 
     async def fetch(self, topics: frozenset[str] | None, *, timeout: float) -> Cluster:
         """Ask a broker for these topics (None: all), and return a snapshot of them; ``cluster`` stays as it is."""
-        response = await self._ask(_question(topics, create=False), timeout)
+        response = await self._pool.metadata(_question(topics, create=False), timeout=timeout)
         return await merged_snapshot(self.cluster, response, complete=topics is None)
 
     def _questions(self) -> list[MetadataRequest]:
@@ -267,9 +281,6 @@ class Metadata:
         if others or not questions:
             questions.append(_question(others, create=self._create and not others))
         return questions
-
-    async def _ask(self, request: MetadataRequest, timeout: float) -> MetadataResponse:
-        return await self._pool.metadata(request, timeout=timeout)
 
     async def wait_for(self, look: Callable[[Cluster], T | None], timeout: float, what: str) -> T:
         """Return ``look(cluster)`` as soon as it is not None. Raises RequestTimedOut after ``timeout`` seconds.

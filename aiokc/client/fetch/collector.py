@@ -12,6 +12,7 @@ from uuid import UUID
 from weakref import WeakSet
 
 from ...config import ClientConfig
+from ...core.cluster.avoided_replicas import AvoidedReplicas
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer, Serving
 from ...core.fetch.partition.frame_memory import Run
@@ -20,7 +21,7 @@ from ...core.fetch.partition.record_sequence import RecordSequence
 from ...core.fetch.planner import Demand
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
-from ...errors import KafkaError, RecordError, fresh
+from ...errors import CorruptRecord, KafkaError, RecordError, fresh
 from ...records import NATIVE
 from ...types import BatchEnd, ConsumerRecords, TopicPartition
 from ..aio.signal import Signal
@@ -66,6 +67,7 @@ class FetchCollector:
         counters: FetchCounters,
         wake: Signal,
         arrived: Signal,
+        avoided: AvoidedReplicas | None = None,
     ) -> None:
         self.resume_at: int | None = None
         self._retry_backoff = config.retry_backoff_ms / 1e3
@@ -76,6 +78,7 @@ class FetchCollector:
         self._waits_for: frozenset[TopicPartition] | None = None
         self.counters = counters
         self._wake = wake
+        self._avoided = avoided or AvoidedReplicas()
         self._take = PartitionBuffer.take
         self._held_back: dict[TopicPartition, PartitionBuffer] = {}  # with an error to raise once a call may
         self._failed_as_columns: dict[TopicPartition, PartitionBuffer] = {}
@@ -437,6 +440,8 @@ class FetchCollector:
             self._forget_others(self._unreadable)
             self._unreadable[buffer.tp] = position.token, position.position
         at = asyncio.get_running_loop().time() + self._retry_backoff
+        if isinstance(error, CorruptRecord) and position is not None and error.broker == position.read_replica:
+            self._avoided.damaged(error.broker, at)  # else each retry would read the same bytes again
         self.raised.add(error)
         failed = self.buffer.clear_error(error)
         self.subscription.retry_later([tp for tp, token in failed if self.subscription.get(tp, token) is not None], at)

@@ -113,7 +113,9 @@ class Fetcher:
             budget=config.fetch_buffer_bytes,
         )
         self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions, avoided=avoided)
-        self.collector = FetchCollector(config, subscription, self._buffer, self.counters, self.wake, self.arrived)
+        self.collector = FetchCollector(
+            config, subscription, self._buffer, self.counters, self.wake, self.arrived, self._planner.avoided
+        )
         self._lost = PositionResets(subscription, self._buffer, reset or OffsetReset("none"), time.time)
         self._response_handler = FetchResponseHandler(
             config,

@@ -181,15 +181,19 @@ class FetchResponseHandler:
         """Do what an answer other than DATA means; return False if it is to be fetched again after a pause."""
         tp, node_id = answer.target.tp, plan.node_id
         match answer.verdict:
+            case Verdict.FAIL | Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if (
+                position.read_replica == node_id
+            ):
+                # A follower may lag: only what the leader says about the log counts (KIP-392).
+                self._complain(tp.topic, answer.error(node_id))
+                retry_at = asyncio.get_running_loop().time() + self._config.retry_backoff_ms / 1e3
+                self._planner.avoided.erred(node_id, tp, answer.target.offset, retry_at)
+                self._subscription.read_from(tp, None)
+                self._metadata.request_update()
             case Verdict.FAIL:
                 self._buffer.begin(fetched(answer.target, answer.data, node_id, answer.error(node_id)), position)
                 self._is_led_here(tp, answer.data, plan)
                 return True
-            case Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if position.read_replica == node_id:
-                # A follower may lag: only what the leader says about the log counts (KIP-392).
-                self._complain(tp.topic, answer.error(node_id))
-                self._subscription.read_from(tp, None)
-                self._metadata.request_update()
             case Verdict.OUT_OF_RANGE:
                 # A late answer of a follower says no more than its first one: two Fetches have asked it, and by the
                 # other's answer, or since its time was over, the partition is to be fetched from the leader again.

@@ -56,11 +56,12 @@ class ProducerIds(PlainSession):
         )
         timeout = self._config.request_timeout_ms / 1e3
         backoff = retry_backoff(self._config, self._random)
+        again = False
         while self.wants_id:
             pause = backoff.next()
             try:
                 response = await self._pool.any_broker(
-                    InitProducerIdRequest, lambda version: request, timeout=timeout, asks_others=True
+                    InitProducerIdRequest, lambda version: request, timeout=timeout, asks_others=True, again=again
                 )
             except UnsupportedVersion as error:
                 lacking = UnsupportedVersion(
@@ -86,7 +87,7 @@ class ProducerIds(PlainSession):
                 if not is_retriable(response.error_code):
                     text = PERMISSIONS.get(response.error_code, text)
                     return self._refused(Failure(Cause.REFUSED, response.error_code, text, harm=Harm.PRODUCER))
-                self.trouble = text
+                self.trouble, again = text, True
                 self._complaints.warn("id", "%s; trying again", text)
             await asyncio.sleep(pause)
 

@@ -61,7 +61,7 @@ class LeaderHints:
             self.cluster = cluster
             self._leaders.update((tp, credible[tp]) for tp in moved)
             used = {credible[tp].node_id for tp in moved} & brokers.keys()
-            self._addresses.update((node_id, cluster.brokers[node_id]) for node_id in used)
+            self._addresses.update((node_id, brokers[node_id]) for node_id in used)
         return moved
 
     def disprove(self, node_id: int, partitions: Collection[TopicPartition] | None = None) -> bool:

@@ -13,6 +13,7 @@ from ...errors import BrokerError, KafkaError, MalformedResponse, NoBrokersAvail
 from ...native import untrack
 from ...types import Broker, PartitionInfo, TopicInfo, TopicPartition, partition_count
 from ...wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from .leader_epochs import LeaderEpochs, LowerEpochs
 from .topic_ids import FormerIds, TopicIds
 
 _NO_ID = UUID(int=0)
@@ -31,6 +32,7 @@ class Cluster:
     ``partial`` are topics of which it lacked a partition: brokers have answered so while controllers changed.
     ``complete``: the response was about all topics, so a topic that is not in ``topics`` does not exist, or the client
     may not see it. ``former`` holds ids that topics had before: a broker whose answer names one is behind (KIP-516).
+    ``lower`` counts the answers that have named a lower leader epoch than the one of ``topics`` (KIP-320).
     """
 
     version: int = 0
@@ -42,6 +44,7 @@ class Cluster:
     partial: Collection[str] = frozenset()
     complete: bool = False
     former: Mapping[str, FormerIds] = field(default_factory=dict)
+    lower: LowerEpochs = field(default_factory=dict)
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
         topic = self.topics.get(tp.topic)
@@ -134,7 +137,7 @@ def merge(
     topics: dict[str, TopicInfo] = {} if complete else dict(old.topics)
     errors: dict[str, int] = {} if complete else dict(old.errors)
     partial: set[str] = set() if complete else set(old.partial)
-    ids = TopicIds(old.former)
+    ids, epochs = TopicIds(old.former), LeaderEpochs(old.lower)
     turns = count(1)
     for answer in response.topics:
         name = answer.name
@@ -155,7 +158,7 @@ def merge(
             continue
         errors.pop(name, None)
         known = _same_topic(before, answer)
-        partitions = yield from _partitions(name, known, answer, turns, every)
+        partitions = yield from _partitions(known, answer, epochs, turns, every)
         _add_missing(partitions, known, answer)
         topics.pop(name, None)  # so that they are in the order in which brokers have told of them
         topic = topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
@@ -175,19 +178,21 @@ def merge(
         partial=partial & topics.keys(),
         complete=complete,
         former=ids.result(),
+        lower=epochs.result({answer.name or "" for answer in response.topics} if old.lower else (), topics),
     )
 
 
 def _partitions(
-    topic: str, known: TopicInfo | None, answer: MetadataResponseTopic, turns: Iterator[int], every: int
+    known: TopicInfo | None, answer: MetadataResponseTopic, epochs: LeaderEpochs, turns: Iterator[int], every: int
 ) -> Generator[None, None, dict[int, PartitionInfo]]:
     """Return the partitions of the answer by number, each as its newest leader epoch has it."""
+    topic = answer.name or ""
     partitions: dict[int, PartitionInfo] = {}
     merged: list[PartitionInfo] = []
     for item in answer.partitions:
         new = _partition(topic, item)
         was = known.partitions.get(new.partition) if known is not None else None
-        partitions[item.partition_index] = info = new if was is None else _newest(was, new)
+        partitions[item.partition_index] = info = new if was is None else epochs.newest(was, new)
         merged.append(info)
         if next(turns) % every == 0:
             untrack(merged)
@@ -216,7 +221,10 @@ class NewLeader(NamedTuple):
 def with_leaders(
     old: Cluster, leaders: Mapping[TopicPartition, NewLeader], brokers: Mapping[int, Broker]
 ) -> tuple[Cluster, set[TopicPartition]]:
-    """Return the snapshot with these leaders, at the addresses of ``brokers`` where given, and which partitions moved.
+    """Return the snapshot with these leaders, and which partitions moved.
+
+    ``brokers`` has the addresses of those that the snapshot lacks. Of the others its own address counts: a proxy may
+    rewrite the addresses in Metadata alone, and a broker that has moved is there after the next refresh.
 
     A leader counts only with a newer epoch and at a known broker. The version stays the same, because this is no
     Metadata response. A leader in a former topic of that name does not count: a recreated topic's epochs start anew,
@@ -226,9 +234,9 @@ def with_leaders(
     brokers = {
         node_id: broker
         for node_id, broker in brokers.items()
-        if node_id >= 0 and broker.host and 0 < broker.port < 1 << 16
+        if node_id not in old.brokers and node_id >= 0 and broker.host and 0 < broker.port < 1 << 16
     }
-    known = {**old.brokers, **brokers}
+    known = old.brokers.keys() | brokers.keys()
     topics = dict(old.topics)
     moved: set[TopicPartition] = set()
     for tp, leader in leaders.items():
@@ -287,15 +295,6 @@ def _newest_topic(old: TopicInfo | None, new: TopicInfo) -> TopicInfo:
     was, now = old.partitions, new.partitions
     is_same = len(was) == len(now) and all(was.get(number) is info for number, info in now.items())
     return old if is_same and old.is_internal == new.is_internal else replace(new, topic_id=old.topic_id)
-
-
-def _newest(old: PartitionInfo, new: PartitionInfo) -> PartitionInfo:
-    """Return the one with the newer epoch: brokers learn of a new leader one by one, and may be behind (KIP-320)."""
-    if old == new:
-        return old
-    if old.leader_epoch is None or new.leader_epoch is None:
-        return new
-    return old if new.leader_epoch < old.leader_epoch else new
 
 
 def _partition(topic: str, item: MetadataResponsePartition) -> PartitionInfo:

@@ -25,19 +25,23 @@ class NodeView:
     doubtful: bool = False
 
 
-def least_loaded(nodes: Sequence[NodeView], tried: Set[int], *, now: float) -> int | None:
+def least_loaded(
+    nodes: Sequence[NodeView], tried: Set[int], *, now: float, rather_not: Set[int] = frozenset()
+) -> int | None:
     """Return the id of the node to ask next, or None if all of them were tried.
 
-    The order is: connected, connecting, not connected, throttled, failed. Among equals the node with the fewest
-    requests in flight comes first, then the one that may be used soonest, then one that is not doubtful, then the first
-    of ``nodes``.
+    The order is: connected, connecting, not connected, those to ask ``rather_not``, throttled, failed. Among
+    equals the node with the fewest requests in flight comes first, then the one that may be used soonest, then one that
+    is not doubtful, then the first of ``nodes``.
     """
 
     def rank(node: NodeView) -> tuple[int, int, float]:
         if node.failed:
-            return 4, 0, node.retry_at
+            return 5, 0, node.retry_at
         if node.muted_until > now:
-            return 3, node.in_flight, node.muted_until
+            return 4, node.in_flight, node.muted_until
+        if node.node_id in rather_not:
+            return 3, node.in_flight, float(node.doubtful)
         return (0 if node.connected else 1 if node.connecting else 2), node.in_flight, float(node.doubtful)
 
     fresh = [node for node in nodes if node.node_id not in tried]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Set
 from itertools import islice
 from math import inf
 from random import Random
@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
 from ...core.connection.login_policy import is_refusal
+from ...core.connection.useless_answers import UselessAnswers
 from ...core.versions import api_name
 from ...error_codes import ErrorCode
 from ...errors import (
@@ -64,6 +65,7 @@ class AnyBroker:
         self._reach = reach
         self._check_open = check_open
         self._unanswered_since: float | None = None
+        self._answers: dict[type[Request[Any]], UselessAnswers] = {}
 
     async def ask(
         self,
@@ -74,12 +76,14 @@ class AnyBroker:
         max_version: int | None = None,
         unusable: Unusable[R] | None = None,
         asks_others: bool = False,
+        again: bool = False,
     ) -> R:
         """Return the answer of the first broker that answers the request that ``make(version)`` returns.
 
         Raises what Pool.request raises, within ``timeout``. An answer for which ``unusable`` returns an error is a
         failure of that broker. UnsupportedVersion is raised at once, for the brokers of a cluster are mostly alike and
-        the caller may have another way; with ``asks_others`` once each has been tried in vain.
+        the caller may have another way; with ``asks_others`` once each has been tried in vain. ``again``: the caller
+        asks since the last answer to such a request was of no use: soon other brokers are asked first (UselessAnswers).
         """
         deadline = _now() + timeout
         patience = self._config.request_timeout_ms / 1e3  # for each broker: one that hangs must not use up all the time
@@ -87,8 +91,12 @@ class AnyBroker:
         tried: set[int] = set()
         awaited: set[Node] = set()  # without a connection so far: to be asked as soon as there is one
         pauses = retry_backoff(self._config, self._random)
+        answers = self._answers.setdefault(request_type, UselessAnswers())
+        rather_not = answers.next_question(_now(), again=again)
         while (now := _now()) < deadline:
-            node = self._least_loaded(tried | {one.broker.node_id for one in awaited if one.spare()[1] is None})
+            node = self._least_loaded(
+                tried | {one.broker.node_id for one in awaited if one.spare()[1] is None}, rather_not
+            )
             if node is None:  # all were asked: ask again, unless no error is retriable
                 if (final := self._final(errors)) is not None:
                     raise fresh(final)
@@ -122,6 +130,7 @@ class AnyBroker:
                 if why is None:
                     node.answered()
                     self._unanswered_since = None
+                    answers.answered_by(node.broker.node_id)
                     return response
                 errors[node] = why
                 tried.add(node.broker.node_id)
@@ -187,11 +196,11 @@ class AnyBroker:
             raise _NotYet(outcome)
         raise fresh(outcome)
 
-    def _least_loaded(self, tried: set[int]) -> Node | None:
+    def _least_loaded(self, tried: set[int], rather_not: Set[int]) -> Node | None:
         now = _now()
         trigger = self._config.metadata_recovery_rebootstrap_trigger_ms / 1e3
         overdue = self._unanswered_since is not None and now - self._unanswered_since >= trigger
-        return self._nodes.least_loaded(tried, now=now, overdue=overdue)
+        return self._nodes.least_loaded(tried, now=now, overdue=overdue, rather_not=rather_not)
 
     def _no_brokers(self, api: str, within: str, errors: Mapping[Node, KafkaError]) -> KafkaError:
         for error in errors.values():

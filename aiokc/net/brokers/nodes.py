@@ -96,16 +96,19 @@ class Nodes:
 
     # Any of them
 
-    def least_loaded(self, tried: Set[int], *, now: float, overdue: bool) -> Node | None:
+    def least_loaded(
+        self, tried: Set[int], *, now: float, overdue: bool, rather_not: Set[int] = frozenset()
+    ) -> Node | None:
         """Return the node to send a request to that any broker can answer; None if all were ``tried``.
 
-        ``overdue``: no broker has answered for so long that the bootstrap servers count too. See ``candidates``.
+        Those in ``rather_not`` come after all others that may answer. ``overdue``: no broker has answered for so long
+        that the bootstrap servers count too. See ``candidates``.
         """
         brokers = [node.view(tried, now) for node in self._brokers.values()]
         bootstrap = [node.view(tried, now) for node in self._bootstrap.values()]
         for views in (brokers, bootstrap):
             self._random.shuffle(views)  # so that not all clients ask the first broker
-        chosen = least_loaded(candidates(brokers, bootstrap, overdue=overdue), tried, now=now)
+        chosen = least_loaded(candidates(brokers, bootstrap, overdue=overdue), tried, now=now, rather_not=rather_not)
         if chosen is None:
             return None
         return self._bootstrap[chosen] if chosen < 0 else self._brokers[chosen]

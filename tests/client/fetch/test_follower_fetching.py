@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from aiokc import Consumer, TopicPartition
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.error_codes import ErrorCode
+from aiokc.errors import CorruptRecord
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Interception, disconnect, drop
@@ -189,6 +190,67 @@ def test_what_a_lagging_follower_says_twice_is_not_believed(reset: str) -> None:
             assert record.offset == 90
 
     virtually(story, topics={"t": 2}, racks=RACKS)
+
+
+def _garble(response: Any) -> None:
+    for part in [part for topic in response.responses for part in topic.partitions]:
+        if part.records:
+            part.records = bytes(part.records)[:-1] + b"\xff"
+
+
+def _refuse(code: ErrorCode) -> Callable[[Any], None]:
+    def refuse(response: Any) -> None:
+        for part in [part for topic in response.responses for part in topic.partitions]:
+            part.error_code, part.records = code, None
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(_refuse(ErrorCode.UNKNOWN_SERVER_ERROR), id="server-error"),
+        pytest.param(_refuse(ErrorCode.REPLICA_NOT_AVAILABLE), id="no-replica"),
+        pytest.param(_refuse(ErrorCode.CORRUPT_MESSAGE), id="corrupt-message"),
+        pytest.param(_garble, id="damaged-batch"),
+    ],
+)
+def test_a_follower_that_always_errs_is_left_for_the_leader(damage: Callable[[Any], None]) -> None:
+    """It is in sync, so the leader names it again whenever the client names its rack, and sends no records itself."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+
+        async def err(exchange: Exchange) -> Any:
+            response = await exchange.handle()
+            damage(response)
+            return response
+
+        async with in_rack_of(cluster, follower, T0) as consumer:
+            cluster.append("t", b"first")
+            await values(consumer, 1)
+            at_follower = cluster.intercept(FetchRequest, err, where=lambda exchange: exchange.broker == follower)
+            for number in range(30):
+                cluster.append("t", b"%d" % number)
+                async with asyncio.timeout(3):
+                    assert await _next_value(consumer) == b"%d" % number
+                await asyncio.sleep(1)
+            assert 3 <= at_follower.hits <= 20, "it is tried now and then"
+            at_follower.cancel()
+            at_follower = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == follower)
+            async with asyncio.timeout(15):
+                await at_follower.caught(2)
+
+    virtually(story, topics={"t": 1}, racks=RACKS)
+
+
+async def _next_value(consumer: ConsumerType) -> bytes | None:
+    """Return the next record's value, as an application has it that goes on after each error."""
+    while True:
+        with suppress(CorruptRecord):
+            return (await consumer.getone()).value
 
 
 async def test_a_follower_that_breaks_off_is_left_for_the_leader() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from aiokc import Consumer, OffsetAndMetadata, TopicPartition
+from aiokc import Consumer, OffsetAndMetadata, Producer, TopicPartition
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, LogTruncated, OffsetOutOfRange
@@ -276,6 +276,32 @@ def test_an_epoch_that_no_leader_ever_had_holds_nothing_up_for_ever() -> None:
             consumer.seek(ZERO, OffsetAndMetadata(1, leader_epoch=7))
             with pytest.raises(LogTruncated):
                 await values(consumer, 1)
+
+    virtually(story, topics={"t": 1})
+
+
+def test_a_cluster_that_is_restored_from_older_disks_is_read_and_written_on() -> None:
+    """The leader epochs go back, and the topic has its id still. Who kept the highest one would stand still."""
+
+    async def story(cluster: Cluster) -> None:
+        write(cluster, b"0")
+        for _ in range(4):
+            cluster.move_leader("t")
+        write(cluster, b"1")
+        loop = asyncio.get_running_loop()
+        producer = Producer(bootstrap_servers=cluster.bootstrap)
+        async with reading(cluster, ZERO, request_timeout_ms=5_000) as consumer, producer:
+            assert await values(consumer, 2) == [b"0", b"1"]
+            await producer.send_and_wait("t", b"2", partition=0)
+            assert await values(consumer, 1) == [b"2"]
+            cluster.truncate("t", to=1)
+            partition = cluster._state.topics.named("t").partitions[0]
+            partition.leader_epoch = -1
+            partition.lead(next(node for node in partition.replicas if node != partition.leader))
+            began = loop.time()
+            await producer.send_and_wait("t", b"3", partition=0)
+            assert await values(consumer, 2) == [b"0", b"3"], "as auto_offset_reset says"
+            assert loop.time() - began < 20
 
     virtually(story, topics={"t": 1})
 

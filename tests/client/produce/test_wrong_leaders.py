@@ -28,11 +28,13 @@ T0 = TopicPartition("t", 0)
 class Liar:
     """The leader of t-0 refuses records, and names another broker, in a later epoch each time."""
 
-    def __init__(self, cluster: Cluster, *, port: int | None = None, times: int | None = None) -> None:
-        """``port``: where it says that the other one is; None: where the metadata have it."""
+    def __init__(
+        self, cluster: Cluster, *, named: int | None = None, port: int | None = None, times: int | None = None
+    ) -> None:
+        """``named``: None: another replica. ``port``: where it says that this one is; None: where the metadata say."""
         leader = cluster.leader("t")
         assert leader is not None
-        self.node_id, self.named = leader, leader % 3 + 1
+        self.node_id, self.named = leader, named or leader % 3 + 1
         self.lies, self._port = 0, port
         self.lying = cluster.intercept(
             ApiKey.PRODUCE, self, times=times, where=lambda exchange: exchange.broker == self.node_id
@@ -61,19 +63,24 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.mark.parametrize("port", [None, 1], ids=["a broker that leads nothing", "an address where nobody listens"])
-def test_a_wrong_leader_is_tried_once_and_the_metadata_count_again(port: int | None) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"port": 1}, {"named": 9, "port": 1}],
+    ids=["a broker that leads nothing", "an address that does not count", "a broker that nobody knows"],
+)
+def test_a_wrong_leader_is_tried_once_and_the_metadata_count_again(wrong: dict[str, int]) -> None:
     async def story(cluster: Cluster) -> None:
         async with producing(cluster) as producer:
             await producer.send_and_wait("t", b"0", partition=0)
-            liar, began = Liar(cluster, port=port, times=1), now()
+            liar, began = Liar(cluster, times=1, **wrong), now()
             assert (await producer.send_and_wait("t", b"1", partition=0)).offset == 1
             assert (liar.lies, now() - began < 5) == (1, True)
             metadata = producer._runtime.cluster_client.metadata.cluster
             leader = metadata.leader(T0)
             assert leader is not None
             assert leader.node_id == liar.node_id
-            assert metadata.brokers[liar.named].port != 1
+            assert sorted(metadata.brokers) == [1, 2, 3]
+            assert 1 not in {broker.port for broker in metadata.brokers.values()}
 
     virtually(story, topics={"t": 1})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -50,13 +51,23 @@ def test_a_leader_that_was_named_counts_until_the_metadata_know_as_much(hints: L
 
 
 def test_a_leader_that_is_found_wrong_counts_no_more_and_neither_does_its_address(hints: LeaderHints) -> None:
-    hints.learn({T0: named(2, 4), T1: named(9, 4)}, {2: Broker(2, "other", 1), 9: Broker(9, "other", 2)})
+    hints.learn({T0: named(2, 4), T1: named(9, 4)}, {9: Broker(9, "other", 2)})
     assert hints.disprove(2)
     assert (leader(hints, T0), leader(hints, T1)) == ((1, 3), (9, 4))
-    assert hints.cluster.brokers[2].host == "h"
     assert hints.disprove(9, {T1})
     assert leader(hints, T1) == (1, 3)
     assert 9 not in hints.cluster.brokers
+
+
+def test_a_broker_is_where_the_metadata_say_and_only_without_them_where_the_name_says(hints: LeaderHints) -> None:
+    """A proxy may rewrite the addresses in Metadata, and not those that come with a name."""
+    hints.learn({T0: named(2, 4)}, {2: Broker(2, "other", 1)})
+    assert (leader(hints, T0), hints.cluster.brokers[2].host) == ((2, 4), "h")
+    said = metadata(2)
+    hints.refreshed(replace(said, brokers={1: said.brokers[1]}))
+    assert (leader(hints, T0), hints.cluster.brokers[2].host) == ((2, 4), "other")
+    hints.refreshed(metadata(3))
+    assert (leader(hints, T0), hints.cluster.brokers[2].host) == ((2, 4), "h")
 
 
 def test_only_a_leader_that_was_named_is_found_wrong(hints: LeaderHints) -> None:

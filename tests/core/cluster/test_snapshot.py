@@ -81,13 +81,42 @@ def test_other_topics_stay_unless_the_response_is_complete() -> None:
     assert set(merged(first, response(topic("a", partition(0))), complete=True).topics) == {"a"}
 
 
-def test_an_older_leader_epoch_never_replaces_a_newer_one() -> None:
+def test_an_older_leader_epoch_does_not_replace_a_newer_one() -> None:
     """KIP-320: brokers hear of an election one after the other; the response of one that has not yet is old news."""
     first = merged(Cluster(), response(topic("a", partition(0, leader=2, epoch=5))))
     late = merged(first, response(topic("a", partition(0, leader=1, epoch=4))))
     assert late.leader(TopicPartition("a", 0)) == Broker(2, "h2", 9092)
     newer = merged(late, response(topic("a", partition(0, leader=1, epoch=6))))
     assert newer.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
+
+
+def epochs_after(*answers: int | None) -> list[int]:
+    """Return the leader epoch of a-0 after each of these responses; None: it is about other topics."""
+    cluster, found = Cluster(), []
+    for epoch in answers:
+        named = [] if epoch is None else [topic("a", partition(0, epoch=epoch), topic_id=ID)]
+        cluster = merged(cluster, response(*named, topic("b", partition(0))))
+        found.append(cluster.leader_epoch(TopicPartition("a", 0)))
+    return found
+
+
+def test_a_leader_epoch_that_answers_name_again_and_again_is_believed_though_it_is_lower() -> None:
+    """A cluster was restored from copies of its disks. Brokers refuse an epoch that they do not know."""
+    assert epochs_after(5, *[3] * 10) == [5] * 10 + [3]
+    assert epochs_after(5, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2) == [5] * 10 + [2]
+    assert epochs_after(5, *[3] * 9, 5, *[3] * 9) == [5] * 20, "in a row"
+    assert epochs_after(5, *[3] * 9, 6, *[5] * 9) == [5] * 10 + [6] * 10
+    assert epochs_after(5, *[3] * 9, None, None, 3) == [5] * 12 + [3], "of those about the topic"
+    assert epochs_after(5, *[3] * 10, *[2] * 9) == [5] * 10 + [3] * 10, "counted anew"
+
+
+def test_the_lower_epochs_of_a_topic_are_forgotten_with_it() -> None:
+    cluster = merged(Cluster(), response(topic("a", partition(0, epoch=5), topic_id=ID)))
+    cluster = merged(cluster, response(topic("a", partition(0, epoch=3), topic_id=ID)))
+    assert cluster.lower == {("a", 0): 1}
+    assert merged(cluster, response(topic("b", partition(0))), complete=True).lower == {}
+    again = response(topic("a", partition(0, epoch=1), topic_id=OTHER_ID))
+    assert merged(cluster, again).lower == {}, "recreated"
 
 
 def test_a_recreated_topic_starts_its_epochs_anew() -> None:

@@ -27,6 +27,18 @@ def test_a_throttled_node_comes_after_one_to_connect_to() -> None:
     assert chosen(NodeView(1, connected=True, muted_until=99.0), NodeView(2)) == 1
 
 
+def test_a_node_to_ask_rather_not_comes_before_one_that_is_throttled_or_has_failed_only() -> None:
+    told = NodeView(1, connected=True)
+    for other, first in (
+        (NodeView(2), 2),
+        (NodeView(2, connecting=True), 2),
+        (NodeView(2, muted_until=101.0, connected=True), 1),
+        (NodeView(2, failed=True), 1),
+    ):
+        assert least_loaded([told, other], set(), now=100.0, rather_not={1}) == first
+    assert least_loaded([told], set(), now=100.0, rather_not={1}) == 1
+
+
 def test_a_failed_node_comes_last_and_the_one_that_may_be_retried_first_before_the_others() -> None:
     failed_long, failed_short = NodeView(1, failed=True, retry_at=109.0), NodeView(2, failed=True, retry_at=101.0)
     assert chosen(failed_long, failed_short, NodeView(3, connected=True, muted_until=999.0)) == 3

@@ -1,0 +1,48 @@
+"""Which leader of a partition is the newest, while brokers learn one by one of an election (KIP-320).
+
+The one of the highest leader epoch is. But epochs go back where a cluster is restored from copies of its disks, or has
+lost its controllers. A client that kept the highest epoch for ever would stand still until it is restarted: brokers
+refuse an epoch that they do not know. So it believes a lower one once several answers in a row have named one. Such a
+client can't fetch, which makes it ask again and again; one that knows the right epoch has no reason to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final, TypeAlias
+
+from ...types import PartitionInfo
+
+#: So many answers in a row take a second or more, with retry_backoff_ms between them. Brokers are behind by less.
+_ENOUGH: Final = 10
+
+#: How many answers in a row have named a lower epoch than the one that counts, by topic and partition.
+LowerEpochs: TypeAlias = Mapping[tuple[str, int], int]
+
+
+class LeaderEpochs:
+    """Judges the leader epochs in one Metadata response. ``before``: what the last one has left."""
+
+    def __init__(self, before: LowerEpochs) -> None:
+        self._before = before
+        self._lower: dict[tuple[str, int], int] = {}
+
+    def newest(self, old: PartitionInfo, new: PartitionInfo) -> PartitionInfo:
+        """Return ``new``, or ``old`` where the broker that answers is behind, or tells nothing new."""
+        if old == new:
+            return old
+        if old.leader_epoch is None or new.leader_epoch is None or new.leader_epoch >= old.leader_epoch:
+            return new
+        key = new.topic, new.partition
+        named = self._before.get(key, 0) + 1
+        if named >= _ENOUGH:
+            return new
+        self._lower[key] = named
+        return old
+
+    def result(self, answered: Collection[str], topics: Collection[str]) -> LowerEpochs:
+        """Return what to hand to the next one: of ``topics``, the response was about those that were ``answered``."""
+        if not self._before:
+            return self._lower
+        kept = {key: named for key, named in self._before.items() if key[0] in topics and key[0] not in answered}
+        return kept | self._lower

@@ -1,0 +1,38 @@
+"""DeniedRoles: when to reach a broker anew, because it denies to be what the others say that it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Elections, and groups that move, are over by then: brokers hear of them one after the other.
+_FIRST_SECONDS: Final = 5.0
+# A broker that was reached rightly, and is itself cut off from the controllers, may deny for hours.
+_MOST_SECONDS: Final = 60.0
+# Denials that are further apart are about different events.
+_IN_A_ROW_SECONDS: Final = 15.0
+
+
+class DeniedRoles:
+    """The brokers that deny to lead a partition, or to coordinate a group, after others have named them once more.
+
+    A connection may have reached another broker:
+
+    1. Broker 1 goes, and broker 2 is recreated at its former address (in Kubernetes, say).
+    2. The client connects to the name of broker 1. A DNS cache still has the former address.
+    3. Broker 2 denies all that broker 1 leads. The metadata rightly name broker 1, at the same name as before.
+
+    Requests keep that connection from becoming idle, so the name would never be resolved again. Times are those of the
+    caller's clock, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[int, tuple[float, float, float]] = {}  # its beginning, the last denial, the seconds to wait
+
+    def is_to_be_reached_anew(self, node_id: int, now: float) -> bool:
+        """Note that a broker denies what it was named for; return whether it has done so for long enough."""
+        since, last, wait = self._runs.get(node_id, (now, now, _FIRST_SECONDS))
+        if now - last > _IN_A_ROW_SECONDS:
+            since, wait = now, _FIRST_SECONDS
+        is_long = now - since >= wait
+        self._runs[node_id] = (now, now, min(2 * wait, _MOST_SECONDS)) if is_long else (since, now, wait)
+        return is_long

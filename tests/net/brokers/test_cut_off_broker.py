@@ -1,0 +1,100 @@
+"""A broker that is cut off from the controllers, and well otherwise: its answers are valid, and of no use for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, Producer
+from aiokc.error_codes import ErrorCode
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.virtual.loop import VirtualLoop
+from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
+from aiokc.wire.messages.produce import InitProducerIdRequest
+from tests.client.virtually import Asked, virtually
+
+
+def first_only(cluster: Cluster) -> str:
+    """The address of broker 1, which is the one to be cut off."""
+    return cluster.bootstrap.split(",")[0]
+
+
+async def _without_leaders(exchange: Exchange) -> Any:
+    response: Any = await exchange.handle()
+    for partition in [partition for topic in response.topics for partition in topic.partitions]:
+        partition.leader_id = -1
+    return response
+
+
+async def _without_topics(exchange: Exchange) -> Any:
+    response: Any = await exchange.handle()
+    for topic in response.topics:
+        topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+    return response
+
+
+@pytest.mark.parametrize("answer", [_without_leaders, _without_topics])
+def test_leaders_that_one_broker_does_not_hear_of_are_found_by_others(answer: Any) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(MetadataRequest, answer, where=lambda exchange: exchange.broker == 1)
+        async with Producer(bootstrap_servers=first_only(cluster)) as producer, asyncio.timeout(5):
+            await producer.send_and_wait("t", b"v", partition=0)
+
+    virtually(story, topics={"t": 1})
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT])
+def test_a_producer_id_that_one_broker_cannot_give_is_had_from_others(code: ErrorCode) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(InitProducerIdRequest, code, where=lambda exchange: exchange.broker == 1)
+        cluster.move_leader("t", to=1)
+        async with Producer(bootstrap_servers=first_only(cluster)) as producer, asyncio.timeout(5):
+            await producer.send_and_wait("t", b"v", partition=0)
+
+    virtually(story, topics={"t": 1})
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["none", "the-wrong-one"])
+def test_a_coordinator_that_one_broker_does_not_know_is_found_by_others(is_named: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        coordinator = cluster.coordinator("g")
+        wrong = next(node_id for node_id in (1, 2, 3) if node_id != coordinator)
+
+        async def misname(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            if is_named:
+                response.node_id, response.port = wrong, _port(cluster, wrong)
+            else:
+                response.node_id, response.error_code = -1, ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return response
+
+        cluster.append("t", b"v")
+        cluster.intercept(FindCoordinatorRequest, misname, where=lambda exchange: exchange.broker == 1)
+        consumer = Consumer("t", bootstrap_servers=first_only(cluster), group_id="g", auto_offset_reset="earliest")
+        async with consumer, asyncio.timeout(15):
+            assert (await consumer.getone()).value == b"v"
+
+    virtually(story, topics={"t": 1})
+
+
+def _port(cluster: Cluster, node_id: int) -> int:
+    return int(cluster.bootstrap.split(",")[node_id - 1].rsplit(":", 1)[1])
+
+
+def test_a_client_whose_metadata_are_found_wrong_now_and_then_needs_no_other_connection() -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        cluster.move_leader("t", to=1)
+        asked = Asked(cluster, loop)
+        async with Producer(bootstrap_servers=first_only(cluster)) as producer:
+            for _ in range(20):
+                await producer.send_and_wait("t", b"v", partition=0)
+                producer._runtime.cluster_client.metadata.request_update()
+                await asyncio.sleep(20)
+        assert len(asked.connects_per_second(0.0)) == 1
+
+    virtually(story, topics={"t": 1})
