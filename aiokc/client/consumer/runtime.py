@@ -200,6 +200,7 @@ class ConsumerRuntime:
         self.listener.refuse_inside("stop()")
         self.cluster_client.check_loop()
         if self.cluster_client.is_stranded:
+            self._tell_of_what_is_kept("its event loop was closed")
             self.loop_is_closed()
         if self.cluster_client.is_stranded or not self.cluster_client.running:
             await self.cluster_client.stop()
@@ -228,6 +229,15 @@ class ConsumerRuntime:
         self.source.loop_is_closed()
         self.fetcher.close()
 
+    def _tell_of_what_is_kept(self, why: str) -> None:
+        if self.membership is not None and not self.membership.has_left:
+            logger.warning(
+                "group %r: %s before stop() was done: it may not have committed, and the group keeps the member until "
+                "session_timeout_ms is over",
+                self._config.group_id,
+                why,
+            )
+
     def _close_interceptors(self) -> None:
         if self.interceptors is not None:
             self.interceptors.close()
@@ -250,13 +260,8 @@ class ConsumerRuntime:
                 raise
 
     async def _close(self) -> None:
-        was_cancelled = self.cluster_client.background.cancellation_is_ours
-        if was_cancelled and self.membership is not None and not self.membership.has_left:
-            logger.warning(
-                "group %r: the background was cancelled before stop() was done, as asyncio.run() does at its end: it "
-                "may not have committed, and the group keeps the member until session_timeout_ms is over",
-                self._config.group_id,
-            )
+        if self.cluster_client.background.cancellation_is_ours:
+            self._tell_of_what_is_kept("the background was cancelled, as asyncio.run() does at its end,")
         await self.cluster_client.stop()
         self.source.close()
         self.subscription.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -39,6 +40,8 @@ from .appending import Appending
 from .health import health, metrics
 from .observing import ProducerObservers
 from .send_many import ManyRecords
+
+logger = logging.getLogger("aiokc.produce")
 
 #: How long stop() calls what is due at its end, beyond its timeout: with timeout_ms=0 all comes at the end.
 _CALLBACKS_SECONDS: Final = 1.0
@@ -204,8 +207,7 @@ class ProducerRuntime:
             raise UsageError("stop() in a callback: it would wait for that callback; call it in a task of its own")
         self.cluster_client.check_loop()
         if self.cluster_client.is_stranded:
-            await self.cluster_client.stop()
-            return self._close_interceptors()
+            return await self._stop_stranded()
         is_first, self._stopping = not self._stopping, True
         loop = running_loop()
         ends = loop.time() + timeout
@@ -231,6 +233,16 @@ class ProducerRuntime:
         finally:
             self.sender.end(Failure(Cause.CLOSED))
             await to_its_end(self._close(), self._hurry, was_cancelled=was_cancelled)
+
+    async def _stop_stranded(self) -> None:
+        """The loop was closed with the background in it: nobody sends any more, or calls callbacks."""
+        if batches := self.accumulator.queues.unanswered:
+            logger.warning(
+                "%d batches were not sent, or not acknowledged, when the producer's loop was closed", batches
+            )
+            self.accumulator.fail_all(Failure(Cause.CLOSED))
+        await self.cluster_client.stop()
+        self._close_interceptors()
 
     def _hurry(self) -> None:
         """A stop() is cancelled while it is under way, or called again: whoever does that wants it to end."""

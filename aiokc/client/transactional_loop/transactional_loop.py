@@ -281,9 +281,8 @@ class TransactionalLoop(Generic[K, V]):
         self._undone |= ends.keys()
         gone = self._consumer._runtime.subscription.given_up(batch.assignment_tokens)
         for tp, records in batch.items():
-            if records and tp not in gone:
-                topic_id = ends[tp].topic_id if tp in ends else None  # an interceptor may have added records
-                self._consumer.seek(tp, OffsetAndMetadata(records[0].offset, topic_id=topic_id))
+            if records and tp in ends and tp not in gone:  # an interceptor may have put records under another partition
+                self._consumer.seek(tp, OffsetAndMetadata(records[0].offset, topic_id=ends[tp].topic_id))
 
     async def _recover(self) -> None:
         """After a batch that was not committed, as far as this loop knows: find out, and go on at the group's offsets.

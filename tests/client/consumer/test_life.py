@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aiokc import Client, Consumer, Producer, TopicPartition
-from aiokc.errors import ClientClosed, ConsumerClosed, NoBrokersAvailable, UsageError
+from aiokc import Client, Consumer, Delivery, Producer, TopicPartition
+from aiokc.errors import ClientClosed, ConsumerClosed, NoBrokersAvailable, ProduceError, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.discovery import MetadataRequest
@@ -49,10 +49,13 @@ async def test_stop_belongs_to_the_loop_of_start(kind: type[Consumer | Client]) 
 
 
 @pytest.mark.parametrize("kind", [Consumer, Producer, Client])
-def test_stop_after_the_loop_was_closed_with_the_background_in_it(kind: type[Consumer | Producer | Client]) -> None:
+def test_stop_after_the_loop_was_closed_with_the_background_in_it(
+    kind: type[Consumer | Producer | Client], caplog: pytest.LogCaptureFixture
+) -> None:
     """A bare close() cancels no task: nothing can end the background any more, and stop() has nothing to wait for."""
     with Cluster(topics={"t": 1}).in_thread() as cluster:
-        options: dict[str, Any] = {"group_id": "g"} if kind is Consumer else {}
+        of_kind: dict[type, dict[str, Any]] = {Consumer: {"group_id": "g"}, Producer: {"linger_ms": 60_000}}
+        options = of_kind.get(kind, {})
         client = kind(bootstrap_servers=cluster.bootstrap, **options)
         loop = asyncio.SelectorEventLoop()
         if isinstance(client, Consumer):
@@ -60,9 +63,18 @@ def test_stop_after_the_loop_was_closed_with_the_background_in_it(kind: type[Con
         loop.run_until_complete(client.start())
         if isinstance(client, Consumer):
             loop.run_until_complete(client.wait_assigned())
+        delivery: Delivery | None = None
+        if isinstance(client, Producer):
+            delivery = loop.run_until_complete(client.send("t", b"x"))
         loop.close()
         for _ in range(2):
             asyncio.run(client.stop())
+        assert ("its event loop was closed before stop()" in caplog.text) is (kind is Consumer)
+        if delivery is not None:
+            assert "1 batches were not sent" in caplog.text
+            with pytest.raises(ProduceError) as failed:
+                delivery.result()
+            assert failed.value.persisted == "no"
         with pytest.raises(ClientClosed, match="stopped"):
             asyncio.run(client.start())
 

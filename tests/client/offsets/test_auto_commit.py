@@ -242,7 +242,8 @@ def test_what_it_held_when_it_left_is_stored_as_soon_as_it_asks_for_more() -> No
     async def story(cluster: Cluster) -> None:
         for partition in (0, 1):
             cluster.append("t", *[b"v"] * 40, partition=partition)
-        async with listening(cluster, enable_auto_commit=True, **SLOW, max_poll_records=10) as reader:
+        options: dict[str, Any] = SLOW | {"enable_auto_commit": True, "max_poll_records": 10}
+        async with listening(cluster, **options) as reader:
             reader.assign([ZERO])
             await reader.getmany()
             reader.assign([ONE])
