@@ -77,6 +77,7 @@ class Health:
                             are misspelled, were deleted, or are not created yet. It goes on looking for them
     coordinator             the broker that coordinates the group, where that is known
     cluster_id              the cluster's id, where a broker has told it
+    stopped                 stop() was called, or start() has failed: it never runs again
     """
 
     running: bool
@@ -95,6 +96,7 @@ class Health:
     cluster_id: str | None = None
     group_protocol: str | None = None
     group_protocol_reason: str = ""
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +214,7 @@ class ProducerHealth:
                             transactions
     troubled                the partitions whose records can't be stored at the moment, and why
     cluster_id              the cluster's id, where a broker has told it
+    stopped                 stop() was called, or start() has failed: it never runs again
     """
 
     running: bool
@@ -225,6 +228,7 @@ class ProducerHealth:
     transaction_state: str | None
     troubled: Mapping[TopicPartition, PartitionTrouble]
     cluster_id: str | None = None
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,12 +22,9 @@ Value: TypeAlias = "float | Latency"
 
 
 def has_ended(client: Consumer[Any, Any] | Producer[Any, Any]) -> bool:
-    """Whether this client ran once and never will again: another one may take its place among what is exported.
-
-    Before start() it does not run either, but then no broker has told it the cluster's id yet.
-    """
+    """Whether this client never runs again: another one may take its place among what is exported."""
     health = client.health()
-    return not health.running and health.cluster_id is not None
+    return health.stopped or (health.error is not None and not health.running)
 
 
 class Kind(Enum):

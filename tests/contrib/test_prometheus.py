@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from aiokc import Consumer
 from aiokc.contrib.prometheus import collector, exposition
 from aiokc.contrib.series import SERIES, Kind, Scope
-from aiokc.errors import ConfigError
+from aiokc.errors import ConfigError, KafkaError
 from aiokc.testing import Cluster
 
 from ..client.virtually import virtually
@@ -190,6 +190,12 @@ async def test_a_consumer_that_was_stopped_makes_room_for_the_next_one() -> None
             made = collector(ended, registry=registry)
             with pytest.raises(ConfigError, match="two consumers"):
                 made.add(consumer(cluster, "t", group_id="g"))
+        never = consumer(cluster, "t", group_id="g")
+        made.add(never)
+        cluster.take_down(1)
+        with pytest.raises(KafkaError):
+            await never.start(timeout_ms=50)
+        cluster.heal()
         async with consumer(cluster, "t", group_id="g") as successor:
             made.add(successor)
             assert of(scraped(registry), "up") == 1

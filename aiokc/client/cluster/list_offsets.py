@@ -266,9 +266,9 @@ class OffsetLister:
             incomplete = MalformedResponse(what)
             incomplete.retriable = True  # unlike one that is no ListOffsets response at all
             answer.errors.update(dict.fromkeys(left_out, incomplete))
-            denied.update(left_out)
+            self._metadata.disprove_leader(node_id, set(left_out))
         if denied:
-            self._metadata.disprove_leader(node_id, denied)
+            self._metadata.leader_denies(node_id, denied)
         untrack(answer.found)
         untrack(answer.found.values())
         return answer

@@ -213,12 +213,14 @@ class Metadata:
             for request in self._questions():
                 left = deadline - asyncio.get_running_loop().time()
                 response = await self._pool.metadata(request, timeout=left, again=again)
-                merged = await merged_snapshot(merged or self._hints.said, response, complete=request.topics is None)
+                is_complete = request.topics is None
+                merged = await merged_snapshot(merged or self._hints.said, response, complete=is_complete, again=again)
         finally:
             self._asking = False
         assert merged is not None  # there is always something to ask
         merged = without_old_errors(merged, self.followed)  # those of topics that were given up meanwhile
         self._hints.refreshed(without_old_topics(merged, self.followed, self._interests.topic_ids))
+        self._denied.keep(self._is_named)
         self.cluster = self._hints.cluster
         for topic, code in self._cluster_errors().items():
             if known.get(topic) != code:
@@ -244,17 +246,24 @@ class Metadata:
     def disprove_leader(self, node_id: int, partitions: Collection[TopicPartition] | None = None) -> None:
         """A broker does not lead these partitions (None: any), or can't be reached: where only a response has named it
         as their leader, the last Metadata response counts again. The caller requests a refresh as well.
-
-        Where the metadata name it again and again, the connection may have reached another broker.
         """
         if self._hints.disprove(node_id, partitions):
             self._take_over_hints()
-            return
-        named = (self.cluster.leader(tp) for tp in partitions or ())
-        if any(leader is not None and leader.node_id == node_id for leader in named):
-            now = asyncio.get_running_loop().time()
-            if self._denied.is_to_be_reached_anew(node_id, now):
-                self._pool.reach_anew(node_id)
+
+    def leader_denies(self, node_id: int, partitions: Collection[TopicPartition]) -> None:
+        """A broker answers that it does not lead these partitions: do as ``disprove_leader``.
+
+        Where newer metadata name it all the same, again and again, the connection may have reached another broker.
+        """
+        self.disprove_leader(node_id, partitions)
+        named, version = [tp for tp in partitions if self._is_named(node_id, tp)], self._hints.said.version
+        are_named_again = [self._denied.is_named_again(node_id, tp, version) for tp in named]
+        if any(are_named_again) and self._denied.is_to_be_reached_anew(node_id, asyncio.get_running_loop().time()):
+            self._pool.reach_anew(node_id)
+
+    def _is_named(self, node_id: int, tp: TopicPartition) -> bool:
+        leader = self._hints.said.leader(tp)
+        return leader is not None and leader.node_id == node_id
 
     def _take_over_hints(self) -> None:
         self.cluster = self._hints.cluster
@@ -303,5 +312,5 @@ def _question(topics: frozenset[str] | None, *, create: bool) -> MetadataRequest
     return MetadataRequest(topics=names, allow_auto_topic_creation=create)
 
 
-async def merged_snapshot(old: Cluster, response: MetadataResponse, *, complete: bool) -> Cluster:
-    return await in_steps(merge(old, response, complete=complete))
+async def merged_snapshot(old: Cluster, response: MetadataResponse, *, complete: bool, again: bool = False) -> Cluster:
+    return await in_steps(merge(old, response, complete=complete, again=again))

@@ -108,6 +108,7 @@ def health(
         missing_topics=_missing_topics(cluster, subscription),
         coordinator=None if source.coordinator is None else cluster.brokers.get(source.coordinator),
         cluster_id=cluster.cluster_id,
+        stopped=cluster_client.stopped,
     )
 
 

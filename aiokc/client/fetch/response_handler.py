@@ -174,7 +174,7 @@ class FetchResponseHandler:
                 leaders, {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in nodes}
             )
         if denied := {target.tp for target, data in refused if data.error_code in DENIALS} - moved:
-            self._metadata.disprove_leader(node_id, denied)
+            self._metadata.leader_denies(node_id, denied)
         return moved
 
     def _apply(self, answer: Answer, position: PartitionPosition, plan: FetchPlan) -> bool:

@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 from ...config import ClientConfig
 from ...core.backoff import Backoff, retry_backoff
 from ...core.cluster.by_leader import group_by_leader
+from ...core.cluster.leader_hints import DENIALS
 from ...core.cluster.snapshot import Cluster
 from ...core.fetch.buffer import FetchBuffer
 from ...core.subscription.position import PartitionPosition, PositionState
@@ -204,6 +205,7 @@ class PositionValidator:
     ) -> None:
         left, unheard = dict(asked), set(asked)
         is_refused = False
+        denied: list[TopicPartition] = []
         for topic in response.topics:
             for end in topic.partitions:
                 tp = TopicPartition(topic.topic, end.partition)
@@ -224,6 +226,10 @@ class PositionValidator:
                 else:
                     error = broker_error(end.error_code, f"validating the position of {tp} at broker {node_id}")
                     self._complain(error)
+                    if end.error_code in DENIALS:
+                        denied.append(tp)
+        if denied:
+            self._metadata.leader_denies(node_id, denied)
         unheard = {tp for tp in unheard if self._waits(tp, asked[tp]) is not None}
         if unheard:
             what = f"broker {node_id}: the answer to OffsetForLeaderEpoch says nothing about {named(unheard)}"

@@ -47,6 +47,7 @@ def health(
         transaction_state=transaction_state,
         troubled=troubled,
         cluster_id=cluster_client.metadata.cluster.cluster_id,
+        stopped=cluster_client.stopped,
     )
 
 

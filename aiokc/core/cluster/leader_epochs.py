@@ -2,8 +2,11 @@
 
 The one of the highest leader epoch is. But epochs go back where a cluster is restored from copies of its disks, or has
 lost its controllers. A client that kept the highest epoch for ever would stand still until it is restarted: brokers
-refuse an epoch that they do not know. So it believes a lower one once several answers in a row have named one. Such a
-client can't fetch, which makes it ask again and again; one that knows the right epoch has no reason to ask.
+refuse an epoch that they do not know. So it believes a lower one once several answers in a row have named one.
+
+Only answers to questions that were asked *again* count, since the last answer was found wrong: such a client can't
+fetch or send. One that is well asks now and then, too, and maybe each time the same broker, which is cut off from the
+controllers, and still believes to lead what others lead by now.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from typing import Final, TypeAlias
 
 from ...types import PartitionInfo
 
-#: So many answers in a row take a second or more, with retry_backoff_ms between them. Brokers are behind by less.
+#: So many answers in a row take a second or more, with retry_backoff_ms between them. Most brokers are behind by less;
+#: and one that is cut off does not give all of them, for others are asked before it (UselessAnswers).
 _ENOUGH: Final = 10
 
 #: How many answers in a row have named a lower epoch than the one that counts, by topic and partition.
@@ -21,10 +25,14 @@ LowerEpochs: TypeAlias = Mapping[tuple[str, int], int]
 
 
 class LeaderEpochs:
-    """Judges the leader epochs in one Metadata response. ``before``: what the last one has left."""
+    """Judges the leader epochs in one Metadata response. ``before``: what the last one has left.
 
-    def __init__(self, before: LowerEpochs) -> None:
+    ``again``: the question was asked since the last answer was found wrong.
+    """
+
+    def __init__(self, before: LowerEpochs, *, again: bool) -> None:
         self._before = before
+        self._again = again
         self._lower: dict[tuple[str, int], int] = {}
 
     def newest(self, old: PartitionInfo, new: PartitionInfo) -> PartitionInfo:
@@ -34,10 +42,11 @@ class LeaderEpochs:
         if old.leader_epoch is None or new.leader_epoch is None or new.leader_epoch >= old.leader_epoch:
             return new
         key = new.topic, new.partition
-        named = self._before.get(key, 0) + 1
+        named = self._before.get(key, 0) + self._again
         if named >= _ENOUGH:
             return new
-        self._lower[key] = named
+        if named:
+            self._lower[key] = named
         return old
 
     def result(self, answered: Collection[str], topics: Collection[str]) -> LowerEpochs:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
+
+from ...types import TopicPartition
 
 # Elections, and groups that move, are over by then: brokers hear of them one after the other.
 _FIRST_SECONDS: Final = 5.0
@@ -27,6 +30,24 @@ class DeniedRoles:
 
     def __init__(self) -> None:
         self._runs: dict[int, tuple[float, float, float]] = {}  # its beginning, the last denial, the seconds to wait
+        self._first: dict[TopicPartition, tuple[int, int]] = {}  # which broker, and what it was named by
+
+    def is_named_again(self, node_id: int, tp: TopicPartition, version: int) -> bool:
+        """Note that a broker denies to lead ``tp``, for which the metadata of that version name it.
+
+        Return whether it has denied that before, as older metadata named it. A leader that has moved is no such broker:
+        it denies until the metadata are read anew, and then another one is named.
+        """
+        first = self._first.get(tp)
+        if first is None or first[0] != node_id:
+            self._first[tp] = node_id, version
+            return False
+        return version > first[1]
+
+    def keep(self, leads: Callable[[int, TopicPartition], bool]) -> None:
+        """Forget the partitions of which newer metadata name another leader: ``leads(node_id, tp)`` is False."""
+        if self._first:
+            self._first = {tp: first for tp, first in self._first.items() if leads(first[0], tp)}
 
     def is_to_be_reached_anew(self, node_id: int, now: float) -> bool:
         """Note that a broker denies what it was named for; return whether it has done so for long enough."""

@@ -48,8 +48,10 @@ def response(*topics: MetadataResponseTopic, brokers: int = 2) -> MetadataRespon
     )
 
 
-def merged(old: Cluster, new: MetadataResponse, *, complete: bool = False, every: int = 1) -> Cluster:
-    steps = merge(old, new, complete=complete, every=every)
+def merged(
+    old: Cluster, new: MetadataResponse, *, complete: bool = False, again: bool = True, every: int = 1
+) -> Cluster:
+    steps = merge(old, new, complete=complete, again=again, every=every)
     while True:
         try:
             next(steps)
@@ -90,12 +92,12 @@ def test_an_older_leader_epoch_does_not_replace_a_newer_one() -> None:
     assert newer.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
 
 
-def epochs_after(*answers: int | None) -> list[int]:
+def epochs_after(*answers: int | None, again: bool = True) -> list[int]:
     """Return the leader epoch of a-0 after each of these responses; None: it is about other topics."""
     cluster, found = Cluster(), []
     for epoch in answers:
         named = [] if epoch is None else [topic("a", partition(0, epoch=epoch), topic_id=ID)]
-        cluster = merged(cluster, response(*named, topic("b", partition(0))))
+        cluster = merged(cluster, response(*named, topic("b", partition(0))), again=again)
         found.append(cluster.leader_epoch(TopicPartition("a", 0)))
     return found
 
@@ -108,6 +110,17 @@ def test_a_leader_epoch_that_answers_name_again_and_again_is_believed_though_it_
     assert epochs_after(5, *[3] * 9, 6, *[5] * 9) == [5] * 10 + [6] * 10
     assert epochs_after(5, *[3] * 9, None, None, 3) == [5] * 12 + [3], "of those about the topic"
     assert epochs_after(5, *[3] * 10, *[2] * 9) == [5] * 10 + [3] * 10, "counted anew"
+
+
+def test_a_client_that_is_well_believes_no_lower_epoch() -> None:
+    """It asks now and then, and maybe each time a broker that is cut off: that one leads what others lead by now."""
+    assert epochs_after(5, *[3] * 100, again=False) == [5] * 101
+    cluster = merged(Cluster(), response(topic("a", partition(0, epoch=5), topic_id=ID)))
+    lower = response(topic("a", partition(0, epoch=3), topic_id=ID))
+    for again in (True, False) * 9 + (True,):
+        assert cluster.leader_epoch(TopicPartition("a", 0)) == 5
+        cluster = merged(cluster, lower, again=again)
+    assert cluster.leader_epoch(TopicPartition("a", 0)) == 3, "questions of other reasons count neither way"
 
 
 def test_the_lower_epochs_of_a_topic_are_forgotten_with_it() -> None:

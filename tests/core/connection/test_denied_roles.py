@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from aiokc.core.connection.denied_roles import DeniedRoles
+from aiokc.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
 
 
 def reached_anew(*times: float, node_id: int = 1, denied: DeniedRoles | None = None) -> list[float]:
@@ -26,3 +29,13 @@ def test_each_broker_has_its_own_time() -> None:
     assert reached_anew(0.0, 4.0, denied=roles) == []
     assert reached_anew(5.0, 9.0, node_id=2, denied=roles) == []
     assert reached_anew(9.5, denied=roles) == [9.5]
+
+
+def test_a_leader_that_has_moved_denies_only_what_older_metadata_say() -> None:
+    roles = DeniedRoles()
+    assert [roles.is_named_again(1, T0, version) for version in (7, 7, 8, 9)] == [False, False, True, True]
+    assert not roles.is_named_again(2, T0, 10), "another leader"
+    roles.keep(lambda node_id, tp: node_id == 2)
+    assert roles.is_named_again(2, T0, 11)
+    roles.keep(lambda node_id, tp: node_id == 3)
+    assert not roles.is_named_again(2, T0, 12)

@@ -10,7 +10,8 @@ import pytest
 
 from aiokc import LATEST, Client, Consumer, Producer, TopicPartition
 from aiokc.testing import Cluster
-from tests.client.virtually import virtually
+from aiokc.testing.virtual.loop import VirtualLoop
+from tests.client.virtually import Asked, virtually
 
 T0 = TopicPartition("t", 0)
 
@@ -85,3 +86,26 @@ def test_a_transaction_whose_coordinators_name_led_elsewhere_goes_on() -> None:
             await producer.send_and_wait("t", b"v", partition=0)
 
     virtually(story, topics={"t": 1})
+
+
+@pytest.mark.parametrize("version", ["3.5", "4.2"])
+def test_a_broker_that_is_drained_keeps_its_connections(version: str) -> None:
+    """It denies each partition that has moved, once, until the metadata are read: for minutes, one after the other."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        for partition in range(20):
+            cluster.move_leader("t", partition, to=1)
+        async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            for partition in range(20):
+                await producer.send_and_wait("t", b"v", partition=partition)
+            asked, drained = Asked(cluster, loop), int(cluster.bootstrap.split(",")[0].rsplit(":", 1)[1])
+            for moved in range(19):
+                cluster.move_leader("t", moved, to=2)
+                for partition in range(20):
+                    await producer.send_and_wait("t", b"v", partition=partition)
+                await asyncio.sleep(2)
+        assert drained not in asked.connects_per_second(0.0)
+
+    virtually(story, topics={"t": 20}, as_version=version)
