@@ -96,8 +96,9 @@ class FetchCollector:
     ) -> None:
         """Decode until there are up to ``count`` records in all, letting other tasks run after each time slice.
 
-        It goes on to no further partition once there are ``enough`` records (default: ``count``). If it is cancelled,
-        everything decoded so far stays in the buffers for the next call.
+        It goes on to no further partition once there are ``enough`` records (default: ``count``), nor, once there is
+        any, where the buffer has no memory to open another batch. If it is cancelled, everything decoded so far stays
+        in the buffers for the next call.
         """
         while not self.decode_at_once(count, enough or count, only, time_slice.ends):
             await time_slice.give_way()
@@ -117,11 +118,13 @@ class FetchCollector:
         """
         if self.buffer.is_empty:  # as for whoever is quicker than the records come
             return True
-        time = asyncio.get_running_loop().time
+        time, wanted = asyncio.get_running_loop().time, count
         for serving in self.buffer.servable(self.subscription, only):
             buffer = serving[0]
             if served is not None:
                 served.append(serving)
+            if count < wanted and self._has_to_wait(buffer):
+                break  # Those that have records go behind this one, so it is the first at one of the next calls.
             if not self._decode(buffer, count, enough, until, time):
                 return False
             ready = len(buffer.ready)
@@ -141,8 +144,8 @@ class FetchCollector:
         ready = len(buffer.ready)
         while ready < count and (first := buffer.first) is not None:
             if type(first) is not Run:  # which needs no memory, and no opening
-                if ready >= enough and self.buffer.is_crowded and buffer.needs_memory:
-                    break  # The budget is exceeded: records to decode ahead are not worth another open batch.
+                if ready and self._has_to_wait(buffer, ahead=ready >= enough):
+                    break
                 if self.opening.takes_long(buffer):
                     self.opening.begin(buffer)
                     break
@@ -151,6 +154,14 @@ class FetchCollector:
             if time() > until:
                 return False
         return True
+
+    def _has_to_wait(self, buffer: PartitionBuffer, *, ahead: bool = False) -> bool:
+        """Whether the next record of a partition is not worth another open batch to a call that has records.
+
+        Records to decode ``ahead`` of calls to come are worth none as soon as the budget is exceeded.
+        """
+        has_no_room = self.buffer.is_crowded if ahead else self.buffer.is_overfull
+        return has_no_room and buffer.needs_memory
 
     def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
         """Whether records wait to be decoded or deserialized: they may have come while other tasks ran.
@@ -280,8 +291,10 @@ class FetchCollector:
                 self.buffer.served_of_run(buffer)
                 break
             self.buffer.served(buffer, position)
+            if self.buffer.is_overfull and self.buffer.settling_frees:
+                self.subscription.changes.notify()  # the next call has to look: that settles what was handed out
             following = self.buffer.in_turn(self.subscription) if left else None
-            if following is None or asyncio.get_running_loop().time() > until:
+            if following is None or self._has_to_wait(following[0]) or asyncio.get_running_loop().time() > until:
                 break
             serving = following
         if not ends:

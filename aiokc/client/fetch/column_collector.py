@@ -55,15 +55,21 @@ class ColumnCollector:
     ) -> bool:
         """Append as ``append`` does, but without an await, and at most until the loop's time ``ends``.
 
-        Return whether all is done: else the caller has to let other tasks run.
+        Return whether all is done: else the caller has to let other tasks run. Appended batches stay decompressed until
+        ``take``, however little of them the columns hold. So it is done, too, once the fetch buffer has no memory to
+        open another one.
         """
         time, opening = asyncio.get_running_loop().time, self._collector.opening
-        for buffer, position in self._collector.buffer.servable(self._collector.subscription, only):
+        fetched = self._collector.buffer
+        for buffer, position in fetched.servable(self._collector.subscription, only):
             if buffer.ready:
                 buffer.rewind()
             until = _NO_END if position.until is None else position.until
             while buffer.undecoded and buffer.next < until:
                 if builder.rows >= rows or builder.size >= size or builder.is_full:
+                    return True
+                # Not ``builder.rows``: those may be of earlier calls, and this one has to get on.
+                if self._appended and fetched.is_overfull and buffer.needs_memory:
                     return True
                 if opening.takes_long(buffer):
                     opening.begin(buffer)

@@ -64,8 +64,9 @@ async def read_ranges(
                 until = ranges[tp][1]
                 if records[-1].offset >= until:
                     records = RecordSequence(record for record in records if record.offset < until)
-                yield PartitionRecords(tp, records, reading.position(tp))
-                reading.progresses()  # the caller's time with these records does not count
+                if records:  # else all that was decoded lies behind the range
+                    yield PartitionRecords(tp, records, reading.position(tp))
+                    reading.progresses()  # the caller's time with these records does not count
             await reading.next()
 
 

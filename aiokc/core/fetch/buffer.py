@@ -90,6 +90,11 @@ class FetchBuffer:
         """Whether ``bytes`` exceeds the budget: then no batch is to be opened that can wait."""
         return self._memory.bytes + self._memory.spare_bytes > self._budget
 
+    @property
+    def is_overfull(self) -> bool:
+        """Whether ``bytes`` exceeds the budget so far that a call which has records opens no other batch."""
+        return self._memory.is_overfull
+
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions of whose buffers ``take_filled`` does not tell all that has happened since."""
         if not self._touched:

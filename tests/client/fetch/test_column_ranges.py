@@ -57,6 +57,17 @@ def rows_of(batches: Sequence[RecordColumns]) -> dict[TopicPartition, list[dict[
     return rows
 
 
+async def test_what_compaction_has_left_nothing_of_yields_no_records() -> None:
+    """One batch holds the record before the range and the one behind it: all that is decoded is the latter."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        deltas = 0, 1, 2, 7, 9
+        write(cluster, encode_batch([NewRecord(b"%d" % delta, offset_delta=delta) for delta in deltas]))
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            parts = [part async for part in client.read({ZERO: (2, 5)})]
+            assert [[record.offset for record in part.records] for part in parts] == [[2]]
+            assert [part async for part in client.read({ZERO: (3, 5)})] == []
+
+
 def some_records(number: int) -> list[NewRecord]:
     return [
         NewRecord(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from aiokc import Consumer, RawRecord, TopicPartition
+from aiokc import Client, Consumer, RawRecord, TopicPartition
+from aiokc.core.fetch.partition.batch_queue import BatchQueue
 from aiokc.core.fetch.session import FetchTarget
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.native import NATIVE
@@ -114,6 +115,88 @@ async def test_no_more_batches_are_open_than_there_is_room_for(call: str) -> Non
                 most = max(most, consumer._runtime.fetcher._buffer.bytes)
         assert all(offsets == list(range(60)) for offsets in got.values())
         assert most <= budget + 2 * open_batch
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What the fetch buffer held each time that batches were about to be freed, since all of them was decoded."""
+    sizes: list[int] = []
+    forget_passed = BatchQueue.forget_passed
+
+    def forget_passed_later(queue: BatchQueue) -> None:
+        sizes.append(queue._memory.bytes + queue._memory.spare_bytes)
+        forget_passed(queue)
+
+    monkeypatch.setattr(BatchQueue, "forget_passed", forget_passed_later)
+    return sizes
+
+
+async def all_read(
+    cluster: Cluster, call: str, partitions: Sequence[TopicPartition], until: int, budget: int
+) -> AsyncIterator[list[tuple[int, int]]]:
+    """Yield partition and offset of what each call returns, until all partitions are read up to ``until``."""
+    options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap, "fetch_buffer_bytes": budget}
+    names, ranges = ("partition", "offset"), dict.fromkeys(partitions, (0, until))
+    if call == "read":
+        async with Client(**options) as client:
+            async for part in client.read(ranges):
+                yield [(part.partition.partition, record.offset) for record in part.records]
+        return
+    if call == "read_columns":
+        async with Client(**options) as client:
+            async for rows in client.read_columns(ranges, columns=names):
+                yield [(row["partition"], row["offset"]) for row in pa.record_batch(rows).to_pylist()]
+        return
+    if call == "getmany with a deserializer":
+        options["value_deserializer"] = len
+    left = until * len(partitions)
+    async with Consumer(auto_offset_reset="earliest", **options) as consumer:
+        consumer.assign(partitions)
+        while left:
+            if call == "getmany_columns":
+                rows = await consumer.getmany_columns(columns=names)
+                found = [(row["partition"], row["offset"]) for row in pa.record_batch(rows).to_pylist()]
+            else:
+                only = partitions if call == "getmany of partitions" else ()
+                batch = await consumer.getmany(*only, max_records=2000)
+                found = [(record.partition, record.offset) for part in batch.values() for record in part]
+            left -= len(found)
+            yield found
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "getmany",
+        "getmany of partitions",
+        "getmany with a deserializer",
+        "getmany_columns",
+        "read",
+        "read_columns",
+    ],
+)
+@pytest.mark.parametrize(
+    ("partitions", "batches", "records", "value", "budget"),
+    [(40, 3, 20, KIB, 200 * KIB), (1, 100, 1, 300 * KIB, 1024 * KIB)],
+    ids=["partitions", "batches"],
+)
+async def test_a_call_that_wants_much_decompresses_no_more_than_there_is_room_for(
+    call: str, partitions: int, batches: int, records: int, value: int, budget: int, held: list[int]
+) -> None:
+    """The backlog is many times the budget, decompressed. Calls return less than they want, and something each."""
+    async with Cluster(topics={"t": partitions}) as cluster:
+        for partition in range(partitions):
+            for _ in range(batches):
+                cluster.append("t", *[NewRecord(bytes(value))] * records, partition=partition, codec=3)
+        tps = [TopicPartition("t", number) for number in range(partitions)]
+        got: dict[int, list[int]] = {tp.partition: [] for tp in tps}
+        async with asyncio.timeout(50):
+            async for found in all_read(cluster, call, tps, batches * records, budget):
+                assert found
+                for partition, offset in found:
+                    got[partition].append(offset)
+        assert all(offsets == list(range(batches * records)) for offsets in got.values())
+        assert max(held) <= budget + 2 * (records * value + KIB)
 
 
 async def test_a_fetch_asks_for_less_as_the_buffer_fills() -> None:

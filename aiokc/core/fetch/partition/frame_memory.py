@@ -33,6 +33,10 @@ _LEAST_SPARE: Final = 64 << 10
 # A thread unpacks no more than that ahead: the next batches of thirty partitions or so.
 _MOST_AHEAD: Final = 8 << 20
 
+# What one call may decompress once the budget is used up: calls that hand out one small batch each would read slowly
+# what fills the buffer.
+_SHARE_OF_A_CALL: Final = 16
+
 # So many bytes are copied in one step, and at most one span, batch or run more: some 0.6 ms for each MiB.
 _COPIED_AT_ONCE: Final = 1 << 20
 
@@ -120,6 +124,7 @@ class FrameMemory:
     def __init__(self, buffers: FrameBuffers | None = None, *, budget: int = sys.maxsize) -> None:
         self.bytes = 0
         self._budget = budget
+        self._most = budget + budget // _SHARE_OF_A_CALL
         self.buffers = buffers or FrameBuffers()
         self.unpacking = FrameBuffers(min(_MOST_SPARE, budget // 16))
         self.ahead = UnpackingAhead(self.unpacking, min(_MOST_AHEAD, budget // 16))
@@ -139,6 +144,11 @@ class FrameMemory:
     def room(self) -> int:
         """How many bytes may still come, within the budget."""
         return max(0, self._budget - self.bytes - self.spare_bytes)
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether the budget is exceeded by what one call may decompress: one that has records has to end then."""
+        return self.bytes + self.spare_bytes > self._most
 
     def hold(self, unread: Held) -> None:
         """Keep the frame of this batch or run, until ``free`` is called for all of the frame's batches."""

@@ -337,6 +337,8 @@ class PartitionBuffer(PartitionArrivals):
                 run = self._kept.first
                 if type(run) is PackedRun:
                     goes_on = False
+                    if taken and self._memory.is_overfull:
+                        break
                     run = self._unpacked_first()
                 if type(run) is not Run:
                     break
