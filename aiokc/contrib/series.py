@@ -22,9 +22,12 @@ Value: TypeAlias = "float | Latency"
 
 
 def has_ended(client: Consumer[Any, Any] | Producer[Any, Any]) -> bool:
-    """Whether this client never runs again: another one may take its place among what is exported."""
+    """Whether this client never runs again: another one may take its place among what is exported.
+
+    Before start() it does not run either; but a broker has told the cluster's id to one whose background was cancelled.
+    """
     health = client.health()
-    return health.stopped or (health.error is not None and not health.running)
+    return not health.running and (health.stopped or health.error is not None or health.cluster_id is not None)
 
 
 class Kind(Enum):

@@ -193,7 +193,9 @@ class Pool:
             node_id, type(request), lambda version: request, purpose=purpose, timeout=timeout, max_version=max_version
         )
 
-    async def metadata(self, request: MetadataRequest, *, timeout: float, again: bool = False) -> MetadataResponse:
+    async def metadata(
+        self, request: MetadataRequest, *, timeout: float, again: bool | None = None
+    ) -> MetadataResponse:
         """Do as ``any_broker``, until a broker's answer tells of the cluster."""
 
         def make(version: int) -> MetadataRequest:
@@ -216,13 +218,13 @@ class Pool:
         max_version: int | None = None,
         unusable: Unusable[R] | None = None,
         asks_others: bool = False,
-        again: bool = False,
+        again: bool | None = None,
     ) -> R:
         """Do as ``request`` with ``node_id`` None, with the request that ``make`` returns for the version chosen.
 
         ``unusable`` returns why the answer of the broker of that name is of no use; None if it is of use.
-        ``asks_others``: a broker that does not offer the API decides for no other one. ``again``: the last answer to
-        such a request was of no use: soon other brokers come first.
+        ``asks_others``: a broker that does not offer the API decides for no other one. ``again``: as in
+        ``AnyBroker.ask``.
         """
         return await self._any.ask(
             request_type,

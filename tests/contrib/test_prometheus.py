@@ -196,9 +196,17 @@ async def test_a_consumer_that_was_stopped_makes_room_for_the_next_one() -> None
         with pytest.raises(KafkaError):
             await never.start(timeout_ms=50)
         cluster.heal()
+        cancelled = consumer(cluster, "t", group_id="g")
+        made.add(cancelled)
+        await cancelled.start()
+        background = cancelled._runtime.cluster_client.background._task
+        assert background is not None
+        background.cancel()
+        await asyncio.wait([background])
         async with consumer(cluster, "t", group_id="g") as successor:
             made.add(successor)
             assert of(scraped(registry), "up") == 1
+        await cancelled.stop()
 
 
 def test_the_collector_keeps_no_consumer_alive() -> None:

@@ -132,10 +132,11 @@ class Metadata:
             while not self._update_asked and (left := self._due - loop.time()) > 0:
                 await self._wanted.wait(left)
             is_coming = not _COMING.isdisjoint(self._lacking.values())  # other errors are those of all brokers
-            again = (self._update_asked or is_coming) and not self._asks_for_new
+            is_wrong = self._update_asked and not self._asks_for_new
+            again = is_wrong or (is_coming and not self._asks_for_new)
             self._update_asked = self._asks_for_new = False
             try:
-                await self._refresh(self._config.request_timeout_ms / 1e3, again=again)
+                await self._refresh(self._config.request_timeout_ms / 1e3, again=again, is_wrong=is_wrong)
             except KafkaError as error:
                 self.error = error
                 self._update_asked = True
@@ -201,8 +202,8 @@ class Metadata:
             found.update((str(topic_id), ErrorCode.UNKNOWN_TOPIC_ID) for topic_id in unknown)
         return found
 
-    async def _refresh(self, timeout: float, *, again: bool = False) -> None:
-        """Ask, and take over what is answered. ``again``: the last answer was found wrong, or to lack something."""
+    async def _refresh(self, timeout: float, *, again: bool = False, is_wrong: bool = False) -> None:
+        """Ask, and take over what is answered. ``again``: the last answer ``is_wrong``, or lacks something."""
         known = self._cluster_errors()
         merged: Cluster | None = None
         deadline = asyncio.get_running_loop().time() + timeout
@@ -214,7 +215,9 @@ class Metadata:
                 left = deadline - asyncio.get_running_loop().time()
                 response = await self._pool.metadata(request, timeout=left, again=again)
                 is_complete = request.topics is None
-                merged = await merged_snapshot(merged or self._hints.said, response, complete=is_complete, again=again)
+                merged = await merged_snapshot(
+                    merged or self._hints.said, response, complete=is_complete, again=is_wrong
+                )
         finally:
             self._asking = False
         assert merged is not None  # there is always something to ask
@@ -257,8 +260,9 @@ class Metadata:
         """
         self.disprove_leader(node_id, partitions)
         named, version = [tp for tp in partitions if self._is_named(node_id, tp)], self._hints.said.version
-        are_named_again = [self._denied.is_named_again(node_id, tp, version) for tp in named]
-        if any(are_named_again) and self._denied.is_to_be_reached_anew(node_id, asyncio.get_running_loop().time()):
+        now = asyncio.get_running_loop().time()
+        are_named_again = [self._denied.is_named_again(node_id, tp, version, now) for tp in named]
+        if any(are_named_again) and self._denied.is_to_be_reached_anew(node_id, now):
             self._pool.reach_anew(node_id)
 
     def _is_named(self, node_id: int, tp: TopicPartition) -> bool:

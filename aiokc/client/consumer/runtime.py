@@ -199,7 +199,7 @@ class ConsumerRuntime:
         """
         self.listener.refuse_inside("stop()")
         self.cluster_client.check_loop()
-        if self.cluster_client.is_stranded:
+        if self.cluster_client.is_stranded and not self.cluster_client.stopped:
             self._tell_of_what_is_kept("its event loop was closed")
             self.loop_is_closed()
         if self.cluster_client.is_stranded or not self.cluster_client.running:

@@ -17,7 +17,7 @@ from ...config import ProducerConfig
 from ...core.produce.accumulator import AccumulatorOptions, RecordAccumulator
 from ...core.produce.batch import ProducerBatch
 from ...core.produce.failure import Cause, Failure
-from ...core.produce.session import ProducerSession
+from ...core.produce.session import PlainSession, ProducerSession
 from ...errors import AuthenticationFailed, ProducerClosed, RequestTimedOut, UnsupportedCodec, UsageError
 from ...net.user_errors import scope_is_cancelled
 from ...observation import ProducerHealth, ProducerMetrics
@@ -237,9 +237,10 @@ class ProducerRuntime:
     async def _stop_stranded(self) -> None:
         """The loop was closed with the background in it: nobody sends any more, or calls callbacks."""
         if batches := self.accumulator.queues.unanswered:
-            logger.warning(
-                "%d batches were not sent, or not acknowledged, when the producer's loop was closed", batches
-            )
+            text = "%d batches were not sent, or not acknowledged, when the producer's loop was closed"
+            logger.warning(text, batches)
+            # A transaction would wake its driver, in the closed loop.
+            self.accumulator.session = PlainSession(idempotent=False)
             self.accumulator.fail_all(Failure(Cause.CLOSED))
         await self.cluster_client.stop()
         self._close_interceptors()

@@ -30,19 +30,20 @@ class DeniedRoles:
 
     def __init__(self) -> None:
         self._runs: dict[int, tuple[float, float, float]] = {}  # its beginning, the last denial, the seconds to wait
-        self._first: dict[TopicPartition, tuple[int, int]] = {}  # which broker, and what it was named by
+        #: Which broker denies, the version of the metadata that named it at first, and when it denied last.
+        self._first: dict[TopicPartition, tuple[int, int, float]] = {}
 
-    def is_named_again(self, node_id: int, tp: TopicPartition, version: int) -> bool:
+    def is_named_again(self, node_id: int, tp: TopicPartition, version: int, now: float) -> bool:
         """Note that a broker denies to lead ``tp``, for which the metadata of that version name it.
 
         Return whether it has denied that before, as older metadata named it. A leader that has moved is no such broker:
         it denies until the metadata are read anew, and then another one is named.
         """
-        first = self._first.get(tp)
-        if first is None or first[0] != node_id:
-            self._first[tp] = node_id, version
-            return False
-        return version > first[1]
+        known, first, last = self._first.get(tp, (node_id, version, now))
+        if known != node_id or now - last > _IN_A_ROW_SECONDS:
+            first = version
+        self._first[tp] = node_id, first, now
+        return version > first
 
     def keep(self, leads: Callable[[int, TopicPartition], bool]) -> None:
         """Forget the partitions of which newer metadata name another leader: ``leads(node_id, tp)`` is False."""

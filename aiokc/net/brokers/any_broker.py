@@ -76,14 +76,15 @@ class AnyBroker:
         max_version: int | None = None,
         unusable: Unusable[R] | None = None,
         asks_others: bool = False,
-        again: bool = False,
+        again: bool | None = None,
     ) -> R:
         """Return the answer of the first broker that answers the request that ``make(version)`` returns.
 
         Raises what Pool.request raises, within ``timeout``. An answer for which ``unusable`` returns an error is a
         failure of that broker. UnsupportedVersion is raised at once, for the brokers of a cluster are mostly alike and
-        the caller may have another way; with ``asks_others`` once each has been tried in vain. ``again``: the caller
-        asks since the last answer to such a request was of no use: soon other brokers are asked first (UselessAnswers).
+        the caller may have another way; with ``asks_others`` once each has been tried in vain. ``again``: whether the
+        caller asks since the last answer was of no use: soon other brokers are asked first (UselessAnswers). None: this
+        question has nothing to do with others.
         """
         deadline = _now() + timeout
         patience = self._config.request_timeout_ms / 1e3  # for each broker: one that hangs must not use up all the time
@@ -91,8 +92,8 @@ class AnyBroker:
         tried: set[int] = set()
         awaited: set[Node] = set()  # without a connection so far: to be asked as soon as there is one
         pauses = retry_backoff(self._config, self._random)
-        answers = self._answers.setdefault(request_type, UselessAnswers())
-        rather_not = answers.next_question(_now(), again=again)
+        answers = UselessAnswers() if again is None else self._answers.setdefault(request_type, UselessAnswers())
+        rather_not = answers.next_question(_now(), again=again is True)
         while (now := _now()) < deadline:
             node = self._least_loaded(
                 tried | {one.broker.node_id for one in awaited if one.spare()[1] is None}, rather_not

@@ -33,9 +33,11 @@ def test_each_broker_has_its_own_time() -> None:
 
 def test_a_leader_that_has_moved_denies_only_what_older_metadata_say() -> None:
     roles = DeniedRoles()
-    assert [roles.is_named_again(1, T0, version) for version in (7, 7, 8, 9)] == [False, False, True, True]
-    assert not roles.is_named_again(2, T0, 10), "another leader"
+    assert [roles.is_named_again(1, T0, version, 0.0) for version in (7, 7, 8, 9)] == [False, False, True, True]
+    assert not roles.is_named_again(1, T0, 10, 15.1), "another event"
+    assert roles.is_named_again(1, T0, 11, 20.0)
+    assert not roles.is_named_again(2, T0, 12, 31.0), "another leader"
     roles.keep(lambda node_id, tp: node_id == 2)
-    assert roles.is_named_again(2, T0, 11)
+    assert roles.is_named_again(2, T0, 13, 32.0)
     roles.keep(lambda node_id, tp: node_id == 3)
-    assert not roles.is_named_again(2, T0, 12)
+    assert not roles.is_named_again(2, T0, 14, 33.0)
