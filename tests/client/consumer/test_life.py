@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -48,6 +49,7 @@ async def test_stop_belongs_to_the_loop_of_start(kind: type[Consumer | Client]) 
         await asyncio.to_thread(asyncio.run, client.stop())  # nothing is left to do
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # asyncio's own, of its transports
 @pytest.mark.parametrize("transactional_id", [None, "x"])
 @pytest.mark.parametrize("kind", [Consumer, Producer, Client])
 def test_stop_after_the_loop_was_closed_with_the_background_in_it(
@@ -81,6 +83,8 @@ def test_stop_after_the_loop_was_closed_with_the_background_in_it(
             assert failed.value.persisted == "no"
         with pytest.raises(ClientClosed, match="stopped"):
             asyncio.run(client.start())
+        del client, delivery, loop
+        gc.collect()  # here, not in the middle of another test
 
 
 async def test_a_call_in_a_thread_without_a_loop_says_how_to_call() -> None:
