@@ -452,7 +452,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "stuck",
         (Holdings, "named", consumer_bugs.revoke_what_had_its_name_before),
         group=True,
-        first=407,
+        first=796,
         consumer=True,
     ),
     "begin anew what stays assigned": _bug(

@@ -317,7 +317,7 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
         "torn, aborted", (TransactionMachine, "_on_not_answered", _believe_in_the_commit), transactional=True, first=12
     ),
     "go on with the epoch": _bug(
-        "torn, aborted", (TransactionMachine, "_end", _go_on_with_the_epoch), transactional=True, first=523
+        "torn, aborted", (TransactionMachine, "_end", _go_on_with_the_epoch), transactional=True, first=346
     ),
     "a dead block says nothing": _bug(
         "torn", (TransactionDriver, "is_open", _open_unless_dead), transactional=True, first=81
