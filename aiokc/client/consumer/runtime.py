@@ -255,9 +255,10 @@ class ConsumerRuntime:
             with cluster_client.call():
                 await self.source.leave(timeout, leave_group)
                 await self.fetcher.close_sessions()
-        except Exception:
+        except Exception as error:  # whatever has ended the background: the next call raises it
             if cluster_client.background.alive and not cluster_client.stopped:
                 raise
+            logger.debug("stop(): the background has ended before the consumer had left: %r", error)
 
     async def _close(self) -> None:
         if self.cluster_client.background.cancellation_is_ours:

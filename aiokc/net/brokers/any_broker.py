@@ -95,9 +95,7 @@ class AnyBroker:
         answers = UselessAnswers() if again is None else self._answers.setdefault(request_type, UselessAnswers())
         rather_not = answers.next_question(_now(), again=again is True)
         while (now := _now()) < deadline:
-            node = self._least_loaded(
-                tried | {one.broker.node_id for one in awaited if one.spare()[1] is None}, rather_not
-            )
+            node = self._least_loaded(tried, awaited, rather_not)
             if node is None:  # all were asked: ask again, unless no error is retriable
                 if (final := self._final(errors)) is not None:
                     raise fresh(final)
@@ -129,9 +127,7 @@ class AnyBroker:
             else:
                 why = None if unusable is None else unusable(node.name, response)
                 if why is None:
-                    node.answered()
-                    self._unanswered_since = None
-                    answers.answered_by(node.broker.node_id)
+                    self._answered(node, answers)
                     return response
                 errors[node] = why
                 tried.add(node.broker.node_id)
@@ -146,6 +142,11 @@ class AnyBroker:
         if not self._nodes.has_connected and (refused := _first(errors, CertificateRefused)) is not None:
             return refused
         return _first(errors, UnsupportedVersion)
+
+    def _answered(self, node: Node, answers: UselessAnswers) -> None:
+        node.answered()
+        self._unanswered_since = None
+        answers.answered_by(node.broker.node_id)
 
     def _failed(self, node: Node, error: KafkaError) -> float:
         """A broker has not answered, or not usably; return the time."""
@@ -197,7 +198,8 @@ class AnyBroker:
             raise _NotYet(outcome)
         raise fresh(outcome)
 
-    def _least_loaded(self, tried: set[int], rather_not: Set[int]) -> Node | None:
+    def _least_loaded(self, tried: set[int], awaited: Set[Node], rather_not: Set[int]) -> Node | None:
+        tried = tried | {node.broker.node_id for node in awaited if node.spare()[1] is None}
         now = _now()
         trigger = self._config.metadata_recovery_rebootstrap_trigger_ms / 1e3
         overdue = self._unanswered_since is not None and now - self._unanswered_since >= trigger
