@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from aiokc.core.cluster.avoided_replicas import AvoidedReplicas
+from aiokc.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
 
 
 def test_a_replica_that_failed_is_avoided_for_ten_times_as_long() -> None:
@@ -51,3 +54,15 @@ def test_a_replica_that_is_named_without_a_rack_is_not_avoided() -> None:
         assert avoided.is_avoided(1, 100.0) is with_rack
     avoided.failed(1, 101.0, took=30.0)
     assert avoided.is_avoided(1, 100.0), "it fails again"
+
+
+def test_a_replica_that_errs_twice_at_one_offset_is_avoided() -> None:
+    """Once, or at another offset, it may only have lagged; and another one has its own errors."""
+    avoided = AvoidedReplicas()
+    for node_id in (2, 3):
+        avoided.named(node_id, with_rack=True)
+    for node_id, offset in ((2, 5), (2, 6), (3, 6), (2, 6)):
+        avoided.erred(node_id, T0, offset, 1.0)
+        assert not avoided.is_avoided(node_id, 1.5), (node_id, offset)
+    avoided.erred(2, T0, 6, 1.0)
+    assert avoided.is_avoided(2, 1.5)

@@ -105,6 +105,15 @@ def test_what_it_held_is_not_kept_where_it_is_stored_or_of_others_or_comes_again
     assert not subscription.left.unprocessed
 
 
+def test_what_it_held_is_not_processed_while_the_partition_is_assigned_again() -> None:
+    """There it gets those records once more: nothing has said that they were processed."""
+    subscription = left(A)
+    subscription.assign([A])
+    subscription.mark_processed()
+    subscription.go_on({})
+    assert subscription[A].position == 5
+
+
 @pytest.mark.parametrize("auto_commits", [False, True])
 def test_a_commit_without_what_is_held_leaves_that_out_of_what_was_left_too(auto_commits: bool) -> None:
     subscription = Subscription(auto_commits=auto_commits)
