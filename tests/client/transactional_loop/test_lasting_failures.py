@@ -345,6 +345,21 @@ async def test_an_input_topic_that_is_recreated_under_a_batch_is_read_from_its_b
 
 
 @scenario(2)
+async def test_records_that_lie_under_another_partition_move_no_position(stage: Stage) -> None:
+    """Interceptors may put them there. The error of the transaction is raised, and not one of a seek to nowhere."""
+    give(stage, 1, 2)
+    async with looping(stage) as (loop, _):
+
+        async def process(batch: Batch) -> None:
+            batch[IN0._replace(partition=7)] = batch[IN0]
+            raise ValueError("mine")
+
+        with pytest.raises(ValueError, match="mine"):
+            await loop.run(process)
+        assert await loop._consumer.position(IN0) == 0
+
+
+@scenario(2)
 async def test_a_record_that_is_not_sent_because_another_one_is_too_large_ends_the_loop_with_it(stage: Stage) -> None:
     """Each attempt would meet the same refusal. The function awaits a record that lingers, not the refused one."""
     give(stage, 1)
