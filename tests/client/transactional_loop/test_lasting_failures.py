@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Producer
+from aiokc import ConsumerInterceptor, Producer
 from aiokc.client.transactional_loop.transactional_loop import Process, TransactionalLoop
 from aiokc.errors import (
     ConsumerClosed,
@@ -344,19 +344,24 @@ async def test_an_input_topic_that_is_recreated_under_a_batch_is_read_from_its_b
     assert await stage.read() == [b"1", b"2", *(b"%d" % number for number in range(10, 16))]
 
 
+class Elsewhere(ConsumerInterceptor):
+    def on_consume(self, records: Any) -> Any:
+        return {IN0._replace(partition=7): found for found in records.values()}
+
+
 @scenario(2)
-async def test_records_that_lie_under_another_partition_move_no_position(stage: Stage) -> None:
-    """Interceptors may put them there. The error of the transaction is raised, and not one of a seek to nowhere."""
+async def test_records_that_an_interceptor_has_put_elsewhere_move_no_position(stage: Stage) -> None:
+    """The error of the function is raised, and not one of a seek to where nothing was read."""
     give(stage, 1, 2)
-    async with looping(stage) as (loop, _):
+    consumer = stage.consumer("in", group_id="g", interceptors=[Elsewhere()])
+    async with consumer, stage.producer() as producer:
 
         async def process(batch: Batch) -> None:
-            batch[IN0._replace(partition=7)] = batch[IN0]
+            assert [tp.partition for tp in batch] == [7]
             raise ValueError("mine")
 
         with pytest.raises(ValueError, match="mine"):
-            await loop.run(process)
-        assert await loop._consumer.position(IN0) == 0
+            await TransactionalLoop(consumer, producer).run(process)
 
 
 @scenario(2)
