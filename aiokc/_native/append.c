@@ -185,9 +185,11 @@ static int64_t bytes_of_pairs(PyObject *pairs) {
     int64_t sum = 0;
     for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(pairs); index++) {
         PyObject *key, *value;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, index), "UO", &key, &value))
+        Py_ssize_t size;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, index), "UO", &key, &value) ||
+            PyUnicode_AsUTF8AndSize(key, &size) == NULL)
             return -1;
-        sum += 1 + PyUnicode_GET_LENGTH(key) + (PyBytes_Check(value) ? PyBytes_GET_SIZE(value) : 0);
+        sum += 1 + size + (PyBytes_Check(value) ? PyBytes_GET_SIZE(value) : 0);
     }
     return sum;
 }

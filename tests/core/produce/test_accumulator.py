@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from aiokc.config.consumer import ConsumerConfig
 from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.produce.accumulator import MOST_BATCHES
 from aiokc.core.produce.batch import ProducerBatch
@@ -266,6 +267,16 @@ def test_a_topic_that_compresses_well_gets_larger_batches() -> None:
         world.accumulator.ratios.closed("t", 1000, 100)
     assert world.accumulator.ratios.capacity("t", 1000) > 3000
     assert world.accumulator.ratios.capacity("other", 1000) == 1000
+
+
+def test_no_batch_holds_more_than_a_consumer_decompresses_by_default() -> None:
+    world = Produced(batch_size=1 << 18, codec=Codec.GZIP)
+    ratios = world.accumulator.ratios
+    for _ in range(300):
+        ratios.closed("t", 1_000_000, 1000)
+    assert ratios["t"] == 0.001
+    assert ratios.capacity("t", 1 << 18) == ConsumerConfig().max_decompressed_batch_bytes // 2
+    assert ratios.capacity("t", 1 << 28) == 1 << 28, "who asks for larger batches gets them"
 
 
 def test_a_large_batch_is_left_to_a_thread() -> None:

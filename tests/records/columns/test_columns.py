@@ -259,6 +259,14 @@ def test_more_bytes_than_32_bit_offsets_can_address(name: str) -> None:
     assert builder.append(reader, 2, END, ALL, MB) == 1
 
 
+@pytest.mark.parametrize("module", [_native, _pure_columns])
+def test_names_of_headers_count_in_bytes(module: Any) -> None:
+    builder = module.ColumnBuilder(["headers"], "ms", 1024)
+    headers = (("\N{GRINNING FACE}" * 340, None),)
+    with pytest.raises(RecordTooLarge):
+        builder.append_records([raw_record("t", 0, 0, 0, 0, None, None, headers, None)], END, MB)
+
+
 def test_topics_count_too() -> None:
     header, payload = batch([NewRecord(None)] * 100)
     builder = _native.ColumnBuilder(["topic"], "ms", 1024)

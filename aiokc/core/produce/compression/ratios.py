@@ -7,6 +7,10 @@ from typing import Final
 _BETTER: Final = 0.005  # at most so much, since one good batch says little
 _WORSE: Final = 0.05  # at least so much, since a batch that is too large costs another request
 _SAFETY: Final = 1.05
+# Half of what aiokc's consumers decompress by default (max_decompressed_batch_bytes): a partition must not stop them
+# because its records compress well and its leader was away for a while. Incompressible, so much still fits a broker's
+# socket.request.max.bytes, so the broker answers MESSAGE_TOO_LARGE, and the batch is split.
+_MOST_UNCOMPRESSED: Final = 64 << 20
 
 
 class CompressionRatios:
@@ -16,8 +20,11 @@ class CompressionRatios:
         self._ratios: dict[str, float] = {}
 
     def capacity(self, topic: str, batch_size: int) -> int:
-        """Return how many bytes of records, uncompressed, become a batch of ``batch_size``."""
-        return int(batch_size / (self._ratios.get(topic, 1.0) * _SAFETY)) if topic in self._ratios else batch_size
+        """Return how many bytes of records, uncompressed, become a batch of ``batch_size``: 64 MiB at most, or that."""
+        ratio = self._ratios.get(topic)
+        if ratio is None:
+            return batch_size
+        return min(int(batch_size / (ratio * _SAFETY)), max(batch_size, _MOST_UNCOMPRESSED))
 
     def closed(self, topic: str, uncompressed: int, compressed: int) -> None:
         """Learn from a batch that was compressed."""
