@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class AiokcDataSource(DataSource):
     """Kafka topics as rows: the columns, options and offsets of Spark's own Kafka source, read by aiokc.
 
-    Options are checked when the source is loaded: ConfigError names the option and says what to do.
+    Options are checked when the source is loaded: ConfigError names the option and says what to do. What only a stream
+    can't have fails the query when it starts.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -52,9 +53,15 @@ class AiokcDataSource(DataSource):
         return AiokcBatchReader(for_batch(self._parsed), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        from aiokc.errors import ConfigError
+
         from .options.source_options import for_stream
 
-        return stream_reader_of(pyspark.__version__)(for_stream(self._parsed), schema)
+        reader = stream_reader_of(pyspark.__version__)
+        try:
+            return reader(for_stream(self._parsed), schema)
+        except ConfigError as error:
+            return reader.refusing(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         raise _only_reads()

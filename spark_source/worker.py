@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
 from copy import copy
@@ -217,7 +217,10 @@ class _TaskRead:
     async def _looked_up(
         self, client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], error: KafkaError
     ) -> tuple[dict[TopicPartition, UUID | None], set[TopicPartition], dict[TopicPartition, tuple[int, int]]]:
-        """Return the topic ids of the partitions that exist, which are recreated, and what the logs hold.
+        """Return the topic ids of the partitions that exist, which are recreated, and what the logs in question hold.
+
+        Those are the logs of recreated topics, and of the partitions that ``error`` names. The others are taken to have
+        what is wanted: if they have not, the next read fails, and names them, or times out, and _ended() tells.
 
         Raises ``error`` if no broker tells, or if partitions are listed again that their leader does not know.
         """
@@ -234,15 +237,28 @@ class _TaskRead:
                 if tp.topic in there and tp.partition in there[tp.topic].partitions
             }
             recreated = {tp for tp, topic_id in existing.items() if self._is_other(tp, topic_id) or tp in twice}
-            # After a timeout, a partition that is there is taken to have what is wanted: _ended() tells of the others.
-            asked = recreated if isinstance(error, RequestTimedOut) else existing
+            named = existing.keys() & (error.offsets if isinstance(error, OffsetOutOfRange) else ())
             try:
-                # What lies behind an open transaction is in the log: a task waits for it, also with read_committed.
-                return existing, recreated, await log_ranges(client, asked, isolation_level="read_uncommitted")
+                # Of a partition that is unknown, but listed, the leader says whether it is there.
+                asked = existing if isinstance(error, UnknownTopic) else recreated | named
+                logs = await self._logs(client, asked, untils={tp: wanted[tp][1] for tp in named - recreated})
+                return existing, recreated, {tp: logs[tp] for tp in recreated | named}
             except UnknownTopic:  # it was deleted just after it was listed
                 if existing == before:
                     raise error from error.__cause__
             before = existing
+
+    async def _logs(
+        self, client: Client, partitions: Iterable[TopicPartition], *, untils: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return what the logs of these partitions hold; ask once more for those that end before ``untils``."""
+        # What lies behind an open transaction is in the log: a task waits for it, also with read_committed.
+        logs = await log_ranges(client, partitions, isolation_level="read_uncommitted")
+        behind = [tp for tp, until in untils.items() if logs[tp][1] < until]
+        if behind:  # a leader that has just been elected may not know yet where its log ends
+            await asyncio.sleep(self._options.offset_retry_ms / 1e3)
+            logs |= await log_ranges(client, behind, isolation_level="read_uncommitted")
+        return logs
 
     async def _ended(
         self, client: Client, positions: Mapping[TopicPartition, int]

@@ -20,10 +20,16 @@ _logger = logging.getLogger(__name__)
 
 # The pause after a failed commit: Spark asks an idle stream for its next batch many times a second.
 _RETRY_SECONDS: Final = 10.0
+# The group has no members, so Kafka deletes each of its offsets offsets.retention.minutes (a week by default) after its
+# last commit, also while the query runs: that of a partition without new records, or of a query that idles.
+_RENEWAL_SECONDS: Final = 3600.0
 
 
 class CommitBack:
-    """Hears which batches are finished, and commits each new end once. It only logs a commit that fails."""
+    """Hears which batches are finished. Commits each new end, and once an hour all of them again.
+
+    It only logs a commit that fails.
+    """
 
     def __init__(
         self, options: SourceOptions, cluster: Cluster, *, clock: Callable[[], float] = time.monotonic
@@ -34,13 +40,14 @@ class CommitBack:
         self._committed: Offsets = {}
         self._newest: Mapping[str, Any] = {}
         self._clock, self._not_before = clock, clock()
+        self._renewed_at = clock()
 
     def began(self, start: Mapping[str, Any]) -> None:
         """Remember where the query begins: it is not committed before a batch has ended."""
         self._began = start
 
     def finished(self, end: Mapping[str, Any]) -> None:
-        """Commit the end of a finished batch, unless this is done already. Returns within some seconds.
+        """Commit the end of a finished batch, unless this was done within the last hour. Returns within some seconds.
 
         Spark passes the end of the last finished batch when it asks for the next one, idle or not. It also calls
         commit(), but one batch late. The reader forwards both; the first one commits.
@@ -56,9 +63,13 @@ class CommitBack:
             # for the former one, so the same offset has to be committed once more.
             for tp in anchor(end):
                 self._committed.pop(tp, None)
+        now = self._clock()
+        if now - self._renewed_at >= _RENEWAL_SECONDS:
+            self._renewed_at = now
+            self._committed = {}
         ends = positions(end)
         changed = {tp: offset for tp, offset in ends.items() if self._committed.get(tp) != offset}
-        if not changed or self._clock() < self._not_before:
+        if not changed or now < self._not_before:
             return
         try:
             self._cluster.commit(self._group_id, changed)

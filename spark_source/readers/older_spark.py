@@ -24,12 +24,13 @@ _NEEDS_LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")
 class UnlimitedStreamReader(StreamReader):
     """Reads a stream in batches that always take all records there are."""
 
+    _reached: dict[str, Any] | None = None  # the end of the batch that was planned last
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         for option in _NEEDS_LIMITS:
             if option in options.given:
                 raise ConfigError(f"{option} needs Spark 4.2 or newer: before it, a Python source hears of no limit")
         super().__init__(options, schema)
-        self._reached: dict[str, Any] | None = None
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 (Spark's name, as it was)
         if self._reached is None:  # a new query: Spark asks for the end of batch 0 before its start

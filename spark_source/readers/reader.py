@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
+
+from aiokc.errors import ConfigError, fresh
 
 from ..options.source_options import SourceOptions
 from ..planning.task_plan import Task, tasks
@@ -51,8 +53,28 @@ class StreamReader(DataSourceStreamReader):
     How Spark asks for the end of the next batch depends on its release: the derived classes do this.
     """
 
+    _refusal: ConfigError | None = None
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options, self._columns = options, columns_of(schema)
+        self._accepted, self._columns = options, columns_of(schema)
+
+    @classmethod
+    def refusing(cls, error: ConfigError) -> Self:
+        """Return a reader that raises ``error`` whatever Spark asks it, and that can be stopped.
+
+        A stream's process makes a reader and stops it ``finally``. Where it gets none, it fails to stop it, and what
+        Spark then shows is that UnboundLocalError: last, or with SPARK_HIDE_TRACEBACK alone.
+        """
+        reader = cls.__new__(cls)
+        reader._refusal = error
+        return reader
+
+    @property
+    def _options(self) -> SourceOptions:
+        """The query's options, which all that Spark can ask needs. Raises what the reader is ``refusing``."""
+        if self._refusal is not None:
+            raise fresh(self._refusal)
+        return self._accepted
 
     @cached_property
     def _cluster(self) -> DriverCluster:

@@ -223,7 +223,7 @@ def test_both_refuse_as_streams(
     with pytest.raises(PySparkException, match=said_by_kafka):
         streams.start_one("kafka", given).awaitTermination(120)
     with pytest.raises(KafkaError) as caught:
-        AiokcDataSource(given).streamReader(kafka_schema(include_headers=False))
+        AiokcDataSource(given).streamReader(kafka_schema(include_headers=False)).initialOffset()
 
     assert said in str(caught.value)
 

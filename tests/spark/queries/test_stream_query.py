@@ -230,12 +230,35 @@ def test_no_broker_listens_at_the_address(
     assert time.monotonic() - began < 20
 
 
-@pytest.mark.long
-def test_endings_are_not_for_streams(read_stream: DataStreamReader, topic: str, start: Start) -> None:
-    query = start(read_stream.option("endingOffsets", "latest").load())
+@pytest.mark.parametrize(
+    ("more", "schema", "trigger", "message"),
+    [
+        ({}, "value string", {}, "column 'value' of the schema must be a nullable binary"),
+        pytest.param(
+            {"endingOffsets": "latest"},
+            "value binary",
+            {"availableNow": True},
+            "endingOffsets ends a batch query.*availableNow",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_what_a_stream_cannot_have(
+    read_stream: DataStreamReader,
+    topic: str,
+    start: Start,
+    more: dict[str, str],
+    schema: str,
+    trigger: dict[str, Any],
+    message: str,
+) -> None:
+    """The reason is all that Spark shows: it has got a reader that it can stop."""
+    query = start(read_stream.options(**more).schema(schema).load(), **trigger)
 
-    with pytest.raises(StreamingQueryException, match=r"endingOffsets ends a batch query.*availableNow"):
+    with pytest.raises(StreamingQueryException, match=message) as caught:
         query.awaitTermination(120)
+
+    assert "UnboundLocalError" not in str(caught.value)
 
 
 def test_records_deleted_before_they_were_read(

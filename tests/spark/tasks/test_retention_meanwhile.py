@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from aiokc import ClientConfig, TopicPartition
+from aiokc import LATEST, ClientConfig, TopicPartition
 from aiokc.records import ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire import Response
 from spark_source import runtimes, worker
 from spark_source.data_loss import DataLoss
 from spark_source.options.source_options import SourceOptions
 from spark_source.options.topic_choice import subscribe
 from spark_source.planning.task_plan import OffsetRange
+from tests.suite.unused_faults import may_be_unused
 
 TP, RECORDS = TopicPartition("events", 0), 10
 LOSS = "its oldest records were deleted"
@@ -46,7 +48,7 @@ def trim_at(cluster: Cluster, starts: dict[int, int]) -> None:
 
 def read(cluster: Cluster, *task: OffsetRange, fail: bool = True, **changed: Any) -> list[int]:
     config = ClientConfig(**{"bootstrap_servers": cluster.bootstrap, "max_partition_fetch_bytes": 1, **changed})
-    options = SourceOptions(config, subscribe("events"), fail_on_data_loss=fail)
+    options = SourceOptions(config, subscribe("events"), fail_on_data_loss=fail, offset_retry_ms=0)
     return [n for batch in worker.read_task(options, ("offset",), task) for n in batch.column(0).to_pylist()]
 
 
@@ -108,6 +110,38 @@ def test_what_is_missing_behind_a_record_that_was_read_is_a_loss(cluster: Cluste
 
     with pytest.raises(DataLoss, match=f"{LOSS}. Wanted: offsets 2 to 8"):
         read(cluster, OffsetRange(TP, 0, 2, from_earliest=True), OffsetRange(TP, 2, 8))
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize(("topic", "times"), [("other", None), ("events", 1)])
+def test_a_leader_that_does_not_know_yet_where_its_log_ends_is_not_believed(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, topic: str, times: int | None, fail: bool
+) -> None:
+    """It has just been elected. Nothing has said that `other` lacks records; the leader of `events` is asked again."""
+    other = TopicPartition("other", 0)
+    cluster.create_topic("other", 1)
+    for _ in range(RECORDS):
+        cluster.append("other", b"x" * 1000)
+
+    async def answer_too_early(exchange: Exchange) -> Response | None:
+        response: Any = await exchange.handle()
+        for part in (part for answer in response.topics if answer.name == topic for part in answer.partitions):
+            part.offset = 6
+        return response  # type: ignore[no-any-return]
+
+    def asks_for_the_end(exchange: Exchange) -> bool:
+        asked = (part for asked in exchange.request.topics if asked.name == topic for part in asked.partitions)
+        return any(part.timestamp == LATEST for part in asked)
+
+    trim_at(cluster, {1: 4})
+    may_be_unused(cluster.intercept(ApiKey.LIST_OFFSETS, answer_too_early, times=times, where=asks_for_the_end))
+
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        task = OffsetRange(TP, 0, RECORDS, from_earliest=True), OffsetRange(other, 0, RECORDS)
+        found = read(cluster, *task, fail=fail)
+
+    assert sorted(found) == sorted([*range(4, RECORDS), *range(RECORDS)])
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("fail", [True, False])
