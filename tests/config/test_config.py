@@ -226,3 +226,23 @@ def test_what_follows_from_another_option_follows_it_when_that_is_replaced() -> 
     config = configured(ConsumerConfig, config, {"max_decompressed_batch_bytes": 300 << 20})
     assert config.longest_response_bytes == (300 << 20) + (16 << 20), "a batch that may be read must get through"
     assert configured(ConsumerConfig, config, {"max_response_bytes": 5000}).longest_response_bytes == 5000
+
+
+@pytest.mark.parametrize(
+    ("options", "room"),
+    [
+        ({}, 128 << 20),
+        ({"fetch_max_bytes": 200 << 20}, 200 << 20),
+        ({"max_response_bytes": 80 << 20}, 64 << 20),
+        ({"max_response_bytes": 4 << 20}, 3 << 20),
+        ({"max_response_bytes": 1}, 1),
+    ],
+)
+def test_a_response_has_room_for_more_than_records(options: dict[str, Any], room: int) -> None:
+    assert configured(ConsumerConfig, None, options).room_for_records == room
+
+
+@pytest.mark.parametrize("mib", [1, 20, 47, 48, 49, 500])
+def test_by_default_fetch_max_bytes_fit_into_a_response(mib: int) -> None:
+    config = ConsumerConfig(fetch_max_bytes=mib << 20, max_decompressed_batch_bytes=1 << 20)
+    assert config.room_for_records >= config.fetch_max_bytes
