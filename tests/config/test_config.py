@@ -182,6 +182,10 @@ def test_credentials_among_the_bootstrap_servers_are_not_shown(given: str | list
         ({**KIP_848, "partition_assignment_strategy": [Mine()]}, "partition_assignment_strategy has no meaning with"),
         ({**KIP_848, "group_remote_assignor": ""}, "group_remote_assignor must not be empty"),
         ({"group_remote_assignor": "range"}, "group_remote_assignor='range' needs group_protocol='consumer' or 'auto'"),
+        (
+            {"group_protocol": "auto", "group_remote_assignor": "range", "session_timeout_ms": 30_000},
+            "group_remote_assignor='range' contradicts session_timeout_ms, with which group_protocol='auto' means",
+        ),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
