@@ -21,6 +21,7 @@ from aiokc.config import (
     parse_addresses,
 )
 from aiokc.errors import ConfigError
+from aiokc.interceptor import ConsumerInterceptor
 from aiokc.types import TopicPartition
 
 
@@ -29,6 +30,14 @@ class Mine(Assignor):
 
     def assign(self, group: Group) -> dict[str, list[TopicPartition]]:
         return {member_id: [] for member_id in group.members}
+
+
+class RoundRobinPartitionAssignor:
+    """As aiokafka has it: no instance of it would do, either."""
+
+    name = "roundrobin"
+
+    def assign(self, cluster: Any, members: Any) -> Any: ...
 
 
 KIP_848: dict[str, Any] = {"group_protocol": "consumer"}
@@ -81,6 +90,7 @@ def test_defaults_are_those_of_the_java_client() -> None:
         ("a", (("a", 9092),)),
         (" a:1 , b:2,", (("a", 1), ("b", 2))),
         (["a:1", "[::1]:2", "[::1]"], (("a", 1), ("::1", 2), ("::1", 9092))),
+        (["a:1, b:2", "c,"], (("a", 1), ("b", 2), ("c", 9092))),
     ],
 )
 def test_bootstrap_servers(given: str | list[str], addresses: tuple[tuple[str, int], ...]) -> None:
@@ -148,8 +158,14 @@ def test_credentials_among_the_bootstrap_servers_are_not_shown(given: str | list
             "socket_connection_setup_timeout_max_ms=30000 must be at least 40000",
         ),
         ({"partition_assignment_strategy": []}, "at least one assignor"),
-        ({"partition_assignment_strategy": [1]}, "must hold names and aiokc.Assignor objects only"),
+        ({"partition_assignment_strategy": [1]}, "must hold names, such as 'range', and aiokc.Assignor objects only"),
         ({"partition_assignment_strategy": [Mine]}, "holds the class Mine: give an instance of it"),
+        (
+            {"partition_assignment_strategy": [RoundRobinPartitionAssignor]},
+            "must hold names, such as 'range', and .* objects only, not the class RoundRobinPartitionAssignor$",
+        ),
+        ({"interceptors": [ConsumerInterceptor]}, "holds the class ConsumerInterceptor: give an instance of it"),
+        ({"interceptors": [Mine]}, "must hold aiokc.ConsumerInterceptor objects only, not the class Mine$"),
         ({"bootstrap_servers": [1]}, "must hold strings only"),
         ({"bootstrap_servers": 9092}, "bootstrap_servers must be"),
         ({"bootstrap_servers": None}, "bootstrap_servers must be a string, or a list of strings, not NoneType"),
