@@ -202,6 +202,7 @@ def test_credentials_among_the_bootstrap_servers_are_not_shown(given: str | list
             {"group_protocol": "auto", "group_remote_assignor": "range", "session_timeout_ms": 30_000},
             "group_remote_assignor='range' contradicts session_timeout_ms, with which group_protocol='auto' means",
         ),
+        ({"default_api_timeout_ms": 1 << 31}, "default_api_timeout_ms=2147483648 must be at most 2147483647"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
