@@ -14,7 +14,7 @@ _MOST_DIGITS: Final = 5  # of a port; int() refuses thousands of them
 
 def parse_addresses(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Return (host, port) of each bootstrap server; IPv6 hosts stand in brackets. Raises ConfigError."""
-    entries = servers.split(",") if isinstance(servers, str) else list(servers)
+    entries = ",".join([servers] if isinstance(servers, str) else servers).split(",")  # Java joins a list by commas
     addresses = tuple(_parse_address(entry.strip()) for entry in entries if entry.strip())
     if not addresses:
         raise ConfigError("bootstrap_servers names no server; give 'host:port'")

@@ -74,7 +74,7 @@ _FUNCTIONS: Final = {"resolve": "an async function", "sasl_credentials_provider"
 
 # For the annotation of a list: the types that an item may have, and their name in error messages.
 _ITEMS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
-    "Sequence[str | Assignor]": ((str, Assignor), "names and aiokc.Assignor objects"),
+    "Sequence[str | Assignor]": ((str, Assignor), "names, such as 'range', and aiokc.Assignor objects"),
     "Sequence[ConsumerInterceptor]": ((ConsumerInterceptor,), "aiokc.ConsumerInterceptor objects"),
     "Sequence[ProducerInterceptor]": ((ProducerInterceptor,), "aiokc.ProducerInterceptor objects"),
 }
@@ -143,7 +143,10 @@ def _check_plain(*methods: object) -> None:
 def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], what: str) -> None:
     for item in items:
         if isinstance(item, type):
-            raise ConfigError(f"{name} holds the class {item.__name__}: give an instance of it")
+            # A protocol looks at attributes, and its classes have them, too.
+            if isinstance(item, types) or not set(types).isdisjoint(item.__mro__):
+                raise ConfigError(f"{name} holds the class {item.__name__}: give an instance of it")
+            raise ConfigError(f"{name} must hold {what} only, not the class {item.__name__}")
         if not isinstance(item, types):
             raise ConfigError(f"{name} must hold {what} only, not {shown(item)}")
         if isinstance(item, ConsumerInterceptor):

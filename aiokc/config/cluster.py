@@ -120,6 +120,15 @@ class ClusterConfig(SecurityConfig):
         return self.max_response_bytes or self.longest_records_bytes + _BESIDE_RECORDS
 
     @property
+    def room_for_records(self) -> int:
+        """The most bytes of records that a Fetch may ask for: the rest is for what the response holds beside them.
+
+        A response that is too long because many partitions together fill it would be so at every attempt.
+        """
+        longest = self.longest_response_bytes
+        return max(1, longest - min(_BESIDE_RECORDS, longest // 4))
+
+    @property
     def longest_records_bytes(self) -> int:
         """The most bytes of records that a response may hold: none, unless the client reads."""
         return 0

@@ -65,7 +65,7 @@ class ConsumerConfig(ClientConfig):
                            "auto": "consumer" where the cluster takes the member by it and none of these three is set,
                            else "classic"
     group_remote_assignor  which of the coordinator's assignors this member wants ("uniform", "range"; None: no wish).
-                           Not with group_protocol="classic"
+                           Not with group_protocol="classic", nor with what only that has
     partition_assignment_strategy   names of assignors, the preferred one first: "range", "roundrobin", "sticky",
                            "cooperative-sticky", and assignors of your own (aiokc.Assignor)
     max_poll_records       the most records that one getmany() returns, where the call does not say it
@@ -139,9 +139,15 @@ class ConsumerConfig(ClientConfig):
                     "'auto': in the classic protocol, partition_assignment_strategy names the assignors"
                 )
             return
-        if self.group_protocol == "consumer" and (name := self.classic_only) is not None:
+        name = self.classic_only
+        if self.group_protocol == "consumer" and name is not None:
             raise ConfigError(
                 f"{name} has no meaning with group_protocol='consumer': {_CLASSIC_ONLY[name][1]}; leave it out"
+            )
+        if self.group_remote_assignor is not None and name is not None:
+            raise ConfigError(
+                f"group_remote_assignor={self.group_remote_assignor!r} contradicts {name}, with which "
+                "group_protocol='auto' means 'classic', where the coordinator does not assign: leave one of them out"
             )
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from aiokc import EARLIEST, LATEST, ClientConfig
+from aiokc.config.checks import MOST_32, MOST_64
 from aiokc.errors import ConfigError
 
 from . import client_options
@@ -87,9 +88,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     given = {name.lower(): value for name, value in options.items()}
     _check_names(given)
 
-    def number(option: str, default: int | None = None, least: int = 1) -> int | None:
+    def number(option: str, default: int | None = None, least: int = 1, most: int = MOST_64) -> int | None:
         text = given.get(option.lower())
-        return default if text is None else at_least(option, least, text)
+        return default if text is None else at_least(option, least, text, most)
 
     security = security_texts(given)
     parsed = SourceOptions(
@@ -108,7 +109,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=boolean("failOnDataLoss", given.get("failondataloss", "true")),
         poll_timeout_ms=number("kafkaConsumer.pollTimeoutMs") or 120_000,
         offset_attempts=number("fetchOffset.numRetries") or 3,
-        offset_retry_ms=number("fetchOffset.retryIntervalMs", 1_000, least=0) or 0,
+        offset_retry_ms=number("fetchOffset.retryIntervalMs", 1_000, least=0, most=MOST_32) or 0,
         group_id=given.get("kafka.group.id", "").strip() or None,
         commit_offsets=boolean("commitOffsets", given.get("commitoffsets", "false")),
         given=frozenset(option for option in SUPPORTED if option.lower() in given),

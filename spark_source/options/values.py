@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from aiokc.config.checks import MOST_64
 from aiokc.errors import ConfigError
 
 _LONGEST: Final = 20  # the digits of 64 bits, and a sign
@@ -32,11 +33,13 @@ def integer(option: str, text: str) -> int:
     return int(text)
 
 
-def at_least(option: str, least: int, text: str) -> int:
-    """Return a whole number that is not smaller than ``least``. Raises ConfigError."""
+def at_least(option: str, least: int, text: str, most: int = MOST_64) -> int:
+    """Return a whole number from ``least`` to ``most``. Raises ConfigError."""
     number = integer(option, text)
     if number < least:
         raise ConfigError(f"option '{option}' must be at least {least}, not {number}")
+    if number > most:
+        raise ConfigError(f"option '{option}' must be at most {most}, not {number}")
     return number
 
 

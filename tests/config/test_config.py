@@ -21,6 +21,7 @@ from aiokc.config import (
     parse_addresses,
 )
 from aiokc.errors import ConfigError
+from aiokc.interceptor import ConsumerInterceptor
 from aiokc.types import TopicPartition
 
 
@@ -29,6 +30,14 @@ class Mine(Assignor):
 
     def assign(self, group: Group) -> dict[str, list[TopicPartition]]:
         return {member_id: [] for member_id in group.members}
+
+
+class RoundRobinPartitionAssignor:
+    """As aiokafka has it: no instance of it would do, either."""
+
+    name = "roundrobin"
+
+    def assign(self, cluster: Any, members: Any) -> Any: ...
 
 
 KIP_848: dict[str, Any] = {"group_protocol": "consumer"}
@@ -81,6 +90,7 @@ def test_defaults_are_those_of_the_java_client() -> None:
         ("a", (("a", 9092),)),
         (" a:1 , b:2,", (("a", 1), ("b", 2))),
         (["a:1", "[::1]:2", "[::1]"], (("a", 1), ("::1", 2), ("::1", 9092))),
+        (["a:1, b:2", "c,"], (("a", 1), ("b", 2), ("c", 9092))),
     ],
 )
 def test_bootstrap_servers(given: str | list[str], addresses: tuple[tuple[str, int], ...]) -> None:
@@ -148,8 +158,14 @@ def test_credentials_among_the_bootstrap_servers_are_not_shown(given: str | list
             "socket_connection_setup_timeout_max_ms=30000 must be at least 40000",
         ),
         ({"partition_assignment_strategy": []}, "at least one assignor"),
-        ({"partition_assignment_strategy": [1]}, "must hold names and aiokc.Assignor objects only"),
+        ({"partition_assignment_strategy": [1]}, "must hold names, such as 'range', and aiokc.Assignor objects only"),
         ({"partition_assignment_strategy": [Mine]}, "holds the class Mine: give an instance of it"),
+        (
+            {"partition_assignment_strategy": [RoundRobinPartitionAssignor]},
+            "must hold names, such as 'range', and .* objects only, not the class RoundRobinPartitionAssignor$",
+        ),
+        ({"interceptors": [ConsumerInterceptor]}, "holds the class ConsumerInterceptor: give an instance of it"),
+        ({"interceptors": [Mine]}, "must hold aiokc.ConsumerInterceptor objects only, not the class Mine$"),
         ({"bootstrap_servers": [1]}, "must hold strings only"),
         ({"bootstrap_servers": 9092}, "bootstrap_servers must be"),
         ({"bootstrap_servers": None}, "bootstrap_servers must be a string, or a list of strings, not NoneType"),
@@ -182,6 +198,11 @@ def test_credentials_among_the_bootstrap_servers_are_not_shown(given: str | list
         ({**KIP_848, "partition_assignment_strategy": [Mine()]}, "partition_assignment_strategy has no meaning with"),
         ({**KIP_848, "group_remote_assignor": ""}, "group_remote_assignor must not be empty"),
         ({"group_remote_assignor": "range"}, "group_remote_assignor='range' needs group_protocol='consumer' or 'auto'"),
+        (
+            {"group_protocol": "auto", "group_remote_assignor": "range", "session_timeout_ms": 30_000},
+            "group_remote_assignor='range' contradicts session_timeout_ms, with which group_protocol='auto' means",
+        ),
+        ({"default_api_timeout_ms": 1 << 31}, "default_api_timeout_ms=2147483648 must be at most 2147483647"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
@@ -226,3 +247,23 @@ def test_what_follows_from_another_option_follows_it_when_that_is_replaced() -> 
     config = configured(ConsumerConfig, config, {"max_decompressed_batch_bytes": 300 << 20})
     assert config.longest_response_bytes == (300 << 20) + (16 << 20), "a batch that may be read must get through"
     assert configured(ConsumerConfig, config, {"max_response_bytes": 5000}).longest_response_bytes == 5000
+
+
+@pytest.mark.parametrize(
+    ("options", "room"),
+    [
+        ({}, 128 << 20),
+        ({"fetch_max_bytes": 200 << 20}, 200 << 20),
+        ({"max_response_bytes": 80 << 20}, 64 << 20),
+        ({"max_response_bytes": 4 << 20}, 3 << 20),
+        ({"max_response_bytes": 1}, 1),
+    ],
+)
+def test_a_response_has_room_for_more_than_records(options: dict[str, Any], room: int) -> None:
+    assert configured(ConsumerConfig, None, options).room_for_records == room
+
+
+@pytest.mark.parametrize("mib", [1, 20, 47, 48, 49, 500])
+def test_by_default_fetch_max_bytes_fit_into_a_response(mib: int) -> None:
+    config = ConsumerConfig(fetch_max_bytes=mib << 20, max_decompressed_batch_bytes=1 << 20)
+    assert config.room_for_records >= config.fetch_max_bytes

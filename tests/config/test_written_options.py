@@ -146,6 +146,9 @@ def test_a_name_of_our_own_wins() -> None:
         ("ssl.key.location", "/etc/key.pem", Path("/etc/key.pem")),
         ("ssl.keystore.location", "~/client.pem", str(Path("~/client.pem").expanduser())),
         ("compression.level", "3", 3),
+        ("compression.level", "-1", None),  # librdkafka's default; zstd has such a level
+        ("Compression.Level", -1, None),
+        ("compression_level", "-1", -1),
         ("linger.ms", "5.0", 5),
         ("linger.ms", 5.0, 5),
         ("queue.buffering.max.kbytes", 2.0, 2048),

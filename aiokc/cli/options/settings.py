@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, cast
 
 from aiokc import ClientConfig, ConsumerConfig, ProducerConfig
+from aiokc.config.checks import MOST_32
 from aiokc.config.written.mapping import names_no_option
 from aiokc.config.written.other_names import our_name
 from aiokc.errors import ConfigError
@@ -109,7 +110,7 @@ def _timeout_ms(text: str) -> int:
     milliseconds = duration_ms(text, "--timeout")
     if milliseconds < 1:
         raise UsageProblem(f"--timeout: {quoted(text)} leaves no time to try: write 500ms, 10s or 2m")
-    return milliseconds
+    return min(milliseconds, MOST_32)
 
 
 def _of_profile(profile: Profile, system: System) -> Iterator[tuple[str, Setting]]:
@@ -170,7 +171,11 @@ def _setting(name: str, value: object, origin: str, system: System) -> tuple[str
 def _fit_timeouts(values: dict[str, Setting]) -> None:
     """Let no request outlive the call: where --timeout is short, so are the waits inside it, unless they are given."""
     limit = values["default_api_timeout_ms"].value
-    for name in ("request_timeout_ms", "socket_connection_setup_timeout_ms"):
+    parked = values["fetch_max_wait_ms"].value if "fetch_max_wait_ms" in values else 0
+    if not isinstance(limit, int) or not isinstance(parked, int):
+        return  # the config refuses the one that is none
+    # A Fetch may be held for fetch_max_wait_ms: ClientConfig refuses a request_timeout_ms that is no longer.
+    for name, least in (("request_timeout_ms", parked + 1), ("socket_connection_setup_timeout_ms", 0)):
         default = cast(int, FIELDS[name].default)
-        if name not in values and isinstance(limit, int) and 1_000 < limit < default:
-            values[name] = Setting(limit, "as --timeout")
+        if name not in values and limit > 1_000 and (ms := max(limit, least)) < default:
+            values[name] = Setting(ms, "as --timeout")

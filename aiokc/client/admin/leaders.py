@@ -200,7 +200,7 @@ class _RecordTimes:
         wanted = FetchRequest(
             max_wait_ms=0,
             min_bytes=1,
-            max_bytes=_FETCH_BYTES,
+            max_bytes=min(_FETCH_BYTES, self._asking.cluster_client.config.room_for_records),
             isolation_level=isolation_code(self._isolation_level),
             topics=_fetch_topics(asked, self._positions, self._sizes),
         )

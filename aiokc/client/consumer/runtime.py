@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 
 from ...config import ConsumerConfig
+from ...core.assignors.registry import assignors
 from ...core.fetch.stall_watch import StallWatch
 from ...core.offsets.messages import Committed
 from ...core.subscription.change_count import ChangeCount
@@ -135,6 +136,7 @@ class ConsumerRuntime:
                 holds_for_good=lambda: self._stopping and self.listener.is_inside(),
             )
         else:
+            assignors(config.partition_assignment_strategy)  # without a group, too, a name that is none is told at once
             self.source = AllPartitions(config, metadata, self.subscription, self.listener, self._moved)
         self.subscribing = Subscribing(
             config, metadata, self.subscription, self.source, self.listener, self._pattern, self._moved

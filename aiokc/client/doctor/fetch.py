@@ -126,7 +126,7 @@ async def _target(
 
 
 async def _fetch(kit: Kit, broker: Connection, topic: TopicSeen, wanted: Target) -> Fetched:
-    request = fetch_request(topic, wanted, rack=kit.config.client_rack, isolation_level=kit.config.isolation_level)
+    request = fetch_request(topic, wanted, kit.config)
     highest = None if can_name(topic.topic_id) else IDS_FROM - 1
     version = broker.usable_version(FetchRequest, highest)
     started = kit.now()

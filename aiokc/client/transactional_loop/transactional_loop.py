@@ -27,6 +27,7 @@ from ...errors import (
     TransactionAbortable,
     TransactionAborted,
     UsageError,
+    shown,
 )
 from ...types import ConsumerRecords, K, OffsetAndMetadata, TopicPartition, V, named
 from ..consumer.consumer import Consumer
@@ -95,6 +96,7 @@ class TransactionalLoop(Generic[K, V]):
         self._undone: frozenset[TopicPartition] = frozenset()
         self._in_doubt = False  # whether nobody knows yet if the last attempt was committed
         self._is_checked = False  # that the brokers can tell a zombie's offsets
+        self._is_one_cluster = False  # that consumer and producer are clients of one cluster
         #: What ``process`` has raised while nothing was wrong with the transaction: no attempt of the loop cures it.
         self._raised: Exception | None = None
         self._missing: MetadataMissing | None = None  # what the next batch waits for, since send_soon() can't
@@ -118,7 +120,8 @@ class TransactionalLoop(Generic[K, V]):
         that took too long, and failures of the transaction that a retry may cure, the loop goes on by itself.
         Partitions that are assigned already begin at the offsets that their group has committed. Raises what getmany()
         raises, ProducerFenced where another producer has taken over the transactional_id, MetadataMissing where no
-        broker knows a topic or partition that ``process`` sends to, BufferFull where what it sends by send_soon() does
+        broker knows a topic or partition that ``process`` sends to, ConfigError where the two are clients of different
+        clusters, BufferFull where what it sends by send_soon() does
         not fit into buffer_memory, and UnsupportedVersion for brokers before 2.5. Returns also when the consumer is
         stopped.
         """
@@ -155,6 +158,7 @@ class TransactionalLoop(Generic[K, V]):
         batch = await self._next_batch(max_records)
         if not batch.ends:
             return
+        self._check_clusters()
         try:
             async with self._producer.transaction() as transaction:
                 # Its own one: it may take partitions out as it processes them. They are committed, or come again.
@@ -198,6 +202,24 @@ class TransactionalLoop(Generic[K, V]):
             logger.warning("the brokers' version is not known yet: %s", error)  # send_offsets() looks at it, too
         else:
             self._is_checked = True
+
+    def _check_clusters(self) -> None:
+        """Raise ConfigError before the first batch is processed, whose offsets would be stored in the wrong cluster.
+
+        A coordinator there does not know the consumer's generation: each attempt would be aborted, and tried again.
+        """
+        if self._is_one_cluster:
+            return
+        read = self._consumer._runtime.cluster_client.metadata.cluster.cluster_id
+        written = self._producer._runtime.cluster_client.metadata.cluster.cluster_id
+        if read is None or written is None:
+            return
+        if read != written:
+            raise ConfigError(
+                f"TransactionalLoop: the consumer reads from cluster {shown(read)}, and the producer writes to cluster "
+                f"{shown(written)}: a transaction holds the offsets and the results, and is of one cluster"
+            )
+        self._is_one_cluster = True
 
     @property
     def _driver(self) -> TransactionDriver:

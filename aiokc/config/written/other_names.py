@@ -51,6 +51,14 @@ def our_name(name: str) -> str:
     return OTHER_NAMES.get(snake, snake)
 
 
+def means_default(name: str, value: object) -> bool:
+    """Whether another client means its default by the value: librdkafka's compression.level=-1, whatever the codec.
+
+    With an underscore the name is ours, and zstd has a level -1.
+    """
+    return name.strip().lower() == "compression.level" and value == -1
+
+
 def counts_kib(name: str) -> bool:
     """Whether the option of this name counts KiB, and ours bytes."""
     return spelled(name) in _IN_KIB

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...errors import ConfigError, shown
 from ...secret import Secret
-from .other_names import counts_kib
+from .other_names import counts_kib, means_default
 
 # Texts that other clients write in another case than aiokc.
 _UPPER: Final = ("security_protocol", "ssl_truststore_type", "ssl_keystore_type")
@@ -58,6 +58,8 @@ def typed(option: Field[Any], value: object, name: str) -> Any:
         value = _number(option, value, name)
     if type(value) is float and kind.startswith("int"):
         value = _whole(option, value, name)
+    if means_default(name, value):
+        return option.default
     if not isinstance(value, str):
         return value * 1024 if type(value) is int and counts_kib(name) else value
     if kind.startswith("bool"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from ...config import IsolationLevel, isolation_code
+from ...config import ClientConfig, IsolationLevel, isolation_code
 from ...error_codes import ErrorCode, error_name
 from ...errors import KafkaError, RequestTimedOut
 from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -84,16 +84,17 @@ def target(first: Mapping[int, int], last: Mapping[int, int], seconds: float) ->
     return Target(partition=best, start=first[best], records=max(counts[best], 0), seconds=seconds)
 
 
-def fetch_request(topic: TopicSeen, wanted: Target, *, rack: str, isolation_level: IsolationLevel) -> FetchRequest:
-    """Return the Fetch of 1 MiB from the beginning of the partition, without a session."""
-    partition = FetchPartition(partition=wanted.partition, fetch_offset=wanted.start, partition_max_bytes=FETCH_BYTES)
+def fetch_request(topic: TopicSeen, wanted: Target, config: ClientConfig) -> FetchRequest:
+    """Return the Fetch of up to 1 MiB from the beginning of the partition, without a session."""
+    most = min(FETCH_BYTES, config.room_for_records)
+    partition = FetchPartition(partition=wanted.partition, fetch_offset=wanted.start, partition_max_bytes=most)
     return FetchRequest(
         max_wait_ms=_MAX_WAIT_MS if wanted.records else 0,
         min_bytes=1,
-        max_bytes=FETCH_BYTES,
-        isolation_level=isolation_code(isolation_level),
+        max_bytes=most,
+        isolation_level=isolation_code(config.isolation_level),
         topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[partition])],
-        rack_id=rack,
+        rack_id=config.client_rack,
     )
 
 

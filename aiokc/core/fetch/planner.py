@@ -168,6 +168,7 @@ class FetchPlanner:
         self._subscription = subscription
         self._buffer = buffer
         self._config = config
+        self._most_bytes = min(config.fetch_max_bytes, config.room_for_records)
         self._sessions = sessions
         self._cluster = Cluster()
         self._cluster_news = ClusterNews(subscription)
@@ -372,7 +373,7 @@ class FetchPlanner:
                 most = min(set_aside + (min(share, room) if node.has_more else 0), node.most_bytes(of_partition))
             else:
                 most = min(set_aside, of_partition)
-            max_bytes = max(1, min(most, config.fetch_max_bytes))
+            max_bytes = max(1, min(most, self._most_bytes))
             room -= max(0, max_bytes - set_aside)
             node.has_more = False
             node.beside.planned(now, wait_ms)
@@ -408,7 +409,7 @@ class FetchPlanner:
                 continue
             session = node.beside.request(now, node.session.known, node.wanted)
             if session is not None:
-                most = min(room, config.fetch_max_bytes, config.max_partition_fetch_bytes * len(session.asked))
+                most = min(room, self._most_bytes, config.max_partition_fetch_bytes * len(session.asked))
                 fetches.append(FetchPlan(node_id, session, most, 0, with_rack, is_beside=True))
                 room -= most
         return fetches, min((node.beside.at for node in parking.values() if node.beside.at > now), default=inf)
@@ -420,8 +421,7 @@ class FetchPlanner:
 
     def _set_aside(self, brokers: int) -> int:
         """The bytes that are set aside for one broker's Fetch, if so many brokers are to be asked."""
-        config = self._config
-        return min(config.fetch_max_bytes, int(config.fetch_buffer_bytes * _SET_ASIDE) // max(1, brokers))
+        return min(self._most_bytes, int(self._config.fetch_buffer_bytes * _SET_ASIDE) // max(1, brokers))
 
     def answered(self, node_id: int, *, has_more: bool) -> None:
         """Note that a broker answered. ``has_more``: its logs go on behind what it sent: it can send more at once."""
@@ -462,7 +462,7 @@ class FetchPlanner:
     def closings(self) -> list[FetchPlan]:
         """Return a Fetch for each broker with a session: it ends the session and asks for nothing."""
         ends = [(node_id, node.session.closing()) for node_id, node in self._nodes.items()]
-        return [FetchPlan(node_id, end, self._config.fetch_max_bytes, 0) for node_id, end in ends if end is not None]
+        return [FetchPlan(node_id, end, self._most_bytes, 0) for node_id, end in ends if end is not None]
 
     def wanted(self, node_id: int) -> list[FetchTarget]:
         """All that is to be fetched from a broker."""

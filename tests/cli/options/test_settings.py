@@ -116,6 +116,24 @@ def test_timeout_is_that_of_a_producer_too(words: str, block: int, delivery: int
 
 
 @pytest.mark.parametrize(
+    ("words", "wait", "request_ms"),
+    [
+        ("--timeout 5s", None, 5_000),
+        ("--timeout 5s", "100", 5_000),
+        ("--timeout 5s", "5000", 5_001),
+        ("--timeout 5s", "20000", 20_001),
+        ("--timeout 30d", None, 30_000),
+    ],
+)
+def test_a_short_timeout_lets_a_broker_hold_a_fetch_for_as_long_as_it_may(
+    words: str, wait: str | None, request_ms: int
+) -> None:
+    _, args = parse(["topics", *words.split()])
+    environ = {} if wait is None else {"AIOKC_FETCH_MAX_WAIT_MS": wait}
+    assert read_settings(args, system_of(environ=environ)).client_config().request_timeout_ms == request_ms
+
+
+@pytest.mark.parametrize(
     ("words", "origin", "block", "delivery"),
     [
         ("", "the command's default", 30_000, 30_005),

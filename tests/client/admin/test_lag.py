@@ -221,6 +221,21 @@ def test_large_batches_take_some_rounds() -> None:
     virtually(story, brokers=1, topics={"t": 5})
 
 
+def test_leaders_are_asked_for_no_more_than_a_response_may_hold() -> None:
+    """All partitions together have twice as much."""
+
+    async def story(cluster: Cluster) -> None:
+        times = {TopicPartition("t", partition): 1_000 + partition for partition in range(8)}
+        for tp, time in times.items():
+            write(cluster, tp.partition, *[time] * 3, size=20_000)
+        async with client_of(cluster, max_response_bytes=200_000) as client:
+            await client.commit("g", dict.fromkeys(times, 0))
+            found = lags((await client.group_lag(["g"], with_time=True))["g"])
+            assert {tp: one.timestamp for tp, one in found.items()} == times
+
+    virtually(story, brokers=1, topics={"t": 8})
+
+
 def test_a_log_that_was_truncated_meanwhile_is_given_up() -> None:
     async def story(cluster: Cluster) -> None:
         write(cluster, 0, 1_000, 2_000)

@@ -141,6 +141,15 @@ async def test_a_fetch_from_each_leader_tells_latency_and_throughput() -> None:
         assert "/s)" in one.text
 
 
+async def test_a_fetch_asks_for_no_more_than_the_client_accepts() -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        for _ in range(20):
+            cluster.append("orders", bytes(50_000))
+        report = await examined(cluster.bootstrap, topic="orders", max_response_bytes=400_000)
+        assert report.is_healthy
+        assert 0 < only(report, "fetch.answered").details["bytes"] <= 300_000
+
+
 async def test_an_empty_topic_is_healthy() -> None:
     async with Cluster(topics={"orders": 1}) as cluster:
         report = await examined(cluster.bootstrap, topic="orders")

@@ -41,6 +41,24 @@ async def test_a_batch_that_is_longer_than_all_fetch_limits_is_read_and_stops_no
         assert sizes == {1000}, "the most that one Fetch returns, but for such a batch"
 
 
+async def test_partitions_that_would_fill_an_answer_beyond_the_bound_are_sent_in_several() -> None:
+    async with Cluster(topics={"t": 10}) as cluster:
+        for partition in range(10):
+            for _ in range(20):
+                cluster.append("t", NewRecord(bytes(60_000)), partition=partition)
+        sizes: set[int] = set()
+        cluster.intercept(FetchRequest, lambda exchange: sizes.add(exchange.request.max_bytes))
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", max_response_bytes=4 << 20
+        )
+        consumer.assign(TopicPartition("t", partition) for partition in range(10))
+        got = 0
+        async with consumer, asyncio.timeout(50):
+            while got < 200:
+                got += sum(map(len, (await consumer.getmany()).values()))
+        assert max(sizes) == 3 << 20, "a quarter is for what an answer holds beside records"
+
+
 async def test_an_answer_beyond_the_bound_is_an_error_that_says_what_to_raise() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", NewRecord(bytes(200_000)))

@@ -12,7 +12,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import AuthorizationFailed
+from aiokc.errors import AuthorizationFailed, ConfigError
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
@@ -43,6 +43,11 @@ async def refreshed(consumer: Consumer, condition: Callable[[], bool]) -> None:
         while not condition():
             metadata.request_update()
             await metadata.changed.wait()
+
+
+def test_a_name_that_no_assignor_has_is_told_without_a_group_too() -> None:
+    with pytest.raises(ConfigError, match="unknown assignor 'ranged'; did you mean 'range'"):
+        Consumer("t", partition_assignment_strategy=["ranged"])
 
 
 async def without_topics(exchange: Exchange) -> MetadataResponse:

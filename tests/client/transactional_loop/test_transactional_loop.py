@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -25,7 +26,9 @@ from aiokc.errors import (
     UsageError,
 )
 from aiokc.testing import ApiKey, Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop, reject_records
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
 
 from ..transactions.on_stage import IN0, TOPICS, Stage, scenario
 from ..virtually import virtually
@@ -507,6 +510,43 @@ async def test_what_the_loop_is_made_of() -> None:
         TransactionalLoop(producer, consumer)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="process must be a function"):
         await TransactionalLoop(consumer, producer).run(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("assigned", [False, True])
+def test_a_consumer_and_a_producer_of_two_clusters_are_refused_before_the_first_batch(assigned: bool) -> None:
+    """The offsets would be committed where nothing was read, and a subscription's never be."""
+
+    async def story(read: Cluster) -> None:
+        async with Cluster(topics=TOPICS, random=Random(5)) as written:
+            give(Stage(read, 0), 1)
+            consumer = Stage(read, 0).consumer(*([] if assigned else ["in"]), group_id="g")
+            if assigned:
+                consumer.assign([IN0])
+            batches: list[object] = []
+            async with consumer, Stage(written, 0).producer() as producer:
+                with pytest.raises(ConfigError, match=r"reads from cluster .* writes to cluster") as raised:
+                    await TransactionalLoop(consumer, producer).run(batches.append)
+                for client in (consumer, producer):
+                    assert repr(client.health().cluster_id) in str(raised.value)
+            assert batches == []
+
+    virtually(story, topics=TOPICS)
+
+
+@scenario()
+async def test_a_cluster_that_tells_no_id_is_taken_for_the_other_one(stage: Stage) -> None:
+    async def without_id(exchange: Exchange) -> Any:
+        response = await exchange.handle()
+        assert isinstance(response, MetadataResponse)
+        response.cluster_id = None
+        return response
+
+    give(stage, 1)
+    stage.cluster.intercept(MetadataRequest, without_id, where=lambda exchange: exchange.client_id == "anonymous")
+    async with looping(stage, client_id="anonymous") as (loop, producer):
+        await loop.run(copying(producer, loop, 1))
+        assert producer.health().cluster_id is None
+    assert await stage.read() == [b"1"]
 
 
 def test_a_transaction_that_may_outlive_its_session_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -184,6 +184,14 @@ def test_parsed_options_travel_to_the_executors() -> None:
         ({"zzz": "1"}, "unknown option 'zzz'; there are: kafka.bootstrap.servers, assign, subscribe"),
         ({"kafka.resolve": "x"}, "unknown option 'kafka.resolve'"),
         ({"kafka.request.timeout.ms": "soon"}, "'kafka.request.timeout.ms' must be a whole number, not 'soon'"),
+        (
+            {"kafka.default.api.timeout.ms": "9223372036854775807"},
+            "kafka.default.api.timeout.ms=9223372036854775807 must be at most 2147483647",
+        ),
+        (
+            {"fetchOffset.retryIntervalMs": "9223372036854775807"},
+            "'fetchOffset.retryIntervalMs' must be at most 2147483647",
+        ),
         ({"kafka.request.timeout.ms": "0"}, "kafka.request.timeout.ms=0 must be at least 1"),
         ({"kafka.isolation.level": "x"}, "kafka.isolation.level='x' must be one of 'read_uncommitted'"),
         ({"kafka.check.crcs": "yes"}, "'kafka.check.crcs' must be true or false, not 'yes'"),
