@@ -17,10 +17,11 @@ from .clients import CLIENTS
 from .environment import keep_bytecode
 from .load import LoadFailed
 from .measuring.measure import MeasurementFailed
+from .measuring.process import exit_on_signals
 from .report.plot import draw
 from .report.readme import FOLDER, Unpublishable, publish
 from .report.results import Results
-from .report.summary import Row, summarize
+from .report.summary import summarize
 from .report.table import render
 from .run import Plan, run
 from .studies import NAMES
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     keep_bytecode()
+    if options.pin and not hasattr(os, "sched_setaffinity"):
+        parser.error("--pin: this system binds no process to a CPU")
     if options.pin and len(os.sched_getaffinity(0)) == 1:
         parser.error("--pin needs a CPU for the clients and one for the broker: here is only one")
     try:
@@ -43,10 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (LocalKafkaError, LoadFailed, MeasurementFailed) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    rows = summarize(results)
-    print(f"\n{render(results)}\n")
     if not options.read:
-        _write(results, rows, options.output)
+        _write(results, options.output)
+    print(f"\n{render(results)}\n")
     if options.write_readme:
         try:
             publish(results)
@@ -56,9 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if results.failed else 0
 
 
-def _write(results: Results, rows: Sequence[Row], folder: Path) -> None:
+def _write(results: Results, folder: Path) -> None:
+    """Keep the measurements first of all: they took long, and what is said about them can be said again."""
     folder.mkdir(parents=True, exist_ok=True)
     results.write(folder / "results.json")
+    rows = summarize(results)
     if rows:
         (folder / "results.svg").write_text(draw(results))
     print(f"results.json{' and results.svg' if rows else ''} in {os.path.relpath(folder)}")
@@ -138,4 +142,5 @@ def _chosen(known: Mapping[str, T]) -> Callable[[str], list[T]]:
 
 
 if __name__ == "__main__":
+    exit_on_signals()
     sys.exit(main())

@@ -6,7 +6,7 @@ import importlib
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,12 +23,18 @@ WARNING: Final = "**WARNING**"
 _BUSY: Final = 0.25
 
 
-def environment(clients: Iterable[Client], *, local_broker: bool) -> dict[str, str]:
-    """Return the lines of the output's header: what each is about, and its text."""
+def environment(
+    clients: Iterable[Client], *, local_broker: bool, load: Sequence[float] | None = None
+) -> dict[str, str]:
+    """Return the lines of the output's header: what each is about, and its text.
+
+    ``load`` has the load averages from before the run, as os.getloadavg() returns them; None: those of now.
+    """
+    load = load or os.getloadavg()
     found = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{_processor()}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}",
-        "load average before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "load average before": " ".join(f"{average:.2f}" for average in load),
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "broker": f"Apache Kafka {KAFKA_VERSION}, one node" if local_broker else "given by AIOKC_BOOTSTRAP",
     }
@@ -41,7 +47,7 @@ def environment(clients: Iterable[Client], *, local_broker: bool) -> dict[str, s
             found[client.distribution] = _version(client.distribution)
         if client.loop == "uvloop":
             found["uvloop"] = _version("uvloop")
-    busy = warning(os.getloadavg()[0], os.cpu_count() or 1)
+    busy = warning(load[0], os.cpu_count() or 1)
     return found if busy is None else {WARNING: busy} | found
 
 

@@ -32,20 +32,21 @@ def load(bootstrap: str, case: Case) -> bool:
 
     Raises LoadFailed if records are not delivered, or if a topic of that name has other contents.
     """
-    if create_topic(bootstrap, case.topic, PARTITIONS):
+    is_new = create_topic(bootstrap, case.topic, PARTITIONS)
+    if is_new:
         _produce(bootstrap, case)
-        _check(bootstrap, case)
-        return True
-    _check(bootstrap, case)
-    return False
+    _check(bootstrap, case.topic, [(0, count) for count in case.partition_records])
+    return is_new
 
 
 def load_spread(bootstrap: str, topic: str, partitions: int, records: int, value_size: int) -> None:
-    """Create a topic with the same number of records in each partition. Raises LoadFailed.
+    """Create a topic with the same number of records in each partition, unless it exists. Raises LoadFailed.
 
-    If a topic of that name exists, its contents are not checked.
+    That is also raised if a topic of that name has other contents, as where loading it was broken off.
     """
+    wanted = [(0, records // partitions)] * partitions
     if not create_topic(bootstrap, topic, partitions):
+        _check(bootstrap, topic, wanted)
         return
     failures: list[str] = []
 
@@ -130,15 +131,22 @@ def _hand_over(producer: Producer, topic: str, partition: int, numbers: range, v
         producer.poll(0.1 if messages else 0)
 
 
-def _check(bootstrap: str, case: Case) -> None:
+def _check(bootstrap: str, topic: str, wanted: Sequence[tuple[int, int]]) -> None:
+    """Raise LoadFailed unless the partitions begin and end at these offsets."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "benchmark"})
     try:
         found = [
-            consumer.get_watermark_offsets(TopicPartition(case.topic, partition), timeout=30)
-            for partition in range(PARTITIONS)
+            consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+            for partition in range(len(wanted))
         ]
+    except KafkaException as error:
+        raise LoadFailed(f"the offsets of topic {topic} cannot be found: {error}") from error
     finally:
         consumer.close()
-    wanted = [(0, count) for count in case.partition_records]
-    if found != wanted:
-        raise LoadFailed(f"topic {case.topic} holds offsets {found}, not {wanted}: delete it and run again")
+    other = [number for number, offsets in enumerate(found) if offsets != wanted[number]]
+    if other:
+        first = other[0]
+        raise LoadFailed(
+            f"topic {topic} holds offsets {found[first]} and not {wanted[first]} in partition {first}, and others in "
+            f"{len(other)} of {len(wanted)} partitions: delete it and run again"
+        )

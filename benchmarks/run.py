@@ -12,8 +12,9 @@ from typing import Final
 from aiokc.testing.kafka import LocalKafka, SecureKafka
 
 from .cases import PARTITIONS, Case
-from .clients import Client, franz_go
+from .clients import CLIENTS, Client
 from .environment import WARNING, environment
+from .foreign import missing
 from .load import load
 from .measuring.job import FETCH_SETTINGS, Job
 from .measuring.measure import MeasurementFailed, measure
@@ -22,6 +23,7 @@ from .report.results import Outcome, Results
 from .report.table import render_rate
 from .schedule import Turn, schedule
 from .studies import Study
+from .studies import failed as failed_study
 from .studies import run as run_study
 
 #: Reads each topic once before the rounds: for the first reader, the broker's JVM has not compiled its code yet.
@@ -34,6 +36,7 @@ _BROKER_JVM: Final = ("-Xmx2g",)
 _LISTENERS: Final = {"SSL": "TLS", "SASL_SSL": "SASLTLS"}
 _USER: Final = "admin"
 _PASSWORD: Final = "benchmark"
+_ENDED: Final = "the broker has ended before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,9 @@ class Plan:
 def run(plan: Plan) -> Results:
     """Measure everything. Raises LocalKafkaError without a broker, LoadFailed or MeasurementFailed for a bad topic."""
     external = bool(os.environ.get("AIOKC_BOOTSTRAP"))
-    plan, missing = _usable(plan, external=external)
-    about = environment(plan.clients, local_broker=not external) | missing
+    load_before = os.getloadavg()  # before `go build` is counted among what else the machine does
+    plan, not_measured = _usable(plan, external=external)
+    about = environment(plan.clients, local_broker=not external, load=load_before) | not_measured
     if WARNING in about:
         print(f"WARNING: {about[WARNING]}", file=sys.stderr)
     turns = list(schedule(plan.cases, plan.clients, plan.rounds))
@@ -108,7 +112,7 @@ def run(plan: Plan) -> Results:
             measure(plan.job(kafka, case, _WARM_UP), case, timeout=plan.timeout)
             display.end()
         outcomes = [_measure(plan, kafka, turn, display) for turn in turns]
-        studies = [_study(plan, kafka.bootstrap, name, display) for name in plan.studies]
+        studies = [_study(plan, kafka, name, display) for name in plan.studies]
     about["load average after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
     return Results(about, plan.settings(), plan.cases, outcomes, studies)
 
@@ -121,17 +125,14 @@ def _broker(plan: Plan) -> LocalKafka:
 
 def _usable(plan: Plan, *, external: bool) -> tuple[Plan, dict[str, str]]:
     """Return what of the plan can be measured here, and why the rest can't."""
-    missing = {}
+    not_measured = {}
     if external and any(case.secure for case in plan.cases):
-        missing["TLS and SASL"] = "not measured: the broker of AIOKC_BOOTSTRAP has no such listeners that we know of"
+        reason = "the broker of AIOKC_BOOTSTRAP has no such listeners that we know of"
+        not_measured["TLS and SASL"] = f"not measured: {reason}"
         plan = replace(plan, cases=[case for case in plan.cases if not case.secure])
-    if not any(client.name == "franz-go" for client in plan.clients):
-        return plan, missing
-    reason = franz_go.prepare()
-    if reason is None:
-        return plan, missing
-    clients = [client for client in plan.clients if client.name != "franz-go"]
-    return replace(plan, clients=clients), missing | {"franz-go": f"not measured: {reason}"}
+    reasons = {client.name: missing(client.name) for client in plan.clients}
+    not_measured |= {CLIENTS[name].label: f"not measured: {reason}" for name, reason in reasons.items() if reason}
+    return replace(plan, clients=[client for client in plan.clients if not reasons[client.name]]), not_measured
 
 
 def _load(bootstrap: str, case: Case, display: Display) -> None:
@@ -143,12 +144,17 @@ def _load(bootstrap: str, case: Case, display: Display) -> None:
         display.end(f"{case.name}: its {case.records:,} records are there already")
 
 
-def _study(plan: Plan, bootstrap: str, name: str, display: Display) -> Study:
+def _study(plan: Plan, kafka: LocalKafka, name: str, display: Display) -> Study:
     display.begin(name)
     started = time.monotonic()
-    study = run_study(name, bootstrap, plan.rounds)
+    study = run_study(name, kafka.bootstrap, plan.rounds) if _runs(kafka) else failed_study(name, _ENDED)
     display.end(f"{name}: {time.monotonic() - started:.0f} s")
     return study
+
+
+def _runs(kafka: LocalKafka) -> bool:
+    """Whether the broker that was started here still runs. Each measurement without it would take its whole time."""
+    return all(node.running for node in kafka.nodes)
 
 
 def _measure(plan: Plan, kafka: LocalKafka, turn: Turn, display: Display) -> Outcome:
@@ -156,6 +162,8 @@ def _measure(plan: Plan, kafka: LocalKafka, turn: Turn, display: Display) -> Out
     display.begin(name)
     job = plan.job(kafka, turn.case, turn.client.name)
     try:
+        if not _runs(kafka):
+            raise MeasurementFailed(_ENDED)
         found = measure(job, turn.case, timeout=plan.timeout)
     except MeasurementFailed as error:
         display.end(f"{name}: failed, {error}")

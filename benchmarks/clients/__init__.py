@@ -3,6 +3,8 @@
 It connects, and gets the metadata that its first Fetch needs. It starts the stopwatch, assigns all partitions of the
 topic from offset 0, without a group, takes ``job.max_records`` records at a time until it has ``job.records``, touches
 of each what ``job.takes`` says, and stops the stopwatch. Then it closes the client and returns the Tally.
+
+franz-go is the exception: its client gets a topic's metadata once it consumes it, and connects anew for its Fetches.
 """
 
 from __future__ import annotations

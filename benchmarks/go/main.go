@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -166,11 +167,11 @@ func cpuSeconds() float64 {
 	return float64(usage.Utime.Sec+usage.Stime.Sec) + float64(usage.Utime.Usec+usage.Stime.Usec)/1e6
 }
 
-// peakRSS is VmHWM: ru_maxrss survives exec, and is at least the parent's.
+// peakRSS is VmHWM, where there is /proc: ru_maxrss survives exec, and is at least the parent's.
 func peakRSS() int64 {
 	status, err := os.Open("/proc/self/status")
 	if err != nil {
-		return 0
+		return maxRSS()
 	}
 	defer status.Close()
 	for lines := bufio.NewScanner(status); lines.Scan(); {
@@ -180,5 +181,17 @@ func peakRSS() int64 {
 			return number * 1024
 		}
 	}
-	return 0
+	return maxRSS()
+}
+
+// maxRSS is ru_maxrss, which macOS counts in bytes, and others in kibibytes.
+func maxRSS() int64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	if runtime.GOOS == "darwin" {
+		return int64(usage.Maxrss)
+	}
+	return int64(usage.Maxrss) * 1024
 }

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
-from typing import Final
-
 from ..cases import Case
 from ..clients import CLIENTS
 from .job import Job, Measurement
-
-_ROOT: Final = Path(__file__).resolve().parent.parent.parent
+from .process import ProcessFailed, last_line
 
 
 class MeasurementFailed(Exception):
@@ -22,29 +14,14 @@ class MeasurementFailed(Exception):
 
 def measure(job: Job, case: Case, *, timeout: float) -> Measurement:
     """Measure in a fresh process. Raises MeasurementFailed, also if it has not ended after ``timeout`` seconds."""
-    command = [sys.executable, "-m", "benchmarks.measuring.worker", job.to_json()]
-    worker = subprocess.Popen(
-        command,
-        cwd=_ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **(dict(CLIENTS[job.client].environment) if job.client in CLIENTS else {})},
-        start_new_session=True,
-    )
+    environment = dict(CLIENTS[job.client].environment) if job.client in CLIENTS else None
     try:
-        output, errors = worker.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        raise MeasurementFailed(f"not done after {timeout:g} s") from None
-    finally:
-        if worker.poll() is None:
-            os.killpg(worker.pid, signal.SIGKILL)  # its JVM too, if it has one
-            worker.communicate()
-    if worker.returncode != 0:
-        reason = errors.strip().splitlines()[-1:] or ["it said nothing"]
-        raise MeasurementFailed(f"ended with code {worker.returncode}: {reason[0]}")
-    measurement = Measurement.from_json(output.splitlines()[-1])
+        said = last_line("benchmarks.measuring.worker", job.to_json(), timeout=timeout, environment=environment)
+        measurement = Measurement.from_json(said)
+    except ProcessFailed as error:
+        raise MeasurementFailed(str(error)) from None
+    except (ValueError, TypeError, KeyError):
+        raise MeasurementFailed(f"said {said!r} where its figures belong") from None
     verify(measurement, case)
     return measurement
 

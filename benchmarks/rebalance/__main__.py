@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,9 +19,10 @@ from aiokc.testing.kafka import LocalKafka
 
 from ..clients import CLIENTS
 from ..environment import environment
+from ..measuring.process import exit_on_signals
 from ..report.readme import replace_section
 from .members import BROKER, PROTOCOLS
-from .settle import JOINS_AFTER, PARTITIONS, TOPIC, host, measure, worker
+from .settle import JOINS_AFTER, PARTITIONS, TOPIC, Unsettled, host, measure, worker
 from .table import Key, Settled, render
 
 SIZES: Final = (1, 10, 50)
@@ -67,10 +69,14 @@ def warm_up(bootstrap: str, clients: Sequence[str], members: int) -> None:
 
 def run(
     clients: Sequence[str], protocols: Sequence[str], sizes: Sequence[int], rounds: int
-) -> dict[Key, list[Settled]]:
-    """Measure everything. Each round measures all clients, and begins with another one."""
+) -> tuple[dict[Key, list[Settled]], dict[Key, list[str]]]:
+    """Measure everything. Each round measures all clients, and begins with another one.
+
+    Return what was found, and what failed: one round in which a client fails fails its row.
+    """
     rows = [(client, protocol) for client in clients for protocol in PROTOCOLS[client] if protocol in protocols]
     found: dict[Key, list[Settled]] = {}
+    failures: dict[Key, list[str]] = {}
     with LocalKafka(fast=False, config=BROKER) as kafka:
         kafka.create_topic(TOPIC, PARTITIONS)
         with writing(kafka.bootstrap, TOPIC, PARTITIONS):
@@ -78,13 +84,20 @@ def run(
             for turn, size in itertools.product(range(rounds), sizes):
                 joins_after = JOINS_AFTER[turn % len(JOINS_AFTER)]
                 for client, protocol in rows[turn % len(rows) :] + rows[: turn % len(rows)]:
-                    settled = measure(kafka.bootstrap, client, protocol, size, joins_after)
-                    print(f"{size:3} {protocol:11} {client:9} {settled}", flush=True)
-                    found.setdefault((size, protocol, client), []).append(settled)
-    return found
+                    key, row = (size, protocol, client), f"{size:3} {protocol:11} {client:9}"
+                    try:
+                        settled = measure(kafka.bootstrap, client, protocol, size, joins_after)
+                    except Unsettled as error:
+                        failures.setdefault(key, []).append(f"round {turn + 1}: {error}")
+                        print(f"{row} failed: {error}", flush=True)
+                        continue
+                    print(f"{row} {settled}", flush=True)
+                    found.setdefault(key, []).append(settled)
+    return {key: rounds for key, rounds in found.items() if key not in failures}, failures
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code: 1 if a measurement failed; README.md is then left as it was."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rebalance", description=__doc__)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--host", help=argparse.SUPPRESS)
@@ -96,19 +109,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.worker:
         worker(options.worker)
-        return
+        return 0
     if options.host:
         host(options.host)
-        return
+        return 0
     about = environment([CLIENTS[client] for client in options.clients], local_broker=True)
-    found = run(options.clients, options.protocols, options.members, options.rounds)
+    found, failures = run(options.clients, options.protocols, options.members, options.rounds)
     about["load average after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
     about["rounds"] = str(options.rounds)
-    section = "\n".join(f"- {name}: {value}" for name, value in about.items()) + f"\n\n{render(found)}"
+    section = "\n".join(f"- {name}: {value}" for name, value in about.items()) + f"\n\n{render(found, failures)}"
     print(f"\n{section}")
+    if failures:
+        print("benchmarks.rebalance: some measurements failed", file=sys.stderr)
+        return 1
     if options.write_readme:
         README.write_text(replace_section(README.read_text(), section, BEGIN, END))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_signals()
+    sys.exit(main())

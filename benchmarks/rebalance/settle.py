@@ -6,16 +6,14 @@ import asyncio
 import gc
 import json
 import os
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from math import nan
-from pathlib import Path
 from typing import Any, Final
 
+from ..measuring.process import ProcessFailed, last_line
 from .board import Board
 from .hosts import Host, host_members
 from .members import MEMBERS, Seat
@@ -31,7 +29,10 @@ QUIET: Final = 4.0
 #: heartbeats begin. Counted from when the group is settled, a client that is slower in that would wait less.
 JOINS_AFTER: Final = (14.5, 15.5, 16.5)
 TIMEOUT: Final = 120.0
-_ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+class Unsettled(Exception):
+    """A measurement failed; str() is the reason, on one line."""
 
 
 class _Group:
@@ -113,21 +114,17 @@ def measure(
     *,
     kill: bool = True,
 ) -> Settled:
-    """Run one measurement in a process of its own. Raises RuntimeError if it fails."""
+    """Run one measurement in a process of its own. Raises Unsettled if it fails, also if it does not end."""
     group = f"rebalance-{uuid.uuid4().hex[:8]}"
     seat = {"number": 0, "bootstrap": bootstrap, "topic": TOPIC, "group": group, "protocol": protocol}
     how = {"client": client, "members": members, "joins_after": joins_after, "quiet": quiet, "kill": kill}
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.rebalance", "--worker", json.dumps({"seat": seat, "settle": how})],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=4 * TIMEOUT,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{client}, {protocol}, {members}: {done.stderr[-2000:]}")
-    return Settled(**json.loads(done.stdout.splitlines()[-1]))
+    job = json.dumps({"seat": seat, "settle": how})
+    try:
+        return Settled(**json.loads(last_line("benchmarks.rebalance", "--worker", job, timeout=4 * TIMEOUT)))
+    except ProcessFailed as error:
+        raise Unsettled(str(error)) from None
+    except (ValueError, TypeError):
+        raise Unsettled("its figures are not to be read") from None
 
 
 def worker(given: str) -> None:

@@ -52,8 +52,11 @@ _TIMES: Final[Mapping[str, Callable[[Settled], float | None]]] = {
 _INCREMENTAL: Final = ("cooperative", "consumer")
 
 
-def render(found: Measured) -> str:
-    """Return the table: medians, and least and greatest of the two times; below it the aims, if peers ran too."""
+def render(found: Measured, failures: Mapping[Key, Sequence[str]] | None = None) -> str:
+    """Return the table: medians, and least and greatest of the two times; below it what failed, with the reasons.
+
+    Last come the aims, if peers ran too.
+    """
     headings = ("members", "protocol", "client", *(f"{name}: s" for name in _TIMES), *_GAP_HEADINGS)
     lines = [f"| {' | '.join(headings)} |", f"| --: | - | - |{' --: |' * (len(headings) - 3)}"]
     for (size, protocol, client), rounds in sorted(found.items()):
@@ -66,7 +69,12 @@ def render(found: Measured) -> str:
             f"{_gap(rounds) * 1e3:.0f} ({_calm(rounds) * 1e3:.0f})",
         )
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + render_verdicts(list(verdicts(found)))
+    failed = [
+        f"- {size} {protocol} {client}, {reason}"
+        for (size, protocol, client), reasons in sorted((failures or {}).items())
+        for reason in reasons
+    ]
+    return "\n".join([*lines, *(["", "Failed:", *failed] if failed else [])]) + render_verdicts(list(verdicts(found)))
 
 
 def verdicts(found: Measured) -> Iterator[Verdict]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..clients import CLIENTS
+from ..studies import complete
 from ..studies.latency import BARE, SEEKS
 from .aims import beside
 from .judging import Judged
@@ -65,14 +66,14 @@ BARS: Final = (
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Return whether this run reaches each aim; nothing for aims that it did not measure."""
+    """Return whether this run reaches each aim; nothing for aims that it did not measure, or only in part."""
     rows = summarize(results)
     figures = {(row.case.name, row.client): row.figures for row in rows if row.figures is not None}
     found = [_verdict(bar, figures) for bar in BARS if {(bar.case, bar.client), (bar.case, bar.peer)} <= figures.keys()]
     found += _stalls(rows)
     studied = {study.name: study.rows for study in results.studies}
     for name, judge in _STUDIES.items():
-        found += judge([row for row in studied.get(name, []) if "-" not in row.values()])  # a row with "-" has failed
+        found += judge(studied.get(name, []))
     return found + producing_verdicts(studied)
 
 
@@ -92,13 +93,14 @@ def _judged(work: str, judged: Judged, aim: str, form: str) -> Verdict:
 
 
 def _stalls(rows: Sequence[Row]) -> Iterable[Verdict]:
-    """Judge the worst of all rows of aiokc, for p99 and for the longest stall."""
+    """Judge the worst of all rows of aiokc, for p99 and for the longest stall: none of them may have failed."""
+    own = [row for row in rows if row.client.startswith("aiokc")]
     held = {
         f"{row.case.name}, {CLIENTS[row.client].label}": row.figures.stalls
-        for row in rows
-        if row.client.startswith("aiokc") and row.figures is not None and row.figures.stalls is not None
+        for row in own
+        if row.figures is not None and row.figures.stalls is not None
     }
-    if held:
+    if held and not any(row.failures for row in own):
         for name, most in (("p99", _MOST_STALL_P99), ("max", _MOST_STALL)):
             worst, found = max(((row, getattr(stalls, name)) for row, stalls in held.items()), key=lambda one: one[1])
             work = f"all reads of aiokc: stalls of the loop, {name if name == 'p99' else 'longest'}"
@@ -106,16 +108,17 @@ def _stalls(rows: Sequence[Row]) -> Iterable[Verdict]:
 
 
 def _latency(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
+    """A peer that failed may have been the best one: then nothing is compared."""
     seeks = [row for row in rows if row["client"].endswith(SEEKS)]
     mine = [row for row in rows if row["client"].startswith("aiokc") and row not in seeks]
     peers = [row for row in rows if row not in seeks and row not in mine and row["client"] != BARE]
-    for row in mine if peers else ():
+    for row in complete(mine) if peers and peers == complete(peers) else ():
         found, most = float(row["p50 ms"]), min(_most_latency(peer) for peer in peers)
         aim = f"at most {most:.2f}: aiokafka's, and 1.5 times confluent's"
         yield Verdict("latency, p50 ms", aim, f"{found:.2f}", found <= most)
         found, best = float(row["p99 ms"]), min(float(peer["p99 ms"]) for peer in peers)
         yield Verdict("latency, p99 ms", f"at most {best:.2f}, the best peer's", f"{found:.2f}", found <= best)
-    for row in seeks:
+    for row in complete(seeks):
         if row["client"].startswith("aiokc"):
             found = float(row["p99 ms"])
             aim, is_reached = f"at most {_MOST_AFTER_SEEK:g}", found <= _MOST_AFTER_SEEK
@@ -128,7 +131,7 @@ def _most_latency(peer: Mapping[str, str]) -> float:
 
 
 def _read_ahead(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
-    for row in rows:
+    for row in complete(rows):
         if row["client"].startswith("aiokc"):
             work = f"8 partitions of 6 MB ahead: {row['client']}, stalls of the loop"
             for name, column, most in (("p99", "p99 ms", _MOST_STALL_P99), ("longest", "max ms", _MOST_STALL)):
@@ -137,16 +140,17 @@ def _read_ahead(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
 
 
 def _memory(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
-    for row in rows:
+    for row in complete(rows):
         peak, bar = float(row["peak MB"]), float(row["bar"].split()[0])
         work = f"1,000 partitions and a slow user: {row['client']}, peak memory"
         yield Verdict(work, f"at most {bar:g} MB", f"{peak:g} MB", peak <= bar)
 
 
 def _scale(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
-    for row in rows:
+    """What one partition takes is not known where that row failed: then there is no ratio."""
+    for row in complete(rows):
         partitions = row["partitions"]
-        if partitions in _MOST_FOR_PARTITIONS:
+        if partitions in _MOST_FOR_PARTITIONS and row["vs 1 partition"] != "-":
             ratio, most = float(row["vs 1 partition"].rstrip("x")), _MOST_FOR_PARTITIONS[partitions]
             work = f"{partitions} partitions beside 1, CPU s per M records"
             yield Verdict(work, f"at most {most:g}x", f"{ratio:.2f}x", ratio <= most)
@@ -161,7 +165,7 @@ def _scale(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
 
 
 def _observing(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
-    for row in rows:
+    for row in complete(rows):
         if row["on"] not in _NOT_JUDGED:
             more = float(row["vs nothing (100 B)"].split()[0])
             aim = f"at most {_MOST_OBSERVED_PERCENT:g} % more"

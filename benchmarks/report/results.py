@@ -36,7 +36,10 @@ class Results:
 
     @property
     def failed(self) -> bool:
-        return any(outcome.measurement is None for outcome in self.outcomes)
+        """Whether a measurement failed, be it one of a study."""
+        return any(outcome.measurement is None for outcome in self.outcomes) or any(
+            study.failed for study in self.studies
+        )
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +25,7 @@ from ..cases import Case
 from ..clients import CLIENTS
 from ..environment import environment, keep_bytecode
 from ..load import LoadFailed, load
+from ..measuring.process import exit_on_signals
 from ..report.readme import FOLDER, replace_section
 from .cases import PARTITIONS, READS, SLOTS, SOURCES, topics
 from .lacks import LEAST_ROUNDS, LEAST_TRIGGER_ROUNDS, lacks
@@ -33,6 +36,8 @@ BEGIN: Final = "<!-- spark: written by python -m benchmarks.spark --write-readme
 END: Final = "<!-- end of spark -->"
 _RECORDS: Final = 5_000_000
 _QUICK_RECORDS: Final = 50_000
+#: How long a session may say nothing. Before its first line it starts, and reads each topic from each source.
+_LINE_SECONDS: Final = 900.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,8 @@ class Results:
 def run(options: argparse.Namespace) -> Results:
     """Measure everything, one session after the other.
 
-    Raises RuntimeError if a session fails; results/spark-broken-off.json then has the measurements made so far.
+    Raises RuntimeError if a session fails. However it is broken off, results/spark-broken-off.json then has the
+    measurements made so far.
     """
     about = environment([CLIENTS["aiokc"]], local_broker=not os.environ.get("AIOKC_BOOTSTRAP"))
     jars = [Path(jar).stem for jar in spark_kafka_jars().split(",")]
@@ -88,7 +94,7 @@ def run(options: argparse.Namespace) -> Results:
             )
             try:
                 found += _session(job)
-            except RuntimeError:  # keep the measurements made so far: they took long
+            except BaseException:  # keep the measurements made so far: they took long
                 Results(about, cases, found).write(FOLDER / "results" / "spark-broken-off.json")
                 raise
     about["load average after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
@@ -97,23 +103,65 @@ def run(options: argparse.Namespace) -> Results:
     return Results(about, cases, found)
 
 
-def _session(job: Job) -> Iterator[Found]:
-    command = [sys.executable, "-m", "benchmarks.spark.measure", json.dumps(asdict(job))]
-    with subprocess.Popen(
-        command, cwd=FOLDER.parent, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, start_new_session=True
-    ) as session:
-        assert session.stdout is not None
+def _session(job: Job) -> Generator[Found, None, None]:
+    """Yield what the session measures. Raises RuntimeError if it fails, or says nothing for _LINE_SECONDS.
+
+    Afterwards neither it nor its JVM runs, and its folder is gone.
+    """
+    with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as folder:
+        command = [sys.executable, "-m", "benchmarks.spark.measure", json.dumps(asdict(job)), folder]
+        with subprocess.Popen(
+            command,
+            cwd=FOLDER.parent,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        ) as session:
+            try:
+                for line in _lines(session):
+                    # Spark's JVM writes there, too.
+                    if line.startswith('{"what": '):
+                        found = Found(**json.loads(line))
+                        _say(found)
+                        yield found
+                    else:
+                        print(line, end="", file=sys.stderr)
+            finally:
+                _kill(session)
+    if session.returncode != 0:
+        raise RuntimeError(f"the session of {job.slots} slots ended with code {session.returncode}: see above")
+
+
+def _lines(session: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield its lines until it has ended, by itself or since it said nothing for too long."""
+    assert session.stdout is not None
+
+    def too_long() -> None:
+        print(f"benchmarks.spark: no measurement was done within {_LINE_SECONDS:g} s", file=sys.stderr)
+        _kill(session)
+
+    while True:
+        limit = threading.Timer(_LINE_SECONDS, too_long)
+        limit.daemon = True
+        limit.start()
         try:
-            for line in session.stdout:
-                found = Found(**json.loads(line))
-                _say(found)
-                yield found
-            code = session.wait(60)
+            line = session.stdout.readline()
+            if not line:
+                session.wait()
+                return
         finally:
-            if session.poll() is None:
-                os.killpg(session.pid, signal.SIGKILL)  # with its JVM
-    if code != 0:
-        raise RuntimeError(f"the session of {job.slots} slots ended with code {code}: see above")
+            limit.cancel()
+        yield line
+
+
+def _kill(session: subprocess.Popen[str]) -> None:
+    """End it with all that it has started, which may have outlived it."""
+    try:
+        os.killpg(session.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    session.wait()
 
 
 def _say(found: Found) -> None:
@@ -141,9 +189,11 @@ def publish(results: Results, folder: Path = FOLDER) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 2 if nothing was measured, 1 if README.md could not be written."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if not options.read and not Path("/proc").exists():
+        parser.error("the processor time of Spark's processes is read from /proc, which this system has not")
     keep_bytecode()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # also ends the session
     if options.quick:
         quick: Mapping[str, Any] = {"records": _QUICK_RECORDS, "rounds": 1, "triggers": 1, "idle": 1, "slots": [2]}
         vars(options).update(quick)
@@ -202,4 +252,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    exit_on_signals()
     sys.exit(main())

@@ -1,10 +1,12 @@
-"""Measuring in a Spark session: ``python -m benchmarks.spark.measure JOB`` prints a line of JSON per measurement."""
+"""Measuring in a Spark session: ``python -m benchmarks.spark.measure JOB FOLDER`` prints a line of JSON for each.
+
+The folder is its starter's, who removes it, also where this process is killed.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -264,14 +266,13 @@ def _turned(names: Sequence[str], number: int) -> list[str]:
     return [*names[shift:], *names[:shift]]
 
 
-def main(given: str) -> None:
+def main(given: str, folder: str) -> None:
     job = Job(**json.loads(given))
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-        spark = start(job.slots, Path(folder))
-        for found in measure(job, spark, Path(folder)):
-            print(json.dumps(asdict(found)), flush=True)
-        spark.stop()
+    spark = start(job.slots, Path(folder))
+    for found in measure(job, spark, Path(folder)):
+        print(json.dumps(asdict(found)), flush=True)
+    spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

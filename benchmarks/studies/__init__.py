@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import signal
-import subprocess
-import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
+
+from ..measuring.process import ProcessFailed, last_line
 
 NAMES: Final = (
     "startup",
@@ -30,7 +28,10 @@ NAMES: Final = (
     "scale",
 )  # the last one leaves the broker with 10,000 partitions
 
-_ROOT: Final = Path(__file__).resolve().parent.parent.parent
+#: In the cell of a row that failed: "failed: no broker", "round 3 failed: not done after 300 s". A "-" alone says only
+#: that there is no such figure: librdkafka stalls no loop.
+FAILED: Final = "failed: "
+
 _SECONDS: Final = 300
 
 
@@ -42,15 +43,42 @@ class Study:
     title: str
     rows: Sequence[Mapping[str, str]]
 
+    @property
+    def failed(self) -> bool:
+        """Whether a measurement of it failed."""
+        return any(map(is_failed, self.rows))
+
+
+def is_failed(row: Mapping[str, str]) -> bool:
+    """Whether a measurement of the row failed: the reason stands in the place of figures."""
+    return any(FAILED in cell for cell in row.values())
+
+
+def complete(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """Return the rows that did not fail."""
+    return [row for row in rows if not is_failed(row)]
+
 
 class StudyFailed(Exception):
-    """A process of a study failed; str() is the last line of its output."""
+    """A process of a study failed; str() is the reason, on one line."""
 
 
 def run(name: str, bootstrap: str, rounds: int) -> Study:
-    """Run one study. A measurement that fails has the reason in its row."""
-    module = importlib.import_module(f".{name}", __package__)
-    return Study(name, module.TITLE, module.run(bootstrap, rounds))
+    """Run one study. A measurement that fails has the reason in its row, and a study that does is one such row."""
+    title = name
+    try:
+        module = importlib.import_module(f".{name}", __package__)
+        title = module.TITLE
+        return Study(name, title, module.run(bootstrap, rounds))
+    except Exception as error:
+        # What nobody foresaw costs this study its rows, and not the hour of measurements before it.
+        traceback.print_exc()
+        return failed(name, f"{type(error).__name__}: {error}", title)
+
+
+def failed(name: str, reason: str, title: str | None = None) -> Study:
+    """Return what is left of a study that failed as a whole."""
+    return Study(name, title or name, [{"study": name, "figures": f"{FAILED}{reason}"}])
 
 
 def measured(name: str, **job: Any) -> dict[str, float]:
@@ -59,32 +87,21 @@ def measured(name: str, **job: Any) -> dict[str, float]:
     ``name`` may also be that of another module, in full.
     """
     module = name if "." in name else f"{__package__}.{name}"
-    worker = subprocess.Popen(
-        [sys.executable, "-m", module, json.dumps(job)],
-        cwd=_ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
     try:
-        output, errors = worker.communicate(timeout=_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise StudyFailed(f"not done after {_SECONDS} s") from None
-    finally:
-        if worker.poll() is None:
-            os.killpg(worker.pid, signal.SIGKILL)
-            worker.communicate()
-    if worker.returncode != 0:
-        raise StudyFailed((errors.strip().splitlines() or ["it said nothing"])[-1])
-    found: dict[str, float] = json.loads(output.splitlines()[-1])
+        said = last_line(module, json.dumps(job), timeout=_SECONDS)
+        found: dict[str, float] = json.loads(said)
+    except ProcessFailed as error:
+        raise StudyFailed(str(error)) from None
+    except ValueError:
+        raise StudyFailed(f"said {said!r} where its figures belong") from None
     return found
 
 
 def render(study: Study) -> str:
     """Return the study as Markdown."""
-    names = list(study.rows[0])
+    names = list(dict.fromkeys(name for row in study.rows for name in row))  # a row that failed may lack some
     lines = [study.title, "", f"| {' | '.join(names)} |", f"| {' | '.join('-' for _ in names)} |"]
-    lines += [f"| {' | '.join(row.get(name, '-') for name in names)} |" for row in study.rows]
+    for row in study.rows:
+        cells = (row.get(name, "-").replace("\n", " ") for name in names)  # a reason may have several lines
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from aiokc.records.encoding.encode import NewRecord, encode_batch
 from aiokc.wire import encode_request
 from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-from ..clients.franz_go import prepare
+from ..foreign import missing
 from ..load import LoadFailed, create_topic, delete_topic
 from ..measuring.stopwatch import cpu_seconds
 from ..producers import franz_go, java
@@ -57,7 +57,7 @@ Send = Callable[[bytes, Callable[[], None]], Awaitable[None]]
 
 
 def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
-    clients = {name: label for name, label in CLIENTS.items() if name != "franz-go" or prepare() is None}
+    clients = {name: label for name, label in CLIENTS.items() if missing(name) is None}
     found: dict[str, list[dict[str, float]]] = {client: [] for client in clients}
     failures: dict[str, str] = {}
     names = list(clients)
@@ -205,8 +205,7 @@ async def _aiokafka(job: ProduceJob, latencies: Latencies) -> None:
         await producer.partitions_for(job.topic)
 
         async def send(value: bytes, done: Callable[[], None]) -> None:
-            future = await producer.send(job.topic, value)
-            future.add_done_callback(lambda _: done())
+            (await producer.send(job.topic, value)).add_done_callback(_if_acknowledged(done))
 
         await _paced(job, send, latencies)
         await producer.flush()
@@ -221,12 +220,22 @@ async def _confluent_aio(job: ProduceJob, latencies: Latencies) -> None:
         await producer.list_topics(job.topic, timeout=10)
 
         async def send(value: bytes, done: Callable[[], None]) -> None:
-            (await producer.produce(job.topic, value)).add_done_callback(lambda _: done())
+            (await producer.produce(job.topic, value)).add_done_callback(_if_acknowledged(done))
 
         await _paced(job, send, latencies)
         await producer.flush()
     finally:
         await producer.close()
+
+
+def _if_acknowledged(done: Callable[[], None]) -> Callable[[asyncio.Future[Any]], None]:
+    """Call back for a record that the broker has, and not for one that failed: figures() then misses it."""
+
+    def on_done(future: asyncio.Future[Any]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            done()
+
+    return on_done
 
 
 async def _paced(job: ProduceJob, send: Send, latencies: Latencies) -> None:

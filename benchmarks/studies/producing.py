@@ -7,9 +7,9 @@ from dataclasses import asdict
 from statistics import median
 from typing import Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from ..clients.franz_go import prepare
+from ..foreign import missing
 from ..load import LoadFailed, create_topic, delete_topic
 from ..producers import PRODUCER_REFERENCE, PRODUCERS, ProducerClient
 from ..producers.job import ProduceJob
@@ -36,13 +36,12 @@ _CODECS: Final = ("none", "lz4")
 
 
 def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
-    missing = prepare()
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     failures: dict[tuple[str, str], str] = {}
     cases = {
         f"{'1kB' if size == 1_000 else f'{size}B'}-{codec}": (size, codec) for size in _RECORDS for codec in _CODECS
     }
-    clients = [client for client in PRODUCERS.values() if client.name != "franz-go" or missing is None]
+    clients = [client for client in PRODUCERS.values() if missing(client.name) is None]
     for _ in range(min(rounds, _MOST_ROUNDS)):
         for case, (size, codec) in cases.items():
             for client in clients:
@@ -50,9 +49,11 @@ def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
                     found.setdefault((case, client.name), []).append(_measure(bootstrap, client, size, codec))
                 except (LoadFailed, StudyFailed) as error:
                     failures[case, client.name] = f"failed: {error}"
+    # A round that failed fails its row: what the others found is nothing to compare with either.
+    whole = {key: rounds for key, rounds in found.items() if key not in failures}
     return [
         _row(
-            case, client, found.get((case, client.name), []), failures.get((case, client.name)), _reference(case, found)
+            case, client, whole.get((case, client.name), []), failures.get((case, client.name)), _reference(case, whole)
         )
         for case in cases
         for client in clients
@@ -74,13 +75,15 @@ def _measure(bootstrap: str, client: ProducerClient, size: int, codec: str) -> d
 
 
 def written(bootstrap: str, topic: str) -> int:
-    """Return how many records the topic's partitions hold."""
+    """Return how many records the topic's partitions hold. Raises StudyFailed if the broker does not say it."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "benchmark"})
     try:
         ends = [
             consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
             for partition in range(_PARTITIONS)
         ]
+    except KafkaException as error:
+        raise StudyFailed(f"how many records are stored is not known: {error}") from error
     finally:
         consumer.close()
     return sum(ends)

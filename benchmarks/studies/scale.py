@@ -55,7 +55,8 @@ def _row(partitions: int, found: dict[int, list[dict[str, float]]], failures: di
     names = ("CPU s per M records", "vs 1 partition", "M records/s", "idle: % of a core", "loop stall p99 / max ms")
     if partitions in failures or partitions not in found:
         return row | dict.fromkeys(names, "-") | {names[0]: failures.get(partitions, "-")}
-    ratio = f"{middle(partitions, 'cpu') / middle(1, 'cpu'):.2f}x" if 1 in found else "-"
+    is_base_known = 1 in found and 1 not in failures
+    ratio = f"{middle(partitions, 'cpu') / middle(1, 'cpu'):.2f}x" if is_base_known else "-"
     stalls = f"{middle(partitions, 'stall_p99'):.1f} / {max(one['stall_max'] for one in found[partitions]):.0f}"
     figures = (
         f"{middle(partitions, 'cpu'):.3f}",

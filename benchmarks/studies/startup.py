@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import resource
 import subprocess
 import sys
 from statistics import median
 from typing import Final
+
+from ..measuring.stopwatch import cpu_seconds
 
 TITLE: Final = (
     "Startup: ms of processor time (median / least) and modules of a process that does this and ends, after the first "
@@ -31,15 +33,21 @@ _SECONDS: Final = 60
 def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
     """Measure each statement in turn, and all of them again. No broker is needed."""
     spent: dict[str, list[float]] = {statement: [] for statement in _STATEMENTS}
+    failures: dict[str, str] = {}
     modules = {statement: _modules(statement) for statement in _STATEMENTS}
     for _ in range(rounds * _AGAIN):
         for statement in _STATEMENTS:
-            if modules[statement] is not None:
-                spent[statement].append(_cpu_seconds(statement))
-    return [_row(statement, spent[statement], modules[statement]) for statement in _STATEMENTS]
+            if modules[statement] is not None and statement not in failures:
+                try:
+                    spent[statement].append(_cpu_seconds(statement))
+                except subprocess.TimeoutExpired:
+                    failures[statement] = f"failed: not done after {_SECONDS} s"
+    return [_row(statement, spent[statement], modules[statement], failures.get(statement)) for statement in _STATEMENTS]
 
 
-def _row(statement: str, spent: list[float], modules: int | None) -> dict[str, str]:
+def _row(statement: str, spent: list[float], modules: int | None, failure: str | None) -> dict[str, str]:
+    if failure is not None:
+        return {"process": statement, "CPU ms": failure}
     if modules is None:
         return {"process": statement, "CPU ms": "not installed"}
     times = f"{median(spent) * 1e3:.0f} / {min(spent) * 1e3:.0f}"
@@ -53,10 +61,9 @@ def _modules(statement: str) -> int | None:
 
 
 def _cpu_seconds(statement: str) -> float:
-    before = os.times()
+    before = cpu_seconds(resource.RUSAGE_CHILDREN)  # in microseconds: os.times() counts in ticks of 10 ms
     _python(statement)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    return cpu_seconds(resource.RUSAGE_CHILDREN) - before
 
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.cases import Case
+from dataclasses import replace
+
+from benchmarks.cases import BY_NAME, CASES, Case
+from benchmarks.clients import CLIENTS
 from benchmarks.measuring.job import FETCH_SETTINGS, Measurement, Stalls
 from benchmarks.report.results import Outcome, Results
+from benchmarks.studies import NAMES, Study
 
 CASE = Case("100B-none", 100, "none", 1000)
 
@@ -42,3 +46,19 @@ def results(case: Case = CASE, *, quick: bool = False, **rounds: list[Measuremen
         "quick": quick,
     }
     return Results({"Python": "CPython 3.11"}, settings, [case], outcomes)
+
+
+def whole_run() -> Results:
+    """A run with all that the default one has: of the clients, aiokc alone has figures."""
+    found = results(aiokc=[measurement()] * 3)
+    return replace(
+        found,
+        settings=found.settings | {"clients": list(CLIENTS)},
+        cases=[case for case in CASES.values() if case.name not in BY_NAME],
+        studies=[Study(name, name, []) for name in NAMES],
+    )
+
+
+def failed_study(name: str, **row: str) -> Study:
+    """A study with this row alone, which failed in its third round."""
+    return Study(name, name, [{**row, "p50 ms": "round 3 failed: not done after 300 s"}])

@@ -28,6 +28,13 @@ def test_the_warning_is_the_first_line_of_the_header(monkeypatch: pytest.MonkeyP
     assert WARNING not in environment([], local_broker=True)
 
 
+def test_the_load_that_counts_is_that_from_before_anything_was_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 0.0, 0.0))
+    about = environment([], local_broker=True, load=(0.0, 0.1, 0.2))
+    assert WARNING not in about
+    assert about["load average before"] == "0.00 0.10 0.20"
+
+
 def test_what_is_measured_keeps_its_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     keep_bytecode()

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from aiokc.testing.kafka import LocalKafka
+from benchmarks import __main__ as benchmarks
 from benchmarks.__main__ import main
 from benchmarks.report.results import Results
 from tests.suite.child_process import run_to_end
 
-from .examples import measurement, results
+from .examples import failed_study, measurement, results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,11 +44,33 @@ def test_an_earlier_run_is_shown_again(tmp_path: Path, capsys: pytest.CaptureFix
     assert "| 100B-none | aiokc getmany" in capsys.readouterr().out
 
 
-def test_a_failed_row_is_in_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "found",
+    [
+        results(aiokc=["not done after 300 s"]),
+        replace(results(aiokc=[measurement()]), studies=[failed_study("latency", client="aiokc getmany")]),
+    ],
+    ids=["case", "study"],
+)
+def test_a_failed_row_is_in_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str], found: Results) -> None:
     path = tmp_path / "results.json"
-    results(aiokc=["not done after 300 s"]).write(path)
+    found.write(path)
     assert main(["--read", str(path)]) == 1
     assert "not done after 300 s" in capsys.readouterr().out
+
+
+def test_a_run_is_stored_before_anything_is_said_about_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour of measurements must not be lost to figures that the table cannot show."""
+    found = results(aiokc=[measurement()])
+
+    def stumble(_: Results) -> str:
+        raise ValueError("could not convert string to float")
+
+    monkeypatch.setattr(benchmarks, "run", lambda plan: found)
+    monkeypatch.setattr(benchmarks, "render", stumble)
+    with pytest.raises(ValueError, match="could not convert"):
+        main(["--output", str(tmp_path)])
+    assert Results.read(tmp_path / "results.json") == found
 
 
 def test_a_run_of_studies_alone_is_shown_and_not_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

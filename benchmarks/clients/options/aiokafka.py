@@ -37,6 +37,14 @@ def partitions_of(job: Job) -> list[TopicPartition]:
     return [TopicPartition(job.topic, number) for number in range(job.partitions)]
 
 
+async def know_topic(reader: AIOKafkaConsumer, job: Job) -> None:
+    """Have it get the topic's metadata, by the connection that its Fetches will take.
+
+    Its start asks for no topic, and closes that connection; no public method asks for one topic and keeps the answer.
+    """
+    await reader._client.set_topics([job.topic])
+
+
 def assign_all(reader: AIOKafkaConsumer, job: Job) -> None:
     """Assign all partitions of the topic, from offset 0."""
     partitions = partitions_of(job)

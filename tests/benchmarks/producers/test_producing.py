@@ -4,13 +4,14 @@ import asyncio
 import importlib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
 
 from aiokc.testing.kafka import LocalKafka
 from benchmarks.load import LoadFailed
-from benchmarks.producers import PRODUCER_REFERENCE, PRODUCERS
+from benchmarks.producers import PRODUCER_REFERENCE, PRODUCERS, ProducerClient
 from benchmarks.producers.job import ProduceJob
 from benchmarks.studies import StudyFailed, acknowledging, producing
 
@@ -73,11 +74,40 @@ def test_a_case_without_a_broker_is_a_row_with_its_reason(monkeypatch: pytest.Mo
         raise LoadFailed("topic t cannot be created")
 
     monkeypatch.setattr(producing, "create_topic", refuse)
-    monkeypatch.setattr(producing, "prepare", lambda: "no Go toolchain is here")
+    monkeypatch.setattr(producing, "missing", {"franz-go": "no Go toolchain is here", "java": "no java on PATH"}.get)
     rows = producing.run("localhost:1", 1)
-    assert len(rows) == 4 * (len(PRODUCERS) - 1)
+    assert len(rows) == 4 * (len(PRODUCERS) - 2)
     assert {row["records/s"] for row in rows} == {"failed: topic t cannot be created"}
     assert PRODUCERS[PRODUCER_REFERENCE].label == "aiokc send_many"
+
+
+def test_nothing_is_compared_with_a_reference_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first round went well: what that found is no figure of a row that failed."""
+    rounds = dict.fromkeys(PRODUCERS, 0)
+
+    def measure(_: str, client: ProducerClient, _size: int, _codec: str) -> dict[str, float]:
+        rounds[client.name] += 1
+        if client.name == PRODUCER_REFERENCE and rounds[client.name] > 4:  # it is measured in four cases a round
+            raise StudyFailed("not done after 300 s")
+        return {"records": 100, "seconds": 1.0, "cpu": 0.001, "peak": 1 << 20}
+
+    monkeypatch.setattr(producing, "_measure", measure)
+    monkeypatch.setattr(producing, "missing", lambda name: None)
+    rows = producing.run("localhost:1", 2)
+    assert {row["vs aiokc send_many"] for row in rows} == {"-"}
+
+
+async def test_a_record_that_failed_is_not_acknowledged() -> None:
+    loop = asyncio.get_running_loop()
+    acknowledged: list[int] = []
+    futures: list[asyncio.Future[None]] = [loop.create_future() for _ in range(3)]
+    for number, future in enumerate(futures):
+        future.add_done_callback(acknowledging._if_acknowledged(partial(acknowledged.append, number)))
+    futures[0].set_result(None)
+    futures[1].set_exception(TimeoutError())
+    futures[2].cancel()
+    await asyncio.sleep(0)  # the callbacks run
+    assert acknowledged == [0]
 
 
 def test_acknowledgements_count_after_the_warm_up() -> None:

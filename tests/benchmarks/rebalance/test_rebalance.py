@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+from unittest.mock import MagicMock
+
 import pytest
 
 from aiokc.testing import Cluster
@@ -7,6 +10,7 @@ from benchmarks.rebalance import __main__ as rebalance
 from benchmarks.rebalance import settle
 from benchmarks.rebalance.__main__ import README
 from benchmarks.rebalance.board import Board
+from benchmarks.rebalance.settle import Unsettled
 from benchmarks.rebalance.table import Settled, render, verdicts
 from benchmarks.report.verdict import Verdict
 
@@ -147,6 +151,39 @@ def test_the_clients_warm_the_broker_up_with_the_largest_group(monkeypatch: pyte
     monkeypatch.setattr(rebalance, "measure", lambda *given, quiet, kill: done.append((*given, quiet, kill)))
     rebalance.warm_up("here:9092", ["aiokc", "confluent"], 50)
     assert done == [("here:9092", client, "eager", 50, 0.0, 0.5, False) for client in ("aiokc", "confluent")]
+
+
+def test_a_round_that_fails_fails_its_row_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its other rounds, and those of the other clients, took an hour."""
+    turns = dict.fromkeys(("aiokc", "confluent"), 0)
+
+    def measure(_: str, client: str, *__: object) -> Settled:
+        turns[client] += 1
+        if (client, turns[client]) == ("confluent", 2):
+            raise Unsettled("not done after 480 s")
+        return times(3.0)[0]
+
+    monkeypatch.setattr(rebalance, "LocalKafka", MagicMock())
+    monkeypatch.setattr(rebalance, "writing", MagicMock())
+    monkeypatch.setattr(rebalance, "warm_up", lambda *_: None)
+    monkeypatch.setattr(rebalance, "measure", measure)
+    monkeypatch.setattr(rebalance, "README", tmp_path / "README.md")  # not there: it is not written
+    options = ("--clients", "aiokc,confluent", "--protocols", "eager", "--members", "10", "--write-readme")
+    assert rebalance.main(options) == 1
+    out = capsys.readouterr().out
+    assert turns == {"aiokc": 3, "confluent": 3}
+    assert "| 10 | eager | aiokc |" in out
+    assert "| 10 | eager | confluent |" not in out
+    assert "- 10 eager confluent, round 2: not done after 480 s" in out
+
+
+def test_a_measurement_without_figures_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for said in ("{", "[]", "{}"):
+        monkeypatch.setattr(settle, "last_line", lambda *_, said=said, **__: said)
+        with pytest.raises(Unsettled, match="its figures are not to be read"):
+            settle.measure("localhost:1", "aiokc", "eager", 1, 0.0)
 
 
 def test_the_readme_has_its_markers() -> None:

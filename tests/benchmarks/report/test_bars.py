@@ -2,16 +2,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks.cases import CASES
 from benchmarks.clients import CLIENTS
 from benchmarks.measuring.job import Stalls
 from benchmarks.report.bars import BARS, verdicts
 from benchmarks.report.results import Results
+from benchmarks.report.table import render
 from benchmarks.report.verdict import render_verdicts
 from benchmarks.studies import Study, observing
 from benchmarks.studies.latency import BARE, SEEKS
 
-from ..examples import measurement, results
+from ..examples import failed_study, measurement, results
 
 
 def said(found: Results) -> dict[str, tuple[str, bool]]:
@@ -98,6 +101,54 @@ def test_studies_are_compared_with_the_best_peer_and_with_one_partition() -> Non
         ("10,000 partitions beside 1, CPU s per M records", "at most 2.5x", "2.40x", True),
         ("10,000 partitions, stalls of the loop, longest", "at most 20 ms", "19 ms", True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("latency", {"client": "aiokc getmany"}),
+        ("latency", {"client": f"aiokc getmany {SEEKS}"}),
+        ("stalls", {"client": "aiokc getmany"}),
+        ("memory", {"client": "aiokc getmany"}),
+        ("observing", {"on": "all"}),
+        ("scale", {"partitions": "1,000"}),
+        ("producing", {"case": "100B-none", "client": "aiokc send_many"}),
+        ("acknowledging", {"client": "aiokc send_soon"}),
+        ("stopped_broker", {"client": "aiokc send", "values": "100 B"}),
+    ],
+)
+def test_a_study_that_failed_is_not_judged(name: str, row: dict[str, str]) -> None:
+    found = replace(results(aiokc=[measurement()]), studies=[failed_study(name, **row)])
+    assert said(found) == {}
+    assert "round 3 failed: not done after 300 s" in render(found)
+
+
+def test_a_peer_that_failed_may_have_been_the_best_one() -> None:
+    rows = [
+        {"client": "aiokc getmany", "p50 ms": "1.20", "p99 ms": "9.00"},
+        {"client": "aiokafka getmany", "p50 ms": "2.00", "p99 ms": "10.00"},
+        {"client": "confluent poll", "p50 ms": "round 3 failed: not done after 300 s"},
+    ]
+    assert said(replace(results(aiokc=[measurement()]), studies=[Study("latency", "", rows)])) == {}
+
+
+def test_a_read_that_failed_may_have_stalled_longest() -> None:
+    stalls = Stalls(p50=1, p99=1, max=1)
+    assert said(results(aiokc=[measurement(stalls=stalls)], aiokc_columns=["not done after 300 s"])) == {}
+
+
+def test_without_one_partition_there_is_no_ratio() -> None:
+    rows = [
+        {"partitions": "1", "CPU s per M records": "failed: not done after 300 s", "vs 1 partition": "-"},
+        {
+            "partitions": "1,000",
+            "vs 1 partition": "-",
+            "idle: % of a core": "0.13",
+            "loop stall p99 / max ms": "5 / 19",
+        },
+    ]
+    found = replace(results(aiokc=[measurement()]), studies=[Study("scale", "", rows)])
+    assert said(found) == {"1,000 partitions, idle": ("0.13 %", True)}
 
 
 def test_being_observed_may_cost_so_much_but_for_the_spans_of_the_sdk() -> None:

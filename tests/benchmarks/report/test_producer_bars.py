@@ -41,7 +41,18 @@ def test_each_way_to_produce_is_compared_with_the_peer_of_its_kind() -> None:
 
 def test_a_producer_that_failed_is_compared_with_nobody() -> None:
     failed = row("franz-go Produce", "-") | {"records/s": "failed: no broker"}
-    assert judged("producing", [row("confluent produce", "1.45"), failed]) == []
+    mine = row("aiokc send_many", "0.41", "0.7 / 2")
+    assert [work for work, *_ in judged("producing", [mine, failed])] == [
+        "producing, all rows: stalls of the loop, p99"
+    ]
+    assert judged("producing", [mine, mine | {"case": "1kB-lz4", "records/s": "failed: no broker"}]) == []
+
+
+def test_a_peer_that_failed_may_have_been_the_first_to_have_its_acknowledgement() -> None:
+    rows = [{"client": CLIENTS[name], "p50 ms": "0.60"} for name in ("aiokc", "aiokafka")]
+    failed = {"client": CLIENTS["confluent"], "p50 ms": "round 3 failed: no broker"}
+    assert len(judged("acknowledging", rows)) == 1
+    assert judged("acknowledging", [*rows, failed]) == []
 
 
 def test_an_acknowledgement_is_no_later_than_the_best_peers_who_asks_without_a_pause_apart() -> None:

@@ -28,6 +28,7 @@ from spark_source.schema import kafka_schema
 from tests.suite.child_process import run_to_end
 
 ROOT = Path(__file__).resolve().parents[3]
+JOB = Job("127.0.0.1:1", 2, 1, {}, [], [], 1, 0, 0)
 SPEED = {"kafka": 2.0, "aiokc": 0.5, "prebuilt": 0.25, "drained": 0.46}
 ADD_BATCH = {"kafka": 0.6, "kafka, 10 ms": 0.1, "aiokc": 0.16, "prebuilt": 0.04}
 
@@ -142,7 +143,58 @@ def test_a_session_that_fails_is_no_result(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(spark, "sys", argparse.Namespace(executable="false", stderr=sys.stderr))
 
     with pytest.raises(RuntimeError, match="the session of 2 slots ended with code 1"):
-        list(spark._session(Job("127.0.0.1:1", 2, 1, {}, [], [], 1, 0, 0)))
+        list(spark._session(JOB))
+
+
+#: Stands in for benchmarks.spark.measure. What is started there is a shell script, for a Python takes a second.
+SESSION = """#!/bin/sh
+folder=$4
+touch "$folder/of the session"
+echo "$$ $folder" > "$0.said"
+echo "a line of Spark's own"
+echo '{"what": "idle", "slots": 2, "who": "aiokc", "round": 1, "seconds": 1.0, "cpu": 0.5, "rows": 0}'
+"""
+
+
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> Path:
+    """Have this run in place of each session; return the file with its process id and its folder."""
+    script = tmp_path / "session"
+    script.write_text(f"{SESSION}{end}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(spark, "sys", argparse.Namespace(executable=str(script), stderr=sys.stderr))
+    return tmp_path / "session.said"
+
+
+def test_what_spark_says_between_is_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = session(tmp_path, monkeypatch, "exit 0")
+    assert [found.what for found in spark._session(JOB)] == ["idle"]
+    assert "a line of Spark's own" in capsys.readouterr().err
+    assert not Path(said.read_text().split()[1]).exists()
+
+
+def test_a_session_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = session(tmp_path, monkeypatch, "sleep 600 & wait")
+    monkeypatch.setattr(spark, "_LINE_SECONDS", 0.5)
+    with pytest.raises(RuntimeError, match="the session of 2 slots ended with code -9"):
+        list(spark._session(JOB))
+    number, folder = said.read_text().split()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number), 0)
+    assert not Path(folder).exists()
+
+
+def test_a_session_that_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = session(tmp_path, monkeypatch, "sleep 600 & wait")
+    running = spark._session(JOB)
+    next(running)
+    with pytest.raises(KeyboardInterrupt):
+        running.throw(KeyboardInterrupt)
+    number, folder = said.read_text().split()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number), 0)
+    assert not Path(folder).exists()
 
 
 def test_cpu_time_goes_along_with_processes_that_end() -> None:
