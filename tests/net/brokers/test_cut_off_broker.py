@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, Producer
+from aiokc import Client, Consumer, Producer, TopicPartition
 from aiokc.error_codes import ErrorCode
+from aiokc.errors import NoBrokersAvailable
+from aiokc.net.pool import Pool
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.produce import InitProducerIdRequest
 from tests.client.virtually import Asked, virtually
+
+T0 = TopicPartition("t", 0)
 
 
 def first_only(cluster: Cluster) -> str:
@@ -36,6 +40,24 @@ async def _without_topics(exchange: Exchange) -> Any:
     return response
 
 
+async def _with_former_leader(exchange: Exchange) -> Any:
+    response: Any = await exchange.handle()
+    for partition in [partition for topic in response.topics for partition in topic.partitions]:
+        partition.leader_id, partition.leader_epoch = 2, partition.leader_epoch - 1
+    return response
+
+
+def _failing_once(pool: Pool) -> Any:
+    """Return what fails, and makes the pool ask for metadata as before from then on."""
+    ask = pool.metadata
+
+    async def fail(*args: Any, **options: Any) -> Any:
+        pool.metadata = ask  # type: ignore[method-assign]
+        raise NoBrokersAvailable("no broker answered, for once")
+
+    return fail
+
+
 @pytest.mark.parametrize("answer", [_without_leaders, _without_topics])
 def test_leaders_that_one_broker_does_not_hear_of_are_found_by_others(answer: Any) -> None:
     async def story(cluster: Cluster) -> None:
@@ -44,6 +66,36 @@ def test_leaders_that_one_broker_does_not_hear_of_are_found_by_others(answer: An
             await producer.send_and_wait("t", b"v", partition=0)
 
     virtually(story, topics={"t": 1})
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed-once"])
+@pytest.mark.parametrize("is_wrong", [False, True], ids=["lacking", "wrong"])
+def test_a_former_leader_is_believed_only_by_a_client_whose_metadata_are_found_wrong(
+    is_wrong: bool, fails: bool
+) -> None:
+    """A client that looks for other topics, or whose question fails, has found nothing wrong."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.move_leader("t", to=2)
+        cluster.move_leader("t", to=1)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            metadata = client._cluster.metadata
+            with metadata.interest() as interest:
+                interest.set(["t"])
+                await metadata.wait_for(lambda known: known.leader(T0), 5, "the leader")
+                epoch = metadata.cluster.leader_epoch(T0)
+                cluster.intercept(MetadataRequest, _with_former_leader)
+                for _ in range(10):
+                    assert metadata.cluster.leader_epoch(T0) == epoch
+                    refreshed_at = metadata.refreshed_at
+                    if fails:
+                        metadata._pool.metadata = _failing_once(metadata._pool)  # type: ignore[method-assign]
+                    (metadata.request_update if is_wrong else metadata.request_missing)()
+                    while metadata.refreshed_at == refreshed_at:
+                        await metadata.changed.wait()
+                assert metadata.cluster.leader_epoch(T0) == (epoch - 1 if is_wrong else epoch)
+
+    virtually(story, brokers=2, topics={"t": 1})
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT])
