@@ -80,11 +80,13 @@ class AnyBroker:
     ) -> R:
         """Return the answer of the first broker that answers the request that ``make(version)`` returns.
 
-        Raises what Pool.request raises, within ``timeout``. An answer for which ``unusable`` returns an error is a
-        failure of that broker. UnsupportedVersion is raised at once, for the brokers of a cluster are mostly alike and
-        the caller may have another way; with ``asks_others`` once each has been tried in vain. ``again``: whether the
-        caller asks since the last answer was of no use: soon other brokers are asked first (UselessAnswers). None: this
-        question has nothing to do with others.
+        Raises, within ``timeout`` seconds: NoBrokersAvailable, UnsupportedVersion, AuthenticationFailed;
+        ConnectionFailed where the client is closed. An answer for which ``unusable`` returns an error is a failure of
+        that broker. UnsupportedVersion is raised at once, for the brokers of a cluster are mostly alike and the caller
+        may have another way; with ``asks_others`` once each has been tried in vain.
+
+        ``again``: whether the last answer to this question was of no use. After some such questions other brokers are
+        asked first (UselessAnswers). None: a question by itself, which neither counts nor is counted.
         """
         deadline = _now() + timeout
         patience = self._config.request_timeout_ms / 1e3  # for each broker: one that hangs must not use up all the time
@@ -92,8 +94,8 @@ class AnyBroker:
         tried: set[int] = set()
         awaited: set[Node] = set()  # without a connection so far: to be asked as soon as there is one
         pauses = retry_backoff(self._config, self._random)
-        answers = UselessAnswers() if again is None else self._answers.setdefault(request_type, UselessAnswers())
-        rather_not = answers.next_question(_now(), again=again is True)
+        told = None if again is None else self._answers.setdefault(request_type, UselessAnswers())
+        rather_not = frozenset[int]() if told is None else told.next_question(_now(), again=bool(again))
         while (now := _now()) < deadline:
             node = self._least_loaded(tried, awaited, rather_not)
             if node is None:  # all were asked: ask again, unless no error is retriable
@@ -127,7 +129,7 @@ class AnyBroker:
             else:
                 why = None if unusable is None else unusable(node.name, response)
                 if why is None:
-                    self._answered(node, answers)
+                    self._answered(node, told)
                     return response
                 errors[node] = why
                 tried.add(node.broker.node_id)
@@ -143,10 +145,11 @@ class AnyBroker:
             return refused
         return _first(errors, UnsupportedVersion)
 
-    def _answered(self, node: Node, answers: UselessAnswers) -> None:
+    def _answered(self, node: Node, told: UselessAnswers | None) -> None:
         node.answered()
         self._unanswered_since = None
-        answers.answered_by(node.broker.node_id)
+        if told is not None:
+            told.answered_by(node.broker.node_id)
 
     def _failed(self, node: Node, error: KafkaError) -> float:
         """A broker has not answered, or not usably; return the time."""
