@@ -7,9 +7,9 @@ is newer by itself. But no id comes back either. So a broker that names an id th
 
 A client that began with broker 1 has never seen the id that broker 2 names, and takes it for the newer one. It must not
 keep the wrong id for ever. So it believes a former id again once several answers in a row have named it. Only answers
-to a client that is in trouble count, as in LeaderEpochs: with the wrong id it can't fetch, and so has found what it knew
-wrong; or it lacks the topic. One that reads the right topic may hear for hours of the former one, from a broker that
-is cut off.
+to a client that is in trouble count, as in LeaderEpochs: with the wrong id it can't fetch, and so it has found what it
+knew wrong; or it lacks the topic. One that reads the right topic may hear for hours of the former one, from a broker
+that is cut off.
 """
 
 from __future__ import annotations

@@ -80,10 +80,9 @@ class AnyBroker:
     ) -> R:
         """Return the answer of the first broker that answers the request that ``make(version)`` returns.
 
-        Raises, within ``timeout`` seconds: NoBrokersAvailable, UnsupportedVersion, AuthenticationFailed;
-        ConnectionFailed where the client is closed. An answer for which ``unusable`` returns an error is a failure of
-        that broker. UnsupportedVersion is raised at once, for the brokers of a cluster are mostly alike and the caller
-        may have another way; with ``asks_others`` once each has been tried in vain.
+        Raises what Pool.any_broker raises, within ``timeout``. An answer for which ``unusable`` returns an error is a
+        failure of that broker. UnsupportedVersion is raised at once, for the brokers of a cluster are mostly alike and
+        the caller may have another way; with ``asks_others`` once each has been tried in vain.
 
         ``again``: whether the last answer to this question was of no use. After some such questions other brokers are
         asked first (UselessAnswers). None: a question by itself, which neither counts nor is counted.
