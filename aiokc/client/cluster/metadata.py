@@ -267,10 +267,12 @@ class Metadata:
         Where newer metadata name it all the same, again and again, the connection may have reached another broker.
         """
         self.disprove_leader(node_id, partitions)
-        named, version = [tp for tp in partitions if self._is_named(node_id, tp)], self._hints.said.version
-        now = asyncio.get_running_loop().time()
-        are_named_again = [self._denied.is_named_again(node_id, tp, version, now) for tp in named]
-        if any(are_named_again) and self._denied.is_to_be_reached_anew(node_id, now):
+        version, now = self._hints.said.version, asyncio.get_running_loop().time()
+        is_named_again = False
+        for tp in partitions:  # each denial is noted, whatever is known of the others
+            if self._is_named(node_id, tp) and self._denied.note_denial(node_id, tp, version, now):
+                is_named_again = True
+        if is_named_again and self._denied.note_denied_role(node_id, now):
             self._pool.reach_anew(node_id)
 
     def _is_named(self, node_id: int, tp: TopicPartition) -> bool:

@@ -110,7 +110,7 @@ class AnyBroker:
             except _NotYet as not_yet:
                 errors.setdefault(node, not_yet.error)
                 awaited.add(node)
-                self._is_unanswered()
+                self._note_unanswered()
             except UnsupportedVersion as error:  # another broker may be newer, or behind no proxy
                 self._check_open()
                 if not asks_others:
@@ -154,12 +154,12 @@ class AnyBroker:
         """A broker has not answered, or not usably; return the time."""
         now = _now()
         node.failure(error, now)
-        self._is_unanswered()
+        self._note_unanswered()
         if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._unanswered_since = -inf
         return now
 
-    def _is_unanswered(self) -> None:
+    def _note_unanswered(self) -> None:
         if self._unanswered_since is None:
             self._unanswered_since = _now()
 
