@@ -16,7 +16,7 @@ from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.produce import InitProducerIdRequest
-from tests.client.virtually import Asked, virtually
+from tests.client.virtually import Asked, port_of, virtually
 
 T0 = TopicPartition("t", 0)
 
@@ -118,7 +118,7 @@ def test_a_coordinator_that_one_broker_does_not_know_is_found_by_others(is_named
         async def misname(exchange: Exchange) -> Any:
             response: Any = await exchange.handle()
             if is_named:
-                response.node_id, response.port = wrong, _port(cluster, wrong)
+                response.node_id, response.port = wrong, port_of(cluster, wrong)
             else:
                 response.node_id, response.error_code = -1, ErrorCode.COORDINATOR_NOT_AVAILABLE
             return response
@@ -130,10 +130,6 @@ def test_a_coordinator_that_one_broker_does_not_know_is_found_by_others(is_named
             assert (await consumer.getone()).value == b"v"
 
     virtually(story, topics={"t": 1})
-
-
-def _port(cluster: Cluster, node_id: int) -> int:
-    return int(cluster.bootstrap.split(",")[node_id - 1].rsplit(":", 1)[1])
 
 
 def test_a_client_whose_metadata_are_found_wrong_now_and_then_needs_no_other_connection() -> None:
