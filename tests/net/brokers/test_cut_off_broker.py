@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -96,6 +97,33 @@ def test_a_former_leader_is_believed_only_by_a_client_whose_metadata_are_found_w
                 assert metadata.cluster.leader_epoch(T0) == (epoch - 1 if is_wrong else epoch)
 
     virtually(story, brokers=2, topics={"t": 1})
+
+
+def test_an_id_that_a_coordinator_assigns_is_believed_though_it_was_taken_for_a_former_one() -> None:
+    """A broker that was behind has named the older id last. A member does not fetch what it knows no name of."""
+
+    async def before_it_was_recreated(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.topics:
+            topic.topic_id = UUID(int=1)
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            metadata = client._cluster.metadata
+            with metadata.interest() as interest:
+                interest.set(["t"])
+                current = await metadata.wait_for(lambda known: known.topic_id("t"), 5, "the topic")
+                cluster.intercept(MetadataRequest, before_it_was_recreated, times=1)
+                metadata.request_update()
+                while metadata.cluster.topic_id("t") == current:
+                    await metadata.changed.wait()
+                interest.set((), [current])
+                async with asyncio.timeout(60):
+                    while metadata.cluster.topic_id("t") != current:
+                        await metadata.changed.wait()
+
+    virtually(story, brokers=1, topics={"t": 1})
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT])
