@@ -174,21 +174,18 @@ class Pool:
 
     async def request(
         self,
-        node_id: int | None,
+        node_id: int,
         request: Request[R],
         *,
         purpose: Purpose = Purpose.DATA,
         timeout: float,
         max_version: int | None = None,
     ) -> R:
-        """Return a broker's response. With ``node_id`` None, ask one broker after the other until one answers.
+        """Return a broker's response. One attempt to connect is made only.
 
-        Raises, within ``timeout`` seconds: ConnectionFailed (NoBrokersAvailable for None), RequestTimedOut,
-        MalformedResponse, UnsupportedVersion, AuthenticationFailed. A request with a ``node_id`` makes one attempt to
-        connect only: the broker may have moved, and the caller knows better when to look for it elsewhere.
+        The broker may have moved, and the caller knows better when to look for it elsewhere. Raises, within ``timeout``
+        seconds: ConnectionFailed, RequestTimedOut, MalformedResponse, UnsupportedVersion, AuthenticationFailed.
         """
-        if node_id is None:
-            return await self._any.ask(type(request), lambda version: request, timeout=timeout, max_version=max_version)
         return await self.request_made(
             node_id, type(request), lambda version: request, purpose=purpose, timeout=timeout, max_version=max_version
         )
@@ -220,7 +217,10 @@ class Pool:
         asks_others: bool = False,
         again: bool | None = None,
     ) -> R:
-        """Do as ``request`` with ``node_id`` None, with the request that ``make`` returns for the version chosen.
+        """Ask one broker after the other the request that ``make`` returns for the version chosen, until one answers.
+
+        Raises, within ``timeout`` seconds: NoBrokersAvailable, UnsupportedVersion, AuthenticationFailed;
+        ConnectionFailed where the client is closed.
 
         ``unusable`` returns why the answer of the broker of that name is of no use; None if it is of use.
         ``asks_others``: a broker that does not offer the API decides for no other one. ``again``: as in
@@ -295,7 +295,7 @@ class Pool:
         """
         node = self._nodes.find(node_id)
         for connection in list(node.connections.values()) if node is not None else ():
-            logger.info("%s denies what other brokers say of it: it is connected to anew", connection.name)
+            logger.info("%s does not answer as what other brokers say it is: it is connected to anew", connection.name)
             connection.retire()
 
     def prompt_connection(self, node_id: int) -> Connection | None:

@@ -62,6 +62,11 @@ def on_a_virtual_clock(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
         loop.end()
 
 
+def port_of(cluster: Cluster, node_id: int) -> int:
+    """Return the port at which this broker listens."""
+    return int(cluster.bootstrap.split(",")[node_id - 1].rpartition(":")[2])
+
+
 class Asked:
     """All requests of clients to a cluster, with their times, and all attempts to connect, successful or not."""
 

@@ -297,8 +297,11 @@ async def ask_over(connection: Connection, topic: str, timeout: float = 10.0) ->
 async def ask(
     pool: Pool, node_id: int | None, topic: str = "t", timeout: float = 10.0, purpose: Purpose = Purpose.DATA
 ) -> str | None:
-    """Send a Metadata request; the answer of a plain script is the topic."""
-    return (await pool.request(node_id, about(topic), timeout=timeout, purpose=purpose)).cluster_id
+    """Send a Metadata request, to any broker where ``node_id`` is None; the answer of a plain script is the topic."""
+    request = about(topic)
+    if node_id is None:
+        return (await pool.any_broker(MetadataRequest, lambda _: request, timeout=timeout)).cluster_id
+    return (await pool.request(node_id, request, timeout=timeout, purpose=purpose)).cluster_id
 
 
 def dead_port() -> int:

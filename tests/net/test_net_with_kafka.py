@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.any_loop]
 async def test_every_purpose_speaks_to_a_real_broker(kafka: LocalKafka, topic_name: str) -> None:
     kafka.create_topic(topic_name, partitions=3)
     async with running_pool(kafka.bootstrap) as pool:
-        everything = await pool.request(None, MetadataRequest(topics=None), timeout=30)
+        everything = await pool.metadata(MetadataRequest(topics=None), timeout=30)
         assert topic_name in {topic.name for topic in everything.topics}
         brokers = {broker.node_id: Broker(broker.node_id, broker.host, broker.port) for broker in everything.brokers}
         pool.set_brokers(brokers)
@@ -34,7 +34,8 @@ async def test_every_purpose_speaks_to_a_real_broker(kafka: LocalKafka, topic_na
         )
         assert [len(answer.topics[0].partitions) for answer in answers] == [3] * 10 * len(Purpose)
 
-        found = await pool.request(None, FindCoordinatorRequest(coordinator_keys=["group"]), timeout=30)
+        lookup = FindCoordinatorRequest(coordinator_keys=["group"])
+        found = await pool.any_broker(FindCoordinatorRequest, lambda _: lookup, timeout=30)
         assert [coordinator.key for coordinator in found.coordinators] == ["group"]
         stranger = HeartbeatRequest(group_id="group", generation_id=1, member_id="nobody")
         refused = await pool.request(node_id, stranger, purpose=Purpose.COORDINATOR, timeout=30)
@@ -47,7 +48,7 @@ async def test_a_long_poll_delays_only_its_own_connection_and_may_be_cancelled(
     kafka.create_topic(topic_name)
     async with running_pool(kafka.bootstrap) as pool:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic_name)])
-        seen = await pool.request(None, request, timeout=30)
+        seen = await pool.metadata(request, timeout=30)
         pool.set_brokers({broker.node_id: Broker(broker.node_id, broker.host, broker.port) for broker in seen.brokers})
         node_id = seen.topics[0].partitions[0].leader_id
         connection = await pool.connection(node_id, timeout=30)

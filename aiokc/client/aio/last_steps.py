@@ -45,9 +45,9 @@ async def to_its_end(
     They run in a task of their own: a cancel scope of anyio can be shielded off, but ``Task.cancel()`` can't. ``hurry``
     is called at each cancellation, and has them end sooner. A scope that was cancelled before takes no time away.
 
-    Before this call, or, with ``was_cancelled``, before the caller began, which asked ``scope_is_cancelled()`` then. A
-    scope may be cancelled while what the caller awaits is done, but the caller has not gone on yet: anyio can't cancel
-    that await any more, and here the cancellation would look like an old one.
+    ``was_cancelled``: what ``scope_is_cancelled()`` said when the caller began. False, and the scope is cancelled now:
+    the cancellation came meanwhile, and counts (``hurry``), even if anyio could not raise it in the caller. None: a
+    scope that is cancelled when this is called counts as cancelled before.
     """
     is_shielded = scope_is_cancelled()
     if is_shielded and was_cancelled is False:

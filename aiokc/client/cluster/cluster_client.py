@@ -69,7 +69,7 @@ class ClusterClient(Generic[Config_co]):
         self._calls = CallsUnderWay(self._why_closed)
         self.background.ended.followed_by(self._calls)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._begun = asyncio.Event()  # set when start() has ended, with success or not
+        self._start_is_over = asyncio.Event()  # with success or not
         self._start_order: StartOrder | None = None  # kept alive for the clients of this loop that start later
         self._stopped = False
         self._is_forked = False
@@ -164,7 +164,7 @@ class ClusterClient(Generic[Config_co]):
             raise self._closed("stopped: make a new one to go on")
         if self._loop is not None:
             self.check()
-            await self._begun.wait()  # another task is in start(), which has a deadline
+            await self._start_is_over.wait()  # another task is in start(), which has a deadline
             return self.check()
         self._loop = running_loop()
         if os.getpid() != self._made_in:
@@ -185,7 +185,7 @@ class ClusterClient(Generic[Config_co]):
                 raise self.background.error from None  # the cause; `error` only says "closed", which came of it
             raise
         finally:
-            self._begun.set()
+            self._start_is_over.set()
 
     async def _keep_connections(self) -> None:
         """Run the pool. If the task is cancelled without ``stop``, as at the end of the loop, close its connections."""

@@ -71,7 +71,9 @@ class CoordinatorLookup:
         self._node_id: int | None = None
         self._last_node_id: int | None = None
         self._denied = DeniedRoles()
-        self._has_denied = False  # whether the last coordinator has answered that it is none
+        # The last coordinator was forgotten though it can be reached: it has answered that it is none, or has left a
+        # member unanswered for its session, or a check. Maybe the connection has reached another broker.
+        self._is_doubted = False
         self._looking = asyncio.Lock()
         self._last_error: KafkaError | None = None
         #: The error code of the last broker that answered. The caller's deadline may cut a later attempt short.
@@ -125,10 +127,13 @@ class CoordinatorLookup:
         return None if self._last_node_id is None else self._pool.route(self._last_node_id)
 
     def forget(self, node_id: int | None) -> None:
-        """Have the next request look the coordinator up anew, if it is ``node_id`` (None: whichever it is)."""
+        """Have the next request look the coordinator up anew, if it is ``node_id`` (None: whichever it is).
+
+        Where brokers name the same one again and again, it is connected to anew: it did not answer as a coordinator.
+        """
         if self._node_id is not None and node_id in (None, self._node_id):
             self._logger.debug("%s: looking its coordinator up anew (it was broker %d)", self._name, self._node_id)
-            self._node_id, self._has_denied = None, True
+            self._node_id, self._is_doubted = None, True
 
     def lost(self, node_id: int, *, is_there: bool = False) -> None:
         """The coordinator gave no valid answer. Unless it ``is_there``, it may be at another address by now.
@@ -136,7 +141,7 @@ class CoordinatorLookup:
         The lookup that follows does not tell the pool: of a broker that the metadata name, only they say where it is.
         """
         self.forget(node_id)
-        self._has_denied = False
+        self._is_doubted = False
         if not is_there:
             self._request_metadata()
 
@@ -225,9 +230,9 @@ class CoordinatorLookup:
             if self._last_node_id is not None:
                 self._pool.drop(self._last_node_id, Purpose.JOIN)  # it may never answer what it parks
             self._logger.info("%s: broker %d is its coordinator", self._name, broker.node_id)
-        elif self._has_denied and self._denied.is_to_be_reached_anew(broker.node_id, asyncio.get_running_loop().time()):
-            self._pool.reach_anew(broker.node_id)  # the connection may have reached another broker
-        self._has_denied = False
+        elif self._is_doubted and self._denied.note_denied_role(broker.node_id, asyncio.get_running_loop().time()):
+            self._pool.reach_anew(broker.node_id)
+        self._is_doubted = False
         self._pool.introduce(broker)  # so that the member can join before the first metadata are there
         if not self._pool.has_at(broker):
             # A broker that has moved. Another one may be at its former address, and answer that it is no coordinator.

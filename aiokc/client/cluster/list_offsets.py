@@ -15,7 +15,7 @@ import anyio
 from ...config import ClientConfig, IsolationLevel, isolation_code
 from ...core.backoff import retry_backoff
 from ...core.cluster.by_leader import former_leaders, group_by_leader, is_any_led
-from ...core.cluster.leader_hints import DENIALS
+from ...core.cluster.leader_hints import DENY_LEADING
 from ...core.cluster.snapshot import Cluster, known_error, unknown_partition
 from ...error_codes import ErrorCode
 from ...errors import (
@@ -257,7 +257,7 @@ class OffsetLister:
             else:
                 what = f"listing offsets of {tp} at broker {node_id}"
                 answer.errors[tp] = broker_error(error_code, what, needs="DESCRIBE")
-                if error_code in DENIALS:
+                if error_code in DENY_LEADING:
                     denied.add(tp)
         if left_out := [tp for tp in asked if tp not in answer.found and tp not in answer.errors]:
             what = (

@@ -61,6 +61,7 @@ class Metadata:
         self._hints = LeaderHints()
         self._denied = DeniedRoles()
         self._update_asked = True
+        self._found_wrong = False  # what the snapshot says, since the last answer
         self._asks_for_new = False  # topics are followed that no request has asked for
         self._pause_for_new = 0.0
         self._asking = False
@@ -98,6 +99,10 @@ class Metadata:
 
     def request_update(self) -> None:
         """The snapshot was found wrong (NOT_LEADER, a lost broker): refresh it, at most once per retry_backoff_ms."""
+        self._found_wrong = True
+        self._ask()
+
+    def _ask(self) -> None:
         if not self._update_asked:
             self._update_asked = True
             self._wanted.notify()
@@ -115,11 +120,11 @@ class Metadata:
     def request_missing(self) -> None:
         """The snapshot lacks something: refresh it, unless a response that may have it is on its way, or read."""
         if not self._asking:
-            self.request_update()
+            self._ask()
 
     async def first(self, timeout: float) -> None:
         """Return once a broker has answered. Raises KafkaError, mostly NoBrokersAvailable after ``timeout`` seconds."""
-        self._update_asked = self._asks_for_new = False
+        self._update_asked = self._asks_for_new = self._found_wrong = False
         await self._refresh(timeout)
 
     async def run(self) -> None:
@@ -132,14 +137,17 @@ class Metadata:
             while not self._update_asked and (left := self._due - loop.time()) > 0:
                 await self._wanted.wait(left)
             is_coming = not _COMING.isdisjoint(self._lacking.values())  # other errors are those of all brokers
-            is_wrong = self._update_asked and not self._asks_for_new
-            again = is_wrong or (is_coming and not self._asks_for_new)
-            self._update_asked = self._asks_for_new = False
+            again = (self._update_asked or is_coming) and not self._asks_for_new
+            was_found_wrong = self._found_wrong
+            self._update_asked = self._asks_for_new = self._found_wrong = False
+            # A coordinator has assigned a topic by an id that no answer names: maybe they name a former one.
+            found_wrong = again and (was_found_wrong or ErrorCode.UNKNOWN_TOPIC_ID in self._lacking.values())
             try:
-                await self._refresh(self._config.request_timeout_ms / 1e3, again=again, is_wrong=is_wrong)
+                await self._refresh(self._config.request_timeout_ms / 1e3, again=again, found_wrong=found_wrong)
             except KafkaError as error:
                 self.error = error
                 self._update_asked = True
+                self._found_wrong = self._found_wrong or was_found_wrong
                 self.changed.notify()
                 pause = backoff.next()
                 if isinstance(error, AuthenticationFailed) and not error.retriable:
@@ -202,13 +210,13 @@ class Metadata:
             found.update((str(topic_id), ErrorCode.UNKNOWN_TOPIC_ID) for topic_id in unknown)
         return found
 
-    async def _refresh(self, timeout: float, *, again: bool = False, is_wrong: bool = False) -> None:
-        """Ask, and take over what is answered. ``again``: the last answer ``is_wrong``, or lacks something."""
+    async def _refresh(self, timeout: float, *, again: bool = False, found_wrong: bool = False) -> None:
+        """Ask, and take over what is answered. ``again``: the last answer was ``found_wrong``, or lacks something."""
         known = self._cluster_errors()
         merged: Cluster | None = None
         deadline = asyncio.get_running_loop().time() + timeout
-        # Until the snapshot is another one: of thousands of partitions, to merge the response lets other tasks run, who
-        # miss what is in it already.
+        # True until the new snapshot is in place, not only until the answer has come: while a long answer is merged,
+        # other tasks run, and may miss what it brings.
         self._asking = True
         try:
             for request in self._questions():
@@ -216,7 +224,7 @@ class Metadata:
                 response = await self._pool.metadata(request, timeout=left, again=again)
                 is_complete = request.topics is None
                 merged = await merged_snapshot(
-                    merged or self._hints.said, response, complete=is_complete, again=is_wrong
+                    merged or self._hints.said, response, complete=is_complete, found_wrong=found_wrong
                 )
         finally:
             self._asking = False
@@ -259,10 +267,12 @@ class Metadata:
         Where newer metadata name it all the same, again and again, the connection may have reached another broker.
         """
         self.disprove_leader(node_id, partitions)
-        named, version = [tp for tp in partitions if self._is_named(node_id, tp)], self._hints.said.version
-        now = asyncio.get_running_loop().time()
-        are_named_again = [self._denied.is_named_again(node_id, tp, version, now) for tp in named]
-        if any(are_named_again) and self._denied.is_to_be_reached_anew(node_id, now):
+        version, now = self._hints.said.version, asyncio.get_running_loop().time()
+        is_named_again = False
+        for tp in partitions:  # each denial is noted, whatever is known of the others
+            if self._is_named(node_id, tp) and self._denied.note_denial(node_id, tp, version, now):
+                is_named_again = True
+        if is_named_again and self._denied.note_denied_role(node_id, now):
             self._pool.reach_anew(node_id)
 
     def _is_named(self, node_id: int, tp: TopicPartition) -> bool:
@@ -316,5 +326,7 @@ def _question(topics: frozenset[str] | None, *, create: bool) -> MetadataRequest
     return MetadataRequest(topics=names, allow_auto_topic_creation=create)
 
 
-async def merged_snapshot(old: Cluster, response: MetadataResponse, *, complete: bool, again: bool = False) -> Cluster:
-    return await in_steps(merge(old, response, complete=complete, again=again))
+async def merged_snapshot(
+    old: Cluster, response: MetadataResponse, *, complete: bool, found_wrong: bool = False
+) -> Cluster:
+    return await in_steps(merge(old, response, complete=complete, found_wrong=found_wrong))

@@ -299,11 +299,11 @@ class Consumer(Introspection, Generic[K, V]):
     ) -> RecordColumns:
         """Return the next records as Arrow columns, which pyarrow, polars and DuckDB take over without a copy.
 
-        The batch has all that is buffered, up to the record with which it reaches ``max_bytes`` (default 4 MiB, at most
-        1 GiB), or up to ``max_records`` (default: no limit), or as much as fetch_buffer_bytes has room for once it is
-        decompressed. ``columns`` are some of topic, partition, offset, timestamp, timestamp_type, key, value, headers
-        and leader_epoch, in any order; None means all but leader_epoch. ``timestamp_unit`` is "ms", Kafka's own, or
-        "us". Deserializers and interceptors do not see these records. When ``timeout_ms`` is over, the batch is empty.
+        The batch has what is buffered. It ends with the record with which it reaches ``max_bytes`` (default 4 MiB, at
+        most 1 GiB), after ``max_records`` (default: no limit), or where fetch_buffer_bytes has no room to decompress
+        more. ``columns`` are some of topic, partition, offset, timestamp, timestamp_type, key, value, headers and
+        leader_epoch, in any order; None means all but leader_epoch. ``timestamp_unit`` is "ms", Kafka's own, or "us".
+        Deserializers and interceptors do not see these records. When ``timeout_ms`` is over, the batch is empty.
         Everything else is as with getmany(); calls of both may alternate.
 
         Raises RecordError at a record that columns can't hold: over 2 GiB, or with a timestamp beyond microseconds.

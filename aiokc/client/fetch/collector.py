@@ -160,7 +160,7 @@ class FetchCollector:
 
         Records to decode ``ahead`` of calls to come are worth none as soon as the budget is exceeded.
         """
-        has_no_room = self.buffer.is_crowded if ahead else self.buffer.is_overfull
+        has_no_room = self.buffer.is_over_budget if ahead else self.buffer.is_far_over_budget
         return has_no_room and buffer.needs_memory
 
     def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
@@ -291,7 +291,7 @@ class FetchCollector:
                 self.buffer.served_of_run(buffer)
                 break
             self.buffer.served(buffer, position)
-            if self.buffer.is_overfull and self.buffer.settling_frees:
+            if self.buffer.is_far_over_budget and self.buffer.settling_frees:
                 self.subscription.changes.notify()  # the next call has to look: that settles what was handed out
             following = self.buffer.in_turn(self.subscription) if left else None
             if following is None or self._has_to_wait(following[0]) or asyncio.get_running_loop().time() > until:

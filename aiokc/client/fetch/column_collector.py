@@ -69,7 +69,7 @@ class ColumnCollector:
                 if builder.rows >= rows or builder.size >= size or builder.is_full:
                     return True
                 # Not ``builder.rows``: those may be of earlier calls, and this one has to get on.
-                if self._appended and fetched.is_overfull and buffer.needs_memory:
+                if self._appended and fetched.is_far_over_budget and buffer.needs_memory:
                     return True
                 if opening.takes_long(buffer):
                     opening.begin(buffer)

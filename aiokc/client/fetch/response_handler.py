@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from ...config import ClientConfig
-from ...core.cluster.leader_hints import DENIALS
+from ...core.cluster.leader_hints import DENY_LEADING
 from ...core.cluster.snapshot import NewLeader
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
@@ -173,7 +173,7 @@ class FetchResponseHandler:
             moved = self._metadata.learn_leaders(
                 leaders, {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in nodes}
             )
-        if denied := {target.tp for target, data in refused if data.error_code in DENIALS} - moved:
+        if denied := {target.tp for target, data in refused if data.error_code in DENY_LEADING} - moved:
             self._metadata.leader_denies(node_id, denied)
         return moved
 

@@ -257,10 +257,8 @@ class GroupMembership:
             self._error_told = False
             self._driver.feed(Polled())
         self._changes.user_moved.notify()
-        left = self._subscription.left
-        if left.has_more_to_commit:
-            left.has_more_to_commit = False
-            self._hurry()
+        if self._subscription.left.take_more_to_commit():
+            self._store_what_is_left()
 
     def subscription_changed(self) -> None:
         """To be called whenever the application has changed its subscription, in the same tick of the event loop."""
@@ -269,10 +267,10 @@ class GroupMembership:
         self._changes.user_moved.notify()
         if self._auto_commit is not None:
             self._auto_commit.go_on()
-        self._hurry()
+        self._store_what_is_left()
 
-    def _hurry(self) -> None:
-        """Store at once what is left by assign(): others may get it by hand. A revocation commits by itself."""
+    def _store_what_is_left(self) -> None:
+        """Have what was left by assign() stored at once: others may get it by hand. A revocation commits by itself."""
         if self._auto_commit is not None and not self._is_member:
             self._auto_commit.hurry()
 

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from ...config import ClientConfig
 from ...core.backoff import Backoff, retry_backoff
 from ...core.cluster.by_leader import group_by_leader
-from ...core.cluster.leader_hints import DENIALS
+from ...core.cluster.leader_hints import DENY_LEADING
 from ...core.cluster.snapshot import Cluster
 from ...core.fetch.buffer import FetchBuffer
 from ...core.subscription.position import PartitionPosition, PositionState
@@ -226,7 +226,7 @@ class PositionValidator:
                 else:
                     error = broker_error(end.error_code, f"validating the position of {tp} at broker {node_id}")
                     self._complain(error)
-                    if end.error_code in DENIALS:
+                    if end.error_code in DENY_LEADING:
                         denied.append(tp)
         if denied:
             self._metadata.leader_denies(node_id, denied)

@@ -13,7 +13,7 @@ from uuid import UUID
 from anyio.abc import TaskGroup
 
 from ...core.backoff import Backoff
-from ...core.cluster.leader_hints import DENIALS
+from ...core.cluster.leader_hints import DENY_LEADING
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.requests import Asked, read_response
 from ...core.produce.session import Versions
@@ -247,16 +247,16 @@ class Answers:
         if answered.leaders:
             moved = self._metadata.learn_leaders(answered.leaders, answered.brokers)
         stale: list[TopicPartition] = []
-        denied: list[TopicPartition] = []
+        not_led: list[TopicPartition] = []
         for batch, answer in answered.answers:
             verdict = settle(self._accumulator, batch, answer, now, doubts_denials=doubts_denials)
             if verdict is Verdict.REFRESH:
-                (denied if answer.code in DENIALS else stale).append(batch.tp)
+                (not_led if answer.code in DENY_LEADING else stale).append(batch.tp)
             if verdict not in (Verdict.STORED, Verdict.DUPLICATE):
                 logger.debug("%s: %s after %s", batch.tp, verdict.name, answer)
-        if stale or denied:
+        if stale or not_led:
             self._metadata.disprove_leader(channel.node_id, [tp for tp in stale if tp not in moved])
-            self._metadata.leader_denies(channel.node_id, [tp for tp in denied if tp not in moved])
+            self._metadata.leader_denies(channel.node_id, [tp for tp in not_led if tp not in moved])
             self._metadata.request_update()
 
 

@@ -171,9 +171,9 @@ class TransactionalLoop(Generic[K, V]):
                 self.aborted += 1
             self._rewind(batch)
             raise
-        self._is_committed()
+        self._note_commit()
 
-    def _is_committed(self) -> None:
+    def _note_commit(self) -> None:
         self.committed += 1
         self._backoff.reset()
         self._found.clear()
@@ -317,7 +317,7 @@ class TransactionalLoop(Generic[K, V]):
         if self._in_doubt:
             self._in_doubt = False
             if self._driver.has_committed:
-                self._is_committed()
+                self._note_commit()
             else:
                 self.aborted += 1
         subscription = self._consumer._runtime.subscription

@@ -4,9 +4,9 @@ The one of the highest leader epoch is. But epochs go back where a cluster is re
 lost its controllers. A client that kept the highest epoch for ever would stand still until it is restarted: brokers
 refuse an epoch that they do not know. So it believes a lower one once several answers in a row have named one.
 
-Only answers to questions that were asked *again* count, since the last answer was found wrong: such a client can't
-fetch or send. One that is well asks now and then, too, and maybe each time the same broker, which is cut off from the
-controllers, and still believes to lead what others lead by now.
+Only answers to a client that is in trouble count: it can't fetch or send, and so has found what it knew wrong; or it
+knows of no leader. One that is well asks now and then, too, and maybe each time the same broker, which is cut off from
+the controllers, and still believes to lead what others lead by now.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LowerEpochs: TypeAlias = Mapping[tuple[str, int], int]
 class LeaderEpochs:
     """Judges the leader epochs in one Metadata response. ``before``: what the last one has left.
 
-    ``again``: the question was asked since the last answer was found wrong.
+    ``found_wrong``: the question was asked since what the answers before it said was found wrong.
     """
 
-    def __init__(self, before: LowerEpochs, *, again: bool) -> None:
+    def __init__(self, before: LowerEpochs, *, found_wrong: bool) -> None:
         self._before = before
-        self._again = again
+        self._found_wrong = found_wrong
         self._lower: dict[tuple[str, int], int] = {}
 
     def newest(self, old: PartitionInfo, new: PartitionInfo) -> PartitionInfo:
@@ -42,7 +42,7 @@ class LeaderEpochs:
         if old.leader_epoch is None or new.leader_epoch is None or new.leader_epoch >= old.leader_epoch:
             return new
         key = new.topic, new.partition
-        named = self._before.get(key, 0) + self._again
+        named = self._before.get(key, 0) + (self._found_wrong or old.leader is None)
         if named >= _ENOUGH:
             return new
         if named:

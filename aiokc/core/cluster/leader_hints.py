@@ -12,7 +12,7 @@ from .unfollowed import without_old_errors
 
 #: By these errors a broker says that, as far as it knows, it does not lead the partition: newer metadata tell who does.
 #: OFFSET_NOT_AVAILABLE is none of them: so answers a leader that was elected a moment ago.
-DENIALS: Final = frozenset(
+DENY_LEADING: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REPLICA_NOT_AVAILABLE,

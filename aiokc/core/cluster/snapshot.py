@@ -127,18 +127,19 @@ def why_unusable(broker: str, response: MetadataResponse) -> KafkaError | None:
 
 
 def merge(
-    old: Cluster, response: MetadataResponse, *, complete: bool, again: bool = False, every: int = 100
+    old: Cluster, response: MetadataResponse, *, complete: bool, found_wrong: bool = False, every: int = 100
 ) -> Generator[None, None, Cluster]:
     """Return the snapshot after ``response``. Yield after each ``every`` topics and partitions, for the loop's sake.
 
     ``complete``: the request was for all topics, so those not in the response are gone. Otherwise they stay. A topic of
-    which nothing has changed is the same object as before, so no code needs to look at its partitions again. ``again``:
-    as in LeaderEpochs.
+    which nothing has changed is the same object as before, so no code needs to look at its partitions again.
+    ``found_wrong``: as in LeaderEpochs and TopicIds.
     """
     topics: dict[str, TopicInfo] = {} if complete else dict(old.topics)
     errors: dict[str, int] = {} if complete else dict(old.errors)
     partial: set[str] = set() if complete else set(old.partial)
-    ids, epochs = TopicIds(old.former), LeaderEpochs(old.lower, again=again)
+    ids = TopicIds(old.former, found_wrong=found_wrong)
+    epochs = LeaderEpochs(old.lower, found_wrong=found_wrong)
     turns = count(1)
     for answer in response.topics:
         name = answer.name

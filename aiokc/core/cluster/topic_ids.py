@@ -6,8 +6,10 @@ would read from the beginning again; and once more after it had asked broker 1 a
 is newer by itself. But no id comes back either. So a broker that names an id that the topic had before is behind.
 
 A client that began with broker 1 has never seen the id that broker 2 names, and takes it for the newer one. It must not
-keep the wrong id for ever. So it believes a former id again once several answers in a row have named it. A client with
-the wrong id cannot fetch, which makes it ask again and again; one that reads the right topic has no reason to ask.
+keep the wrong id for ever. So it believes a former id again once several answers in a row have named it. Only answers
+to a client that is in trouble count, as in LeaderEpochs: with the wrong id it can't fetch, and so it has found what it
+knew wrong; or it lacks the topic. One that reads the right topic may hear for hours of the former one, from a broker
+that is cut off.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _ENOUGH: Final = 10
 
 
 class FormerIds(NamedTuple):
-    """The former ids of a topic, the newest last, and how many answers in a row have named one of them again."""
+    """The former ids of a topic, the newest last, and how many answers that count have named one of them again."""
 
     ids: tuple[UUID, ...] = ()
     named_again: int = 0
@@ -37,9 +39,13 @@ _NONE: Final = FormerIds()
 
 
 class TopicIds:
-    """Judges the topic ids in one Metadata response. ``former``: the former ids of each topic that has any."""
+    """Judges the topic ids in one Metadata response. ``former``: the former ids of each topic that has any.
 
-    def __init__(self, former: Mapping[str, FormerIds]) -> None:
+    ``found_wrong``: the question was asked since what the answers before it said was found wrong.
+    """
+
+    def __init__(self, former: Mapping[str, FormerIds], *, found_wrong: bool) -> None:
+        self._found_wrong = found_wrong
         self._former: MutableMapping[str, FormerIds] = dict(former)
 
     def is_old(self, topic: str, known: UUID | None, named: UUID | None, *, exists: bool) -> bool:
@@ -54,8 +60,9 @@ class TopicIds:
         if not exists and left:
             *others, known = left  # the topic was gone for a while, or the last broker had not heard of it yet
             left = tuple(others)
-        if named in left and named != known and before.named_again + 1 < _ENOUGH:
-            self._former[topic] = before._replace(named_again=before.named_again + 1)
+        named_again = before.named_again + (self._found_wrong or not exists)
+        if named in left and named != known and named_again < _ENOUGH:
+            self._former[topic] = before._replace(named_again=named_again)
             return True
         self._keep(topic, [*(one for one in left if one != named), *([known] if known not in (None, named) else [])])
         return False

@@ -10,7 +10,7 @@ from ...error_codes import ErrorCode
 from ...wire import Response
 from ...wire.schema import Struct, fields_of
 
-DENIALS: Final = frozenset(
+PERMISSION_DENIALS: Final = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -30,7 +30,7 @@ def look_for_denial(response: Response, *, every: int = 500) -> Generator[None, 
     """
     parts = iter([response]) if response.api_key in _ONCE else _parts(response)
     for number, part in enumerate(parts, start=1):
-        if any(getattr(part, name) in DENIALS for name in _places(type(part)).codes):
+        if any(getattr(part, name) in PERMISSION_DENIALS for name in _places(type(part)).codes):
             return True
         if number % every == 0:
             yield

@@ -33,7 +33,7 @@ class DeniedRoles:
         #: Which broker denies, the version of the metadata that named it at first, and when it denied last.
         self._first: dict[TopicPartition, tuple[int, int, float]] = {}
 
-    def is_named_again(self, node_id: int, tp: TopicPartition, version: int, now: float) -> bool:
+    def note_denial(self, node_id: int, tp: TopicPartition, version: int, now: float) -> bool:
         """Note that a broker denies to lead ``tp``, for which the metadata of that version name it.
 
         Return whether it has denied that before, as older metadata named it. A leader that has moved is no such broker:
@@ -50,8 +50,11 @@ class DeniedRoles:
         if self._first:
             self._first = {tp: first for tp, first in self._first.items() if leads(first[0], tp)}
 
-    def is_to_be_reached_anew(self, node_id: int, now: float) -> bool:
-        """Note that a broker denies what it was named for; return whether it has done so for long enough."""
+    def note_denied_role(self, node_id: int, now: float) -> bool:
+        """Note that a broker denies what it was named for; return whether it is to be reached anew.
+
+        It is once it has denied for long enough: at first, and since it was last reached anew.
+        """
         since, last, wait = self._runs.get(node_id, (now, now, _FIRST_SECONDS))
         if now - last > _IN_A_ROW_SECONDS:
             since, wait = now, _FIRST_SECONDS

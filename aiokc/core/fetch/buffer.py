@@ -37,7 +37,6 @@ class FetchBuffer:
         self, limits: Limits | None = None, buffers: FrameBuffers | None = None, *, budget: int = sys.maxsize
     ) -> None:
         self._limits = limits or Limits()
-        self._budget = budget
         # In the order of service. Not a plain dict: if its first keys are deleted again and again, finding the first
         # key that is left becomes slow.
         self._partitions: OrderedDict[TopicPartition, PartitionBuffer] = OrderedDict()
@@ -54,7 +53,7 @@ class FetchBuffer:
     @property
     def bytes(self) -> int:
         """The memory in use: frames with unread batches, decompressed batches, spare buffers for the next frames."""
-        return self._memory.bytes + self._memory.spare_bytes
+        return self._memory.in_use
 
     @property
     def is_settled(self) -> bool:
@@ -86,14 +85,14 @@ class FetchBuffer:
         return count
 
     @property
-    def is_crowded(self) -> bool:
+    def is_over_budget(self) -> bool:
         """Whether ``bytes`` exceeds the budget: then no batch is to be opened that can wait."""
-        return self._memory.bytes + self._memory.spare_bytes > self._budget
+        return self._memory.is_over_budget
 
     @property
-    def is_overfull(self) -> bool:
+    def is_far_over_budget(self) -> bool:
         """Whether ``bytes`` exceeds the budget so far that a call which has records opens no other batch."""
-        return self._memory.is_overfull
+        return self._memory.is_far_over_budget
 
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions of whose buffers ``take_filled`` does not tell all that has happened since."""
@@ -256,8 +255,8 @@ class FetchBuffer:
         """Yield the buffers that may be handed out now, in the order of service: the last served comes last.
 
         Buffers that appear during the iteration are not among them. Most callers stop after the first few, and pay only
-        for those. While the buffer is over its budget (``is_crowded``), buffers with open batches come first, because
-        opening another batch would need more memory.
+        for those. While the buffer ``is_over_budget``, buffers with open batches come first, because opening another
+        batch would need more memory.
         """
         wanted = None if only is None else frozenset(only)
         for tp in self._in_order():
@@ -279,7 +278,7 @@ class FetchBuffer:
     def in_turn(self, subscription: Subscription) -> Serving | None:
         """Return what ``servable`` yields first, where that is the first in the order of service; else None."""
         tp = next(iter(self._partitions), None)
-        if tp is None or (self._open and self.is_crowded):
+        if tp is None or (self._open and self.is_over_budget):
             return None
         buffer = self._partitions[tp]
         position = subscription.get(tp, buffer.token)
@@ -287,7 +286,7 @@ class FetchBuffer:
 
     def _in_order(self) -> Iterator[TopicPartition]:
         first = list(islice(self._partitions, _FIRST_FEW))
-        if self._open and self.is_crowded:
+        if self._open and self.is_over_budget:
             first = list(dict.fromkeys(chain(self._open, first)))
         if len(self._partitions) <= _FIRST_FEW:
             return iter(first)

@@ -8,7 +8,7 @@ from typing import Final
 from ...error_codes import ErrorCode, error_code
 from ...errors import BrokerError, KafkaError, broker_error
 from ...wire.messages.fetch import PartitionData
-from ..cluster.leader_hints import DENIALS
+from ..cluster.leader_hints import DENY_LEADING
 from .partition.fetched_partition import FetchedPartition
 from .session import FetchTarget
 
@@ -30,7 +30,7 @@ DATA: Final = Verdict.DATA
 _NO_RECORDS: Final = memoryview(b"")
 
 # Errors that newer metadata cure: another leader, a newer epoch, a topic that is new, gone or recreated (KIP-516).
-_REFRESH = DENIALS | {ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.OFFSET_NOT_AVAILABLE}
+_REFRESH = DENY_LEADING | {ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.OFFSET_NOT_AVAILABLE}
 # Errors that pass without newer metadata.
 _RETRY = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
 

@@ -188,7 +188,10 @@ class SendLeave:
 
 @dataclass(frozen=True, slots=True)
 class ForgetCoordinator:
-    """``node_id`` (None: the broker believed to be the coordinator) is not the coordinator, so look it up anew."""
+    """``node_id`` (None: the broker believed to be the coordinator) does not answer as one. Look it up anew.
+
+    It denies to be that, or has not answered a member for its session timeout.
+    """
 
     node_id: int | None
 

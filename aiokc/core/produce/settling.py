@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from ...error_codes import ErrorCode, error_name
 from ...records.encoding.batch_builder import BATCH_OVERHEAD, OpenBatch
-from ..connection.denials import DENIALS
+from ..connection.denials import PERMISSION_DENIALS
 from .accumulator import RecordAccumulator
 from .batch import ProducerBatch, Stored
 from .failure import Cause, Failure, not_split, recreated
@@ -51,7 +51,7 @@ def settle(
     """
     queue = accumulator.queue(batch.tp)
     rule = rule_of(answer.code) if answer.code else RULES[ErrorCode.NONE]
-    if doubts_denials and answer.code in DENIALS:
+    if doubts_denials and answer.code in PERMISSION_DENIALS:
         rule = DOUBTED
     verdict = rule.verdict
     if batch not in queue.in_flight:

@@ -36,8 +36,7 @@ class LeftPartitions:
         self.held: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, PartitionPosition] = {}
         self.by_hand: set[TopicPartition] = set()
-        #: ``mark_processed`` has given auto-commit something to store, which nobody has told it yet.
-        self.has_more_to_commit = False
+        self._has_more_to_commit = False
 
     def leave(
         self,
@@ -69,9 +68,14 @@ class LeftPartitions:
             if tp not in assigned:
                 position.mark_processed()
                 self.processed[tp] = position
-                self.has_more_to_commit = True
+                self._has_more_to_commit = True
         self.held.clear()
         self.unprocessed.clear()
+
+    def take_more_to_commit(self) -> bool:
+        """Whether ``mark_processed`` has given auto-commit something to store since the last call."""
+        has_more, self._has_more_to_commit = self._has_more_to_commit, False
+        return has_more
 
     def unsubscribed(
         self, held: Collection[TopicPartition], assigned: Mapping[TopicPartition, PartitionPosition], *, by_hand: bool
@@ -147,10 +151,10 @@ class LeftPartitions:
         if unprocessed is not None and unprocessed.is_held_below(offset):
             del self.unprocessed[tp]
         position = self.consumed.get(tp)
-        consumed = None if position is None else position.consumed()
-        if consumed is None or is_of_another_topic(offset, consumed.topic_id):
+        if position is None or (consumed := position.consumed()) is None:
             return
-        assert position is not None
+        if is_of_another_topic(offset, consumed.topic_id):
+            return
         position.processed_up_to(offset)
         if offset.offset == consumed.offset:
             del self.consumed[tp]

@@ -80,11 +80,12 @@ class AnyBroker:
     ) -> R:
         """Return the answer of the first broker that answers the request that ``make(version)`` returns.
 
-        Raises what Pool.request raises, within ``timeout``. An answer for which ``unusable`` returns an error is a
+        Raises what Pool.any_broker raises, within ``timeout``. An answer for which ``unusable`` returns an error is a
         failure of that broker. UnsupportedVersion is raised at once, for the brokers of a cluster are mostly alike and
-        the caller may have another way; with ``asks_others`` once each has been tried in vain. ``again``: whether the
-        caller asks since the last answer was of no use: soon other brokers are asked first (UselessAnswers). None: this
-        question has nothing to do with others.
+        the caller may have another way; with ``asks_others`` once each has been tried in vain.
+
+        ``again``: whether the last answer to this question was of no use. After some such questions other brokers are
+        asked first (UselessAnswers). None: a question by itself, which neither counts nor is counted.
         """
         deadline = _now() + timeout
         patience = self._config.request_timeout_ms / 1e3  # for each broker: one that hangs must not use up all the time
@@ -92,8 +93,8 @@ class AnyBroker:
         tried: set[int] = set()
         awaited: set[Node] = set()  # without a connection so far: to be asked as soon as there is one
         pauses = retry_backoff(self._config, self._random)
-        answers = UselessAnswers() if again is None else self._answers.setdefault(request_type, UselessAnswers())
-        rather_not = answers.next_question(_now(), again=again is True)
+        told = None if again is None else self._answers.setdefault(request_type, UselessAnswers())
+        rather_not = frozenset[int]() if told is None else told.next_question(_now(), again=bool(again))
         while (now := _now()) < deadline:
             node = self._least_loaded(tried, awaited, rather_not)
             if node is None:  # all were asked: ask again, unless no error is retriable
@@ -109,7 +110,7 @@ class AnyBroker:
             except _NotYet as not_yet:
                 errors.setdefault(node, not_yet.error)
                 awaited.add(node)
-                self._is_unanswered()
+                self._note_unanswered()
             except UnsupportedVersion as error:  # another broker may be newer, or behind no proxy
                 self._check_open()
                 if not asks_others:
@@ -127,7 +128,7 @@ class AnyBroker:
             else:
                 why = None if unusable is None else unusable(node.name, response)
                 if why is None:
-                    self._answered(node, answers)
+                    self._answered(node, told)
                     return response
                 errors[node] = why
                 tried.add(node.broker.node_id)
@@ -143,21 +144,22 @@ class AnyBroker:
             return refused
         return _first(errors, UnsupportedVersion)
 
-    def _answered(self, node: Node, answers: UselessAnswers) -> None:
+    def _answered(self, node: Node, told: UselessAnswers | None) -> None:
         node.answered()
         self._unanswered_since = None
-        answers.answered_by(node.broker.node_id)
+        if told is not None:
+            told.answered_by(node.broker.node_id)
 
     def _failed(self, node: Node, error: KafkaError) -> float:
         """A broker has not answered, or not usably; return the time."""
         now = _now()
         node.failure(error, now)
-        self._is_unanswered()
+        self._note_unanswered()
         if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._unanswered_since = -inf
         return now
 
-    def _is_unanswered(self) -> None:
+    def _note_unanswered(self) -> None:
         if self._unanswered_since is None:
             self._unanswered_since = _now()
 

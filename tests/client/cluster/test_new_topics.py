@@ -17,7 +17,7 @@ from aiokc.types import LATEST
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
 
-from ..virtually import Asked, virtually
+from ..virtually import Asked, port_of, virtually
 
 # What the round trips of these stories take: far less than the pause between two refreshes, 100 ms.
 SOON = 0.03
@@ -122,7 +122,7 @@ def test_the_leader_is_connected_to_for_fetches_while_the_position_is_looked_up(
             await asyncio.sleep(0.1)
             leader = cluster.leader("t", 0)
             assert leader is not None
-            port = int(cluster.bootstrap.split(",")[leader - 1].rpartition(":")[2])
+            port = port_of(cluster, leader)
             connects = [where for _, kind, where in asked.log if kind == "connect" and where == port]
             assert connects, "before there is a position"
             hold.release()

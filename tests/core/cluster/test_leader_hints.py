@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from aiokc.core.cluster.leader_hints import DENIALS, LeaderHints
+from aiokc.core.cluster.leader_hints import DENY_LEADING, LeaderHints
 from aiokc.core.cluster.snapshot import Cluster, NewLeader
 from aiokc.error_codes import ErrorCode
 from aiokc.types import Broker, PartitionInfo, TopicInfo, TopicPartition
@@ -113,7 +113,7 @@ def test_of_a_topic_that_is_gone_nothing_is_kept(hints: LeaderHints) -> None:
 
 def test_a_leader_that_was_elected_a_moment_ago_denies_nothing() -> None:
     """It answers OFFSET_NOT_AVAILABLE until it knows how far its followers are (KIP-207)."""
-    assert ErrorCode.OFFSET_NOT_AVAILABLE not in DENIALS
-    assert ErrorCode.TOPIC_AUTHORIZATION_FAILED not in DENIALS
-    assert ErrorCode.NOT_LEADER_OR_FOLLOWER in DENIALS
-    assert ErrorCode.UNKNOWN_LEADER_EPOCH in DENIALS
+    assert ErrorCode.OFFSET_NOT_AVAILABLE not in DENY_LEADING
+    assert ErrorCode.TOPIC_AUTHORIZATION_FAILED not in DENY_LEADING
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER in DENY_LEADING
+    assert ErrorCode.UNKNOWN_LEADER_EPOCH in DENY_LEADING

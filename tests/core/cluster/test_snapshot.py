@@ -49,9 +49,9 @@ def response(*topics: MetadataResponseTopic, brokers: int = 2) -> MetadataRespon
 
 
 def merged(
-    old: Cluster, new: MetadataResponse, *, complete: bool = False, again: bool = True, every: int = 1
+    old: Cluster, new: MetadataResponse, *, complete: bool = False, found_wrong: bool = True, every: int = 1
 ) -> Cluster:
-    steps = merge(old, new, complete=complete, again=again, every=every)
+    steps = merge(old, new, complete=complete, found_wrong=found_wrong, every=every)
     while True:
         try:
             next(steps)
@@ -92,12 +92,12 @@ def test_an_older_leader_epoch_does_not_replace_a_newer_one() -> None:
     assert newer.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
 
 
-def epochs_after(*answers: int | None, again: bool = True) -> list[int]:
+def epochs_after(*answers: int | None, found_wrong: bool = True) -> list[int]:
     """Return the leader epoch of a-0 after each of these responses; None: it is about other topics."""
     cluster, found = Cluster(), []
     for epoch in answers:
         named = [] if epoch is None else [topic("a", partition(0, epoch=epoch), topic_id=ID)]
-        cluster = merged(cluster, response(*named, topic("b", partition(0))), again=again)
+        cluster = merged(cluster, response(*named, topic("b", partition(0))), found_wrong=found_wrong)
         found.append(cluster.leader_epoch(TopicPartition("a", 0)))
     return found
 
@@ -114,13 +114,23 @@ def test_a_leader_epoch_that_answers_name_again_and_again_is_believed_though_it_
 
 def test_a_client_that_is_well_believes_no_lower_epoch() -> None:
     """It asks now and then, and maybe each time a broker that is cut off: that one leads what others lead by now."""
-    assert epochs_after(5, *[3] * 100, again=False) == [5] * 101
+    assert epochs_after(5, *[3] * 100, found_wrong=False) == [5] * 101
     cluster = merged(Cluster(), response(topic("a", partition(0, epoch=5), topic_id=ID)))
     lower = response(topic("a", partition(0, epoch=3), topic_id=ID))
-    for again in (True, False) * 9 + (True,):
+    for found_wrong in (True, False) * 9 + (True,):
         assert cluster.leader_epoch(TopicPartition("a", 0)) == 5
-        cluster = merged(cluster, lower, again=again)
+        cluster = merged(cluster, lower, found_wrong=found_wrong)
     assert cluster.leader_epoch(TopicPartition("a", 0)) == 3, "questions of other reasons count neither way"
+
+
+def test_a_client_that_knows_of_no_leader_believes_a_lower_epoch() -> None:
+    """The last answer before the cluster was restored named none. So nothing that the client asks can be refused."""
+    cluster = merged(Cluster(), response(topic("a", partition(0, leader=-1, epoch=5), topic_id=ID)))
+    for _ in range(10):
+        assert cluster.leader(TopicPartition("a", 0)) is None
+        lower = response(topic("a", partition(0, leader=1, epoch=3), topic_id=ID))
+        cluster = merged(cluster, lower, found_wrong=False)
+    assert cluster.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
 
 
 def test_the_lower_epochs_of_a_topic_are_forgotten_with_it() -> None:
@@ -140,7 +150,7 @@ def test_a_recreated_topic_starts_its_epochs_anew() -> None:
     assert again.topic_id("a") == OTHER_ID
 
 
-def ids_after(*answers: UUID | None, complete: bool = False) -> list[UUID | None]:
+def ids_after(*answers: UUID | None, complete: bool = False, found_wrong: bool = True) -> list[UUID | None]:
     """Return the id of topic "a" after each of these responses; None: it says that there is no such topic."""
     cluster, found = Cluster(), []
     for topic_id in answers:
@@ -149,7 +159,7 @@ def ids_after(*answers: UUID | None, complete: bool = False) -> list[UUID | None
             answer = response(*gone)
         else:
             answer = response(topic("a", partition(0), topic_id=topic_id))
-        cluster = merged(cluster, answer, complete=complete)
+        cluster = merged(cluster, answer, complete=complete, found_wrong=found_wrong)
         found.append(cluster.topic_id("a"))
     return found
 
@@ -186,6 +196,17 @@ def test_a_client_that_took_the_old_topic_for_the_new_one_finds_its_way_back() -
     assert set(found[1 + found[1:].index(OTHER_ID) :]) == {OTHER_ID}
     answers = [ID, *[OTHER_ID] * 4] * 10
     assert set(ids_after(OTHER_ID, *answers)[1:]) == {ID}, "others say otherwise again and again"
+
+
+def test_a_client_that_reads_the_new_topic_never_goes_back_to_the_old_one() -> None:
+    """It asks now and then, and maybe each time a broker that is cut off, and has never heard of the new topic."""
+    assert ids_after(ID, OTHER_ID, *[ID] * 100, found_wrong=False)[1:] == [OTHER_ID] * 101
+
+
+def test_a_client_that_lacks_the_topic_believes_a_former_id() -> None:
+    """It heard of the topic by its newer id, by its older one, and then that there is none: nothing can be refused."""
+    found = ids_after(OTHER_ID, ID, None, *[OTHER_ID] * 10, found_wrong=False)
+    assert found == [OTHER_ID, ID, *[None] * 10, OTHER_ID]
 
 
 def test_what_is_remembered_of_old_ids_is_bounded() -> None:

@@ -11,7 +11,7 @@ T0 = TopicPartition("t", 0)
 def reached_anew(*times: float, node_id: int = 1, denied: DeniedRoles | None = None) -> list[float]:
     """Return at which of the denials at these times the broker is to be reached anew."""
     roles = denied or DeniedRoles()
-    return [now for now in times if roles.is_to_be_reached_anew(node_id, now)]
+    return [now for now in times if roles.note_denied_role(node_id, now)]
 
 
 def test_a_broker_that_denies_for_long_is_reached_anew_less_and_less_often() -> None:
@@ -33,11 +33,11 @@ def test_each_broker_has_its_own_time() -> None:
 
 def test_a_leader_that_has_moved_denies_only_what_older_metadata_say() -> None:
     roles = DeniedRoles()
-    assert [roles.is_named_again(1, T0, version, 0.0) for version in (7, 7, 8, 9)] == [False, False, True, True]
-    assert not roles.is_named_again(1, T0, 10, 15.1), "another event"
-    assert roles.is_named_again(1, T0, 11, 20.0)
-    assert not roles.is_named_again(2, T0, 12, 31.0), "another leader"
+    assert [roles.note_denial(1, T0, version, 0.0) for version in (7, 7, 8, 9)] == [False, False, True, True]
+    assert not roles.note_denial(1, T0, 10, 15.1), "another event"
+    assert roles.note_denial(1, T0, 11, 20.0)
+    assert not roles.note_denial(2, T0, 12, 31.0), "another leader"
     roles.keep(lambda node_id, tp: node_id == 2)
-    assert roles.is_named_again(2, T0, 13, 32.0)
+    assert roles.note_denial(2, T0, 13, 32.0)
     roles.keep(lambda node_id, tp: node_id == 3)
-    assert not roles.is_named_again(2, T0, 14, 33.0)
+    assert not roles.note_denial(2, T0, 14, 33.0)

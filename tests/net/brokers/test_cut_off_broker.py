@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from aiokc import Consumer, Producer
+from aiokc import Client, Consumer, Producer, TopicPartition
 from aiokc.error_codes import ErrorCode
+from aiokc.errors import NoBrokersAvailable
+from aiokc.net.pool import Pool
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.produce import InitProducerIdRequest
-from tests.client.virtually import Asked, virtually
+from tests.client.virtually import Asked, port_of, virtually
+
+T0 = TopicPartition("t", 0)
 
 
 def first_only(cluster: Cluster) -> str:
@@ -36,6 +41,24 @@ async def _without_topics(exchange: Exchange) -> Any:
     return response
 
 
+async def _with_former_leader(exchange: Exchange) -> Any:
+    response: Any = await exchange.handle()
+    for partition in [partition for topic in response.topics for partition in topic.partitions]:
+        partition.leader_id, partition.leader_epoch = 2, partition.leader_epoch - 1
+    return response
+
+
+def _failing_once(pool: Pool) -> Any:
+    """Return what fails, and makes the pool ask for metadata as before from then on."""
+    ask = pool.metadata
+
+    async def fail(*args: Any, **options: Any) -> Any:
+        pool.metadata = ask  # type: ignore[method-assign]
+        raise NoBrokersAvailable("no broker answered, for once")
+
+    return fail
+
+
 @pytest.mark.parametrize("answer", [_without_leaders, _without_topics])
 def test_leaders_that_one_broker_does_not_hear_of_are_found_by_others(answer: Any) -> None:
     async def story(cluster: Cluster) -> None:
@@ -44,6 +67,63 @@ def test_leaders_that_one_broker_does_not_hear_of_are_found_by_others(answer: An
             await producer.send_and_wait("t", b"v", partition=0)
 
     virtually(story, topics={"t": 1})
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed-once"])
+@pytest.mark.parametrize("is_wrong", [False, True], ids=["lacking", "wrong"])
+def test_a_former_leader_is_believed_only_by_a_client_whose_metadata_are_found_wrong(
+    is_wrong: bool, fails: bool
+) -> None:
+    """A client that looks for other topics, or whose question fails, has found nothing wrong."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.move_leader("t", to=2)
+        cluster.move_leader("t", to=1)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            metadata = client._cluster.metadata
+            with metadata.interest() as interest:
+                interest.set(["t"])
+                await metadata.wait_for(lambda known: known.leader(T0), 5, "the leader")
+                epoch = metadata.cluster.leader_epoch(T0)
+                cluster.intercept(MetadataRequest, _with_former_leader)
+                for _ in range(10):
+                    assert metadata.cluster.leader_epoch(T0) == epoch
+                    refreshed_at = metadata.refreshed_at
+                    if fails:
+                        metadata._pool.metadata = _failing_once(metadata._pool)  # type: ignore[method-assign]
+                    (metadata.request_update if is_wrong else metadata.request_missing)()
+                    while metadata.refreshed_at == refreshed_at:
+                        await metadata.changed.wait()
+                assert metadata.cluster.leader_epoch(T0) == (epoch - 1 if is_wrong else epoch)
+
+    virtually(story, brokers=2, topics={"t": 1})
+
+
+def test_an_id_that_a_coordinator_assigns_is_believed_though_it_was_taken_for_a_former_one() -> None:
+    """A broker that was behind has named the older id last. A member does not fetch what it knows no name of."""
+
+    async def before_it_was_recreated(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.topics:
+            topic.topic_id = UUID(int=1)
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            metadata = client._cluster.metadata
+            with metadata.interest() as interest:
+                interest.set(["t"])
+                current = await metadata.wait_for(lambda known: known.topic_id("t"), 5, "the topic")
+                cluster.intercept(MetadataRequest, before_it_was_recreated, times=1)
+                metadata.request_update()
+                while metadata.cluster.topic_id("t") == current:
+                    await metadata.changed.wait()
+                interest.set((), [current])
+                async with asyncio.timeout(60):
+                    while metadata.cluster.topic_id("t") != current:
+                        await metadata.changed.wait()
+
+    virtually(story, brokers=1, topics={"t": 1})
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT])
@@ -66,7 +146,7 @@ def test_a_coordinator_that_one_broker_does_not_know_is_found_by_others(is_named
         async def misname(exchange: Exchange) -> Any:
             response: Any = await exchange.handle()
             if is_named:
-                response.node_id, response.port = wrong, _port(cluster, wrong)
+                response.node_id, response.port = wrong, port_of(cluster, wrong)
             else:
                 response.node_id, response.error_code = -1, ErrorCode.COORDINATOR_NOT_AVAILABLE
             return response
@@ -78,10 +158,6 @@ def test_a_coordinator_that_one_broker_does_not_know_is_found_by_others(is_named
             assert (await consumer.getone()).value == b"v"
 
     virtually(story, topics={"t": 1})
-
-
-def _port(cluster: Cluster, node_id: int) -> int:
-    return int(cluster.bootstrap.split(",")[node_id - 1].rsplit(":", 1)[1])
 
 
 def test_a_client_whose_metadata_are_found_wrong_now_and_then_needs_no_other_connection() -> None:

@@ -33,9 +33,12 @@ _LEAST_SPARE: Final = 64 << 10
 # A thread unpacks no more than that ahead: the next batches of thirty partitions or so.
 _MOST_AHEAD: Final = 8 << 20
 
-# What one call may decompress once the budget is used up: calls that hand out one small batch each would read slowly
-# what fills the buffer.
-_SHARE_OF_A_CALL: Final = 16
+# Buffers to unpack to may keep this share of the budget, and what a thread has unpacked ahead as much again.
+_SHARE_TO_UNPACK: Final = 1 / 16
+
+# One call may decompress this share of the budget once that is used up: calls that hand out one small batch each would
+# read slowly what fills the buffer.
+_SHARE_OF_A_CALL: Final = 1 / 16
 
 # So many bytes are copied in one step, and at most one span, batch or run more: some 0.6 ms for each MiB.
 _COPIED_AT_ONCE: Final = 1 << 20
@@ -124,10 +127,11 @@ class FrameMemory:
     def __init__(self, buffers: FrameBuffers | None = None, *, budget: int = sys.maxsize) -> None:
         self.bytes = 0
         self._budget = budget
-        self._most = budget + budget // _SHARE_OF_A_CALL
+        self._most = budget + int(budget * _SHARE_OF_A_CALL)
         self.buffers = buffers or FrameBuffers()
-        self.unpacking = FrameBuffers(min(_MOST_SPARE, budget // 16))
-        self.ahead = UnpackingAhead(self.unpacking, min(_MOST_AHEAD, budget // 16))
+        to_unpack = int(budget * _SHARE_TO_UNPACK)
+        self.unpacking = FrameBuffers(min(_MOST_SPARE, to_unpack))
+        self.ahead = UnpackingAhead(self.unpacking, min(_MOST_AHEAD, to_unpack))
         self._frames: dict[int, Frame] = {}
         self.came = 0  # frames, so far
         self._lent_spans: list[RecordSpan] = []  # that were taken, and are not settled
@@ -141,14 +145,24 @@ class FrameMemory:
         return self.buffers.spare_bytes + self.unpacking.spare_bytes + self.ahead.bytes
 
     @property
-    def room(self) -> int:
-        """How many bytes may still come, within the budget."""
-        return max(0, self._budget - self.bytes - self.spare_bytes)
+    def in_use(self) -> int:
+        """All that counts: ``bytes`` and ``spare_bytes``."""
+        return self.bytes + self.spare_bytes
 
     @property
-    def is_overfull(self) -> bool:
+    def room(self) -> int:
+        """How many bytes may still come, within the budget."""
+        return max(0, self._budget - self.in_use)
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether more is in use than the budget: then no batch is to be opened that can wait."""
+        return self.in_use > self._budget
+
+    @property
+    def is_far_over_budget(self) -> bool:
         """Whether the budget is exceeded by what one call may decompress: one that has records has to end then."""
-        return self.bytes + self.spare_bytes > self._most
+        return self.in_use > self._most
 
     def hold(self, unread: Held) -> None:
         """Keep the frame of this batch or run, until ``free`` is called for all of the frame's batches."""

@@ -337,7 +337,7 @@ class PartitionBuffer(PartitionArrivals):
                 run = self._kept.first
                 if type(run) is PackedRun:
                     goes_on = False
-                    if taken and self._memory.is_overfull:
+                    if taken and self._memory.is_far_over_budget:
                         break
                     run = self._unpacked_first()
                 if type(run) is not Run:
