@@ -36,7 +36,11 @@ class Asker(Protocol):
     """Where a TokenSource gets its tokens."""
 
     name: str  # for messages: "the token provider ..."
-    in_thread: bool  # then a call goes on after its time is over, and nothing can end it
+
+    @property
+    def in_thread(self) -> bool:
+        """Whether the call is in a thread just now: then it goes on after its time is over, and nothing can end it."""
+        ...
 
     async def ask(self) -> OAuthToken:
         """Return a token. Raises AuthenticationFailed only."""
