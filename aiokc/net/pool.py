@@ -65,7 +65,7 @@ class Pool:
         #: When the client may log in again, after a broker has refused its credentials.
         self.logins = LoginPolicy(random)
         #: Called when the credentials were refused: ``logins.take()`` is to be raised by the application's next call.
-        self.on_refused: Callable[[], None] = _nothing
+        self.on_refused: Callable[[], None] = lambda: None
         self._options = ConnectionOptions(
             client_id=_CLIENT_ID if config.client_id is None else config.client_id,
             max_response_bytes=config.longest_response_bytes,
@@ -246,10 +246,12 @@ class Pool:
         timeout: float,
         max_version: int | None = None,
         at_once: bool = False,
+        repeatable: bool = True,
     ) -> R:
         """Do as ``request``, with the request that ``make`` returns for the version that is chosen.
 
-        ``at_once``: as in ``Connection.ask``.
+        ``at_once``: as in ``Connection.ask``. ``repeatable``: where the session of a connection ends while the request
+        is in flight, it is sent once more, though the broker may have handled it. Otherwise this raises SessionEnded.
         """
         deadline = self._now() + timeout
         node = self._nodes.find(node_id)
@@ -259,7 +261,9 @@ class Pool:
         version = connection.usable_version(request_type, max_version)
         try:
             response = await connection.ask(make(version), version, deadline, at_once=at_once)
-        except SessionEnded:  # no failure of the broker, and each request may be sent twice
+        except SessionEnded as ended:  # no failure of the broker
+            if ended.in_flight and not repeatable:
+                raise
             connection = await self.connection(node_id, purpose, timeout=deadline - self._now())
             version = connection.usable_version(request_type, max_version)
             response = await connection.ask(make(version), version, deadline, at_once=at_once)
@@ -490,7 +494,3 @@ class Pool:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
-
-
-def _nothing() -> None:
-    pass

@@ -135,9 +135,26 @@ class Asking:
         make: Callable[[int], Request[R]],
         max_version: int | None = None,
     ) -> R:
-        """Send one broker the request that ``make(version)`` returns, once. Raises KafkaError."""
+        """Send one broker the request that ``make(version)`` returns, which changes nothing. Raises KafkaError."""
         return await self._pool.request_made(
             node_id, request_type, make, timeout=self.patience, max_version=max_version
+        )
+
+    async def change(self, node_id: int, request: Request[R], max_version: int | None = None) -> R:
+        """Send one broker a request that changes something, once. Raises KafkaError.
+
+        1. The coordinator deletes a group, and the connection ends before the answer, at the end of its SASL session.
+        2. Sent again as a request of ``broker``, the answer would be GROUP_ID_NOT_FOUND.
+
+        So this raises ConnectionFailed instead, and the next attempt is known to come behind one in doubt.
+        """
+        return await self._pool.request_made(
+            node_id,
+            type(request),
+            always(request),
+            timeout=self.patience,
+            max_version=max_version,
+            repeatable=False,
         )
 
     async def read(self, function: Callable[[], T], items: int) -> T:

@@ -39,7 +39,6 @@ from ...wire.messages.group_admin import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListGroupsRequest,
-    OffsetDeleteRequest,
 )
 from ...wire.messages.group_description import (
     ConsumerGroupDescribeRequest,
@@ -181,7 +180,7 @@ def _partitions(response: OffsetFetchResponse) -> int:
 async def delete_groups(asking: Asking, group_ids: Collection[str]) -> dict[str, KafkaError | None]:
     async def ask(node_id: int, groups: Sequence[str]) -> Mapping[str, KafkaError | None]:
         wanted = DeleteGroupsRequest(groups_names=list(groups))
-        return deleted_groups(await asking.broker(node_id, DeleteGroupsRequest, always(wanted)))
+        return deleted_groups(await asking.change(node_id, wanted))
 
     unsure: set[str] = set()
     found = await ask_coordinators(asking, group_ids, ask, unsure=unsure)
@@ -195,7 +194,7 @@ async def delete_offsets(
 ) -> dict[TopicPartition, KafkaError | None]:
     async def ask(node_id: int) -> dict[TopicPartition, int]:
         wanted = delete_offsets_request(group_id, partitions)
-        response = await asking.broker(node_id, OffsetDeleteRequest, always(wanted))
+        response = await asking.change(node_id, wanted)
         return deleted_offsets(response, partitions)
 
     unsure: set[str] = set()
@@ -225,7 +224,7 @@ async def remove_members(
         codes: dict[Leaving, int] = {}
         for some in [left] if version >= MANY_MEMBERS else [[one] for one in left]:
             wanted = leave_request(group_id, some, reason, version)
-            response = await asking.broker(node_id, LeaveGroupRequest, always(wanted), version)
+            response = await asking.change(node_id, wanted, version)
             codes |= left_members(response, some, version)
             done.update((one, codes[one]) for one in some if not passes(broker_error(codes[one])))
             if not unsure:

@@ -13,9 +13,8 @@ from ...core.admin.reset_rows import ResetFacts, reset_rows, time_of
 from ...core.offsets.messages import TOPIC_IDS, commit_codes, commit_request
 from ...errors import ConfigError, KafkaError, UnknownTopic, shown
 from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from ...wire.messages.offsets import OffsetCommitRequest
 from ..arguments import checked_group, checked_partition
-from .asking import Asking, always, raised
+from .asking import Asking, raised
 from .cluster import describe_topics
 from .coordinators import ask_coordinator, behind_doubt
 from .groups import all_offsets_of, describe_groups
@@ -122,7 +121,7 @@ async def _commit(
 
     async def ask(node_id: int) -> dict[TopicPartition, int]:
         wanted = commit_request(group_id, offsets, None)
-        return commit_codes(await asking.broker(node_id, OffsetCommitRequest, always(wanted), TOPIC_IDS - 1), offsets)
+        return commit_codes(await asking.change(node_id, wanted, TOPIC_IDS - 1), offsets)
 
     unsure: set[str] = set()
     codes = await ask_coordinator(asking, group_id, list(offsets), ask, unsure=unsure)

@@ -175,10 +175,12 @@ class CoordinatorLookup:
         timeout: float,
         purpose: Purpose = Purpose.COORDINATOR,
         max_version: int | None = None,
+        repeatable: bool = True,
     ) -> tuple[int, R]:
         """Send the coordinator the request that ``build(version)`` makes; return its node id and its response.
 
         Raises what ``coordinator`` and the pool raise. If the coordinator gives no valid response, it is forgotten.
+        ``repeatable``: as in ``Pool.request_made``.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -188,8 +190,15 @@ class CoordinatorLookup:
             connection = await self._pool.connection(node_id, purpose, timeout=deadline - loop.time())
             self.features, self.versions = connection.greeting.features, connection.versions
             version = connection.usable_version(request_type, max_version)
-            return node_id, await self._pool.request(
-                node_id, build(version), purpose=purpose, timeout=deadline - loop.time(), max_version=version
+            request = build(version)
+            return node_id, await self._pool.request_made(
+                node_id,
+                request_type,
+                lambda version: request,
+                purpose=purpose,
+                timeout=deadline - loop.time(),
+                max_version=version,
+                repeatable=repeatable,
             )
         except (ConnectionFailed, RequestTimedOut, MalformedResponse) as error:
             self.lost(node_id, is_there=connection is not None and not isinstance(error, RequestTimedOut))

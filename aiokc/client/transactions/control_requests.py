@@ -127,6 +127,7 @@ class ControlRequests:
                 build,
                 timeout=self._config.request_timeout_ms / 1e3,
                 max_version=worded.versions.max,
+                repeatable=False,  # the machine is to know of each request that may have been handled without an answer
             )
         except KafkaError as error:
             return NotAnswered(sent, error, written=built is not None)

@@ -12,6 +12,10 @@ from .broker_text import SHORTEST_PART, in_parts, quoted
 from .jwt_claims import MOST_TOKEN_CHARACTERS, Claims, json_object, read_claims, utc
 from .mechanism import Conversation, HiddenBytes
 
+#: A token that ends within so many seconds is not used: it would be over when the broker reads it. The broker would
+#: accept it, within its clock skew, and close the connection at the first request. That looks like a broken network.
+LEAST_LIFE: Final = 1.0
+
 _TOKEN: Final = re.compile(r"[-._~+/A-Za-z0-9]+=*")  # RFC 6750. Any other character could add a key of its own.
 _KEY: Final = re.compile(r"[A-Za-z]+")
 _VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
@@ -52,10 +56,9 @@ class OAuthBearer:
 
     def conversation(self) -> Conversation:
         message = self._first_message()
-        # Within its clock skew the broker takes a token that is over, and closes the connection at the first request.
-        # That looks like a fault of the network, for ever.
-        if self.expires_at is not None and self.expires_at <= self._now():
-            raise AuthenticationFailed(f"the token {self._expiry(self.expires_at)}", retriable=True)
+        if self.expires_at is not None and self.expires_at <= self._now() + LEAST_LIFE:
+            when = self._expiry(self.expires_at)
+            raise AuthenticationFailed(f"the token {when}: too late to be sent", retriable=True)
         answer = HiddenBytes((yield message))
         if not answer:
             return

@@ -17,6 +17,8 @@ from ..options import ConnectionOptions
 class SessionEnded(ConnectionFailed):
     """The SASL session of a connection is over, so the connection is, too; a new one may be made at once."""
 
+    in_flight = False  # whether the request was: the broker may have handled it. Otherwise it was not sent.
+
 
 def about_credentials(error: BaseException) -> bool:
     """Whether a login has ended because of its credentials; a certificate says nothing about them.
@@ -100,5 +102,7 @@ def failure_of(request: object, error: KafkaError, elapsed: float) -> KafkaError
     kinds = (MalformedResponse, SessionEnded)
     kind = next((kind for kind in kinds if isinstance(error, kind)), ConnectionFailed)
     failure = kind(f"{error}, while {request} was in flight (for {elapsed:.3g} s)")
+    if isinstance(failure, SessionEnded):
+        failure.in_flight = True
     failure.__cause__ = error.__cause__ or error
     return failure

@@ -139,11 +139,12 @@ def _load(
     """Load the key and ``chain``; return OpenSSL's reason where it refuses them. Raises ConfigError."""
     secret = Secret(password) if isinstance(password, str) else password
 
-    def reveal() -> str:
+    def reveal() -> bytes:
         # Without a callback, OpenSSL would ask on the terminal for the password, and block until it is typed.
         if secret is None:
             raise ConfigError(f"{identity.where}: the private key is encrypted: give ssl_key_password")
-        return secret.reveal()
+        # A password that is no Unicode text is a wrong one. An UnicodeEncodeError would show a part of it.
+        return secret.reveal().encode("utf-8", "surrogatepass")
 
     text = identity.key.text.reveal() + "".join(text_of("CERTIFICATE", certificate) for certificate in chain)
     try:

@@ -174,8 +174,10 @@ def read_pkcs12(data: bytes, password: Secret | None, where: str, option: str, i
         raise ConfigError(
             f"{where} is PKCS12, which needs the package cryptography: pip install 'aiokc[pkcs12]'; or {instead}"
         ) from None
+    # A password that is no Unicode text is a wrong one. An UnicodeEncodeError would carry it, and show a part.
+    secret = None if password is None else password.reveal().encode("utf-8", "surrogatepass")
     try:
-        store = pkcs12.load_pkcs12(data, None if password is None else password.reveal().encode())
+        store = pkcs12.load_pkcs12(data, secret)
     except Exception as error:  # ValueError, UnsupportedAlgorithm, and others of damaged files
         why = f"{option} is wrong" if password is not None else f"it needs a password: give {option}"
         raise ConfigError(f"{where}: {why}, or the PKCS12 file is cut off or damaged ({error})") from None

@@ -59,7 +59,7 @@ def read_trust(config: SecurityConfig) -> Trust | None:
     """Return the trusted certificates that the options name; None: those of the system. Raises ConfigError."""
     text, location = config.ssl_truststore_certificates, config.ssl_truststore_location
     if text is not None:
-        return _trust_in_pem(text.encode(), "ssl_truststore_certificates")
+        return _trust_in_pem(_encoded(text), "ssl_truststore_certificates")
     if location is None:
         return None
     where = f"ssl_truststore_location={os.fspath(location)!r}"
@@ -214,11 +214,16 @@ def _pem_of(given: Secret | str | os.PathLike[str], option: str) -> tuple[bytes,
     """Return the PEM text that an option holds, or names the file of; and how to name it in messages."""
     where = _named(given, option)
     if isinstance(given, Secret | str):
-        return (given.reveal() if isinstance(given, Secret) else given).encode("utf-8", "replace"), where
+        return _encoded(given.reveal() if isinstance(given, Secret) else given), where
     data = _read(given, where)
     if not pem.is_pem(data):
         raise ConfigError(f"{where} is no PEM; for a JKS or PKCS12 file use ssl_keystore_location")
     return data, where
+
+
+def _encoded(text: str) -> bytes:
+    """Return PEM text as bytes. Around its blocks it may hold anything, such as bytes of an environment in Latin-1."""
+    return text.encode("utf-8", "replace")
 
 
 def _named(given: Secret | str | os.PathLike[str], option: str) -> str:

@@ -1,4 +1,7 @@
-"""Requests that are under way when the broker ends the SASL session: each is sent again, and may have been handled."""
+"""Requests that are under way when the broker ends the SASL session: each may have been handled, and is sent again.
+
+At once, where a second one does no harm. The others count as attempts that were not answered.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,21 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, Producer, TopicPartition
+from aiokc import Consumer, ErrorCode, Producer, TopicPartition
+from aiokc.errors import BrokerError, ProducerFenced
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import disconnect
+from aiokc.wire.messages.discovery import FindCoordinatorRequest
 from aiokc.wire.messages.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from aiokc.wire.messages.group_admin import DeleteGroupsRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 from aiokc.wire.messages.produce import ProduceRequest
+from aiokc.wire.messages.sasl import SaslAuthenticateRequest
+from aiokc.wire.messages.txn import EndTxnRequest
 
+from ..admin.scene import client_of
+from ..admin.test_attempts_in_doubt import CHANGES, assert_in_doubt, change
 from ..virtually import Asked, virtually
 from .test_refused_logins import ALICE
 
@@ -129,3 +140,79 @@ def test_a_record_is_stored_once_and_no_broker_is_blamed(caplog: pytest.LogCaptu
         in_secured_cluster(story)
     assert said(caplog)
     assert not [record for record in caplog.records if record.name == "aiokc.produce"]
+
+
+def test_a_group_that_is_deleted_already_is_deleted() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster, **ALICE) as client:
+            await client.commit("g", {ZERO: 1})
+            fault = cluster.intercept(DeleteGroupsRequest, handled_as_the_session_ends, times=1)
+            assert await client.delete_groups(["g"]) == {"g": None}
+            assert fault.hits == 1
+
+    in_secured_cluster(story)
+
+
+def test_a_member_that_is_removed_already_is_removed() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster, **ALICE) as client, member(cluster) as consumer:
+            await consumer.wait_assigned()
+            (member_id,) = cluster.members("g")
+            fault = cluster.intercept(LeaveGroupRequest, handled_as_the_session_ends, times=1)
+            assert await client.remove_members("g", [member_id]) == {member_id: None}
+            assert fault.hits == 1
+
+    in_secured_cluster(story)
+
+
+@pytest.mark.parametrize(("api", "refusal", "committed"), CHANGES)
+def test_a_refusal_behind_it_does_not_tell_that_nothing_was_changed(
+    api: Any, refusal: ErrorCode, committed: dict[TopicPartition, int]
+) -> None:
+    """The first request makes the change, then a member joins, and the second one is refused."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"v"] * 10, partition=0)
+        async with client_of(cluster, **ALICE) as client:
+            await client.commit("g", {ZERO: 4})
+            cluster.intercept(api, handled_as_the_session_ends, times=1)
+            cluster.intercept(api, refusal)
+            (error,) = (await change(client, api)).values()
+            assert cluster.committed("g") == committed
+            assert_in_doubt(error, refusal)
+
+    in_secured_cluster(story)
+
+
+def test_a_change_that_waited_for_a_renewal_in_vain_is_in_no_doubt() -> None:
+    """The session is over, and its renewal ends the connection: the request was not sent before, so it counts once."""
+
+    async def answer_at_the_end(exchange: Exchange) -> Any:
+        await asyncio.sleep(0.97 * SESSION_MS / 1e3)
+        return await exchange.handle()
+
+    async def story(cluster: Cluster) -> None:
+        asked = asked_of(cluster)
+        async with client_of(cluster, **ALICE) as client:
+            cluster.intercept(FindCoordinatorRequest, answer_at_the_end, times=1)
+            fault = cluster.intercept(SaslAuthenticateRequest, disconnect(), times=1)
+            error = (await client.delete_groups(["missing"]))["missing"]
+            assert isinstance(error, BrokerError)
+            assert error.code == ErrorCode.GROUP_ID_NOT_FOUND
+            assert (fault.hits, len(asked.of(DeleteGroupsRequest))) == (1, 1)
+
+    in_secured_cluster(story)
+
+
+def test_a_commit_behind_which_the_producer_is_fenced_may_be_done() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Producer(bootstrap_servers=cluster.bootstrap, transactional_id="id", **ALICE) as producer:
+            await producer.begin_transaction()
+            await producer.send("t", b"1", partition=0)
+            cluster.intercept(EndTxnRequest, handled_as_the_session_ends, times=1)
+            cluster.intercept(EndTxnRequest, ErrorCode.PRODUCER_FENCED)
+            with pytest.raises(ProducerFenced) as raised:
+                await producer.commit_transaction()
+            assert raised.value.may_be_committed
+
+    in_secured_cluster(story)

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -23,6 +24,7 @@ from aiokc.net.credentials.tokens.provider import ProviderAsker
 from aiokc.secret import Secret
 
 from .tokens.loopback_idp import granted, idp, jwt
+from .tokens.scripted import run_virtually
 
 HOUR = 3600.0
 
@@ -95,6 +97,54 @@ async def test_a_plain_function_may_return_an_awaitable() -> None:
             return {"a": "b"}
 
     assert first_message(await credentials(Odd()).login()) == "n,,\x01auth=Bearer odd-token\x01a=b\x01\x01"
+
+
+async def test_a_call_is_in_a_thread_while_a_plain_function_runs() -> None:
+    loop, began, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    class Blocking:
+        def token(self) -> str:
+            loop.call_soon_threadsafe(began.set)
+            assert goes_on.wait(10)
+            return "token"
+
+    asker = ProviderAsker(Blocking())
+    asking = asyncio.create_task(asker.ask())
+    await began.wait()
+    seen = [asker.in_thread]
+    goes_on.set()
+    await asking
+    assert [*seen, asker.in_thread] == [True, False]
+    asker.close()
+
+
+@pytest.mark.parametrize("what", ["token", "extensions"])
+def test_an_awaitable_that_hangs_is_given_up_and_the_provider_called_again(what: str) -> None:
+    """A plain function can't be cancelled in its thread. What it has returned is awaited in the loop, and can be."""
+    asked = Counter[str]()
+
+    class Odd:
+        def token(self) -> Any:
+            return self._answer("token", "odd-token")
+
+        def extensions(self) -> Any:
+            return self._answer("extensions", {"a": "b"})
+
+        async def _answer(self, of: str, answer: Any) -> Any:
+            asked[of] += 1
+            if of == what and asked[of] == 1:
+                await asyncio.Event().wait()
+            return answer
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        client, began = credentials(Odd()), loop.time()
+        with pytest.raises(AuthenticationFailed, match="the token provider Odd has not returned within 30 s"):
+            await client.login()
+        assert first_message(await client.login()) == "n,,\x01auth=Bearer odd-token\x01a=b\x01\x01"
+        assert loop.time() == pytest.approx(began + 30.1, abs=0.1)
+
+    run_virtually(story)
 
 
 async def test_extensions_of_the_token_the_provider_and_the_option() -> None:
@@ -335,8 +385,6 @@ def test_a_token_shows_nothing_and_takes_seconds_only() -> None:
 
 async def test_names_in_messages_are_of_the_providers_class() -> None:
     assert ProviderAsker(Plain()).name == "the token provider Plain"
-    assert ProviderAsker(Plain()).in_thread
-    assert not ProviderAsker(Counting()).in_thread
 
 
 @pytest.mark.parametrize("provider", ["canary", b"canary", lambda: "canary", {"token": "canary"}, Counting])

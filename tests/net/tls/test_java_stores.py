@@ -125,6 +125,7 @@ def test_key_stores(folder: Path, name: str, options: dict[str, str]) -> None:
         ("trust.jks", {"ssl_truststore_type": "PEM"}, "is JKS, and ssl_truststore_type is 'PEM'"),
         ("pkcs12-by-keytool.jks", {"ssl_truststore_type": "PEM"}, "is PKCS12, and ssl_truststore_type is 'PEM'"),
         ("pkcs12-by-keytool.jks", {"ssl_truststore_password": "wrong"}, "ssl_truststore_password is wrong"),
+        ("pkcs12-by-keytool.jks", {"ssl_truststore_password": "wrong\udce9"}, r"is wrong, (?!.*udce9)"),
         ("pkcs12-by-keytool.jks", {}, "it needs a password: give ssl_truststore_password"),
         ("trust.jceks", {}, r"is JCEKS.*keytool -importkeystore -srcstoretype JCEKS.* -deststoretype PKCS12"),
     ],

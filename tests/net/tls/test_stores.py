@@ -41,8 +41,9 @@ def test_one_file_with_several_authorities(tmp_path: Path) -> None:
     assert trusted(ssl_truststore_location=str(file), ssl_truststore_type="PEM") == der(A, B)
 
 
-def test_text(tmp_path: Path) -> None:
-    assert trusted(ssl_truststore_certificates=(A + B).decode()) == der(A, B)
+@pytest.mark.parametrize("between", ["", "# r\xe9seau\n", "# r\udce9seau, in Latin-1, as os.environ gives it\n"])
+def test_text(between: str) -> None:
+    assert trusted(ssl_truststore_certificates=A.decode() + between + B.decode()) == der(A, B)
 
 
 def test_a_folder_as_openssl_rehash_and_kubernetes_lay_them_out(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def _connected(url: SplitResult, timeout: float, context: ssl.SSLContext | None)
         )
     else:
         connection = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout)
+    connection.set_debuglevel(0)  # of all connections it may be higher: then the secret is printed with its header
     try:
         connection.connect()
     except BaseException:

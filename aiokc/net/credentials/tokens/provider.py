@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from ....errors import AuthenticationFailed, ConfigError
 from ....secret import Secret
@@ -15,6 +14,8 @@ from .checked_token import checked
 
 _MECHANISM: Final = "OAUTHBEARER"
 _OPTION: Final = "sasl_oauth_token_provider"
+
+T = TypeVar("T")
 
 
 class ProviderAsker:
@@ -29,10 +30,14 @@ class ProviderAsker:
                 f"{_OPTION} must be an object with a method token(), not one of {type(provider).__name__}"
             )
         self.name = f"the token provider {type(provider).__name__}"
-        self.in_thread = not inspect.iscoroutinefunction(provider.token)
         self._provider = provider
         self._known: tuple[Secret, ...] = ()  # the last token
-        self._thread = OwnThread("aiokc token provider")
+        self._thread = _NotedThread("aiokc token provider")
+
+    @property
+    def in_thread(self) -> bool:
+        """Not while what a plain function has returned is awaited: that can be cancelled."""
+        return self._thread.waiting > 0
 
     async def ask(self) -> OAuthToken:
         token = await called(self.name, _MECHANISM, self._ask(), self._known)
@@ -63,3 +68,16 @@ class ProviderAsker:
         if isinstance(result, Mapping) and all(isinstance(text, str) for item in result.items() for text in item):
             return result
         return AuthenticationFailed(f"{self.name}: extensions() must return a dict of str to str")
+
+
+class _NotedThread(OwnThread):
+    """Knows how many callers wait for a function of theirs."""
+
+    waiting = 0
+
+    async def run(self, function: Callable[[], T]) -> T:
+        self.waiting += 1
+        try:
+            return await super().run(function)
+        finally:
+            self.waiting -= 1

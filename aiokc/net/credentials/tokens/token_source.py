@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from ....core.backoff import Backoff, Chance
 from ....core.rate_limit import RateLimit, and_more
+from ....core.sasl.oauthbearer import LEAST_LIFE
 from ....errors import AuthenticationFailed, fresh
 from ....token_provider import OAuthToken
 from .refresh_window import RefreshWindow
@@ -19,9 +20,6 @@ logger = logging.getLogger("aiokc.net")
 
 #: How long one call of a provider may take, in seconds.
 CALL_SECONDS: Final = 30.0
-# A token that ends within this time is not used: it would be over when the broker reads it. Then the broker would
-# accept it, within its clock skew, and close the connection at the first request.
-_MARGIN: Final = 1.0
 # The loop's clock may stand still while the computer sleeps. So look at the wall clock at least this often.
 _LONGEST_SLEEP: Final = 60.0
 # A token that a broker has refused is replaced only if it is older: a provider gives the same token twice.
@@ -36,7 +34,11 @@ class Asker(Protocol):
     """Where a TokenSource gets its tokens."""
 
     name: str  # for messages: "the token provider ..."
-    in_thread: bool  # then a call goes on after its time is over, and nothing can end it
+
+    @property
+    def in_thread(self) -> bool:
+        """Whether the call is in a thread just now: then it goes on after its time is over, and nothing can end it."""
+        ...
 
     async def ask(self) -> OAuthToken:
         """Return a token. Raises AuthenticationFailed only."""
@@ -246,7 +248,7 @@ class TokenSource:
     # The token's age
 
     def _is_over(self, token: OAuthToken) -> bool:
-        return token.expires_at is not None and token.expires_at <= self._clock() + _MARGIN
+        return token.expires_at is not None and token.expires_at <= self._clock() + LEAST_LIFE
 
     def _is_stale(self, token: OAuthToken) -> bool:
         limit = self._max_age

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from base64 import b64decode
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,15 @@ async def test_the_client_shows_its_secret_and_gets_a_token() -> None:
     assert headers["content-type"] == "application/x-www-form-urlencoded"
     assert body == "grant_type=client_credentials&scope=kafka.read%20https%3A%2F%2Fx%2F.default"
     assert b64decode(headers["authorization"].removeprefix("Basic ")).decode() == f"app id:{SECRET}"
+
+
+async def test_what_an_application_debugs_its_own_requests_with_prints_none_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(HTTPConnection, "debuglevel", 1)
+    async with idp(granted()) as provider:
+        await ask(provider)
+    assert capsys.readouterr() == ("", "")
 
 
 async def test_the_header_is_percent_encoded_where_told() -> None:
