@@ -11,10 +11,11 @@ from ...core.counters import AssignmentCounters
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
-from ...errors import fresh
+from ...errors import KafkaError, fresh
 from ...observation import Health, Latency, Metrics
 from ...types import TopicPartition
 from ..cluster.cluster_client import ClusterClient
+from ..cluster.leaderless import no_leader
 from ..fetch.fetcher import Fetcher
 from ..group.assignment_source import SourceReport
 
@@ -84,13 +85,21 @@ def health(
     *,
     has_assignment: bool,
     stalled: Mapping[TopicPartition, float],
+    refusal: KafkaError | None,
 ) -> Health:
     now = cluster_client.now()
     counters = source.group
     beat = counters.last_heartbeat
     error = cluster_client.background.error or source.error
-    last_error = source.last_error or cluster_client.metadata.error or cluster_client.pool.trouble(now)
     cluster = cluster_client.metadata.cluster
+    wanted = (tp for tp, position in list(subscription.assigned.items()) if not position.paused)
+    last_error = (
+        source.last_error
+        or cluster_client.metadata.error
+        or no_leader(wanted, cluster)
+        or refusal
+        or cluster_client.pool.trouble(now)
+    )
     return Health(
         running=cluster_client.running and cluster_client.background.alive,
         error=None if error is None else fresh(error),  # the caller may raise it
@@ -127,7 +136,7 @@ def standing_still(
     return [
         (tp, position)
         for tp, position in assigned
-        if fetcher.stands_still(tp, position, position.lag(read_committed), now)
+        if fetcher.standstill.holds(tp, position, position.lag(read_committed), now)
     ]
 
 
