@@ -69,7 +69,12 @@ class PollRecord:
         return waited, used if last is None else used + now - last
 
     def age_ms(self, now: float, since: float | None) -> float | None:
-        """Return how long ago the last call ended. ``since``: what it counts from until there was a call."""
+        """Return how long ago the last call ended. ``since``: what it counts from until there was a call.
+
+        None once the consumer has stopped: else the age would grow for as long as the object is there.
+        """
+        if self._final is not None:
+            return None
         _, _, began, last = self._state
         if began is not None:
             return 0.0
@@ -89,7 +94,8 @@ def health(
 ) -> Health:
     now = cluster_client.now()
     counters = source.group
-    beat = counters.last_heartbeat
+    # One of a group that it has left says nothing of any group that it is in.
+    beat = counters.last_heartbeat if subscription.by_topics and not cluster_client.stopped else None
     error = cluster_client.background.error or source.error
     cluster = cluster_client.metadata.cluster
     wanted = (tp for tp, position in list(subscription.assigned.items()) if not position.paused)
