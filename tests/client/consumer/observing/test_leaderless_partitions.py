@@ -14,7 +14,7 @@ from aiokc import EARLIEST, Consumer, TopicPartition
 from aiokc.contrib.health import Probe
 from aiokc.testing import Cluster
 
-from ..virtually import virtually
+from ...virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
 

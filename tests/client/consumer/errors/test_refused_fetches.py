@@ -20,7 +20,7 @@ from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire.messages.fetch import FetchRequest, PartitionData
 
-from ..virtually import virtually
+from ...virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
 
