@@ -53,8 +53,8 @@ class Health:
                             led to an assignment, or until unsubscribe()
     last_error              what goes wrong at the moment, and is retried: a broker or the coordinator that can't be
                             reached or refuses this member, an auto-commit that failed, an assignment that the consumer
-                            can't take over. A broker that nothing tries to reach any more is forgotten after half a
-                            minute
+                            can't take over, partitions that have no leader, a broker that refuses to send records. A
+                            broker that nothing tries to reach any more is forgotten after half a minute
     assigned                the partitions that it reads
     group_protocol          the group protocol that it speaks, "classic" or "consumer" (KIP-848); None without a group,
                             and with "auto" until the coordinator has answered the first join
@@ -63,16 +63,19 @@ class Health:
     rebalancing             it gives up partitions, joins, or waits for its assignment
     last_heartbeat_age_ms   since the coordinator last answered a heartbeat of the event loop. Heartbeats of the
                             watchdog thread do not count; while a JoinGroup waits, a member sends no heartbeats. None
-                            without a group
+                            without a group, and once the consumer has left it
     last_poll_age_ms        since the last call for records ended; 0 while a call waits for records. A member of a group
-                            that was never polled counts from when it began to join, as max_poll_interval_ms does
+                            that was never polled counts from when it began to join, as max_poll_interval_ms does.
+                            None once it has stopped
     has_assignment          the group, the metadata or assign() have given it an assignment, maybe an empty one, and the
                             rebalance listener is done with it. False during a rebalance
     stalled                 the partitions that bring no records although there are some, and for how many ms, counted
                             from the first health() that found it so. The position stands still, the lag is not 0, the
                             application holds none of the partition's records, and its broker answers. Paused
-                            partitions, those with records in memory, and those whose broker does not answer are not
-                            stalled. A corrupt batch, or a record that a deserializer refuses, stalls its partition
+                            partitions, those with records in memory, those that wait for their turn while the broker
+                            sends all that an answer may bring, and those whose broker does not answer, or refuses them
+                            by an error, are not stalled. A corrupt batch, or a record that a deserializer refuses,
+                            stalls its partition
     missing_topics          the topics that it subscribes to by name, or was assigned, and that no broker knows: they
                             are misspelled, were deleted, or are not created yet. It goes on looking for them
     coordinator             the broker that coordinates the group, where that is known
@@ -203,7 +206,8 @@ class ProducerHealth:
 
     running                 the producer was started and not stopped, and nothing has ended its background
     error                   what its calls raise from now on: make another producer
-    last_error              what goes wrong at the moment, and is retried: brokers that can't be reached, metadata
+    last_error              what goes wrong at the moment, and is retried: brokers that can't be reached, metadata, a
+                            transaction that its coordinator refuses for now
     oldest_unanswered_age_ms   since the oldest record was appended that is not acknowledged; delivery_timeout_ms
                             bounds it
     buffered_bytes          what such records occupy, and those whose callbacks were not called yet; buffer_memory

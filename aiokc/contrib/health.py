@@ -31,6 +31,7 @@ from .. import Consumer
 from ..errors import ConfigError
 from ..observation import Health, ProducerHealth
 from .probe_server import ProbeServer
+from .series import STALL_AFTER_MS
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -46,6 +47,7 @@ logger = logging.getLogger("aiokc.health")
 
 _SHOWN: Final = 5  # partitions, or topics, that one reason names
 _POLL_INTERVALS: Final = 2
+_SECONDS_BETWEEN_ERRORS: Final = 30.0
 _NO_CLIENT_ID: Final = "aiokc"  # what brokers are told, too
 
 
@@ -60,7 +62,7 @@ class Rules:
                         makes records wait, too, up to delivery_timeout_ms, and a restart loses them
     """
 
-    stall_after_ms: float = 60_000
+    stall_after_ms: float = STALL_AFTER_MS
     handler_after_ms: float | None = None
     unanswered_after_ms: float | None = None
 
@@ -268,17 +270,36 @@ async def heartbeat_file(
 
 async def _beat(probe: Probe, file: _HeartbeatFile, every: float) -> None:
     """Whatever fails is logged, and tried again: with the task the file would end, and a healthy process be killed."""
+    errors = _Errors()
     while True:
         await asyncio.sleep(every)
         try:
             found = probe.look()
             if found.live:
                 await file.run(partial(file.replace, found))
+                errors.over()
             else:
-                logger.error("%s is not replaced: %s", file.path, "; ".join(found.reasons))
+                errors.log("%s is not replaced: %s", file.path, "; ".join(found.reasons))
         except Exception as error:
             is_ours = not isinstance(error, OSError)
-            logger.error("the heartbeat file %s was not replaced: %s", file.path, error, exc_info=is_ours)
+            errors.log("the heartbeat file %s was not replaced: %s", file.path, error, exc_info=is_ours)
+
+
+class _Errors:
+    """Logs why the heartbeat file is not replaced: at once, and every half minute as long as that lasts."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def log(self, text: str, *args: object, exc_info: bool = False) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._next:
+            self._next = now + _SECONDS_BETWEEN_ERRORS
+            logger.error(text, *args, exc_info=exc_info)
+
+    def over(self) -> None:
+        """The file was replaced."""
+        self._next = 0.0
 
 
 class _HeartbeatFile:

@@ -15,6 +15,10 @@ from ..types import TopicPartition
 PROMETHEUS_PREFIX: Final = "aiokc_consumer_"
 OTEL_PREFIX: Final = "aiokc.consumer."
 
+#: A partition that has stood still for so long counts as stalled. One that did at a single look may only have waited
+#: for an answer: where an application is quick and catches up, each scrape would find some of those.
+STALL_AFTER_MS: Final = 60_000.0
+
 #: The partition number that Metrics gives a whole topic.
 _WHOLE_TOPIC: Final = -1
 
@@ -241,8 +245,8 @@ SERIES: Final = (
         "stalled",
         "stalled_partitions",
         "{partition}",
-        "Partitions that bring no records although there are some.",
-        lambda now: len(now.stalled),
+        "Partitions that have brought no records for a minute although there are some.",
+        lambda now: sum(ms >= STALL_AFTER_MS for ms in now.stalled.values()),
     ),
     _gauge(
         "missing_topics",

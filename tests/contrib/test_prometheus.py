@@ -19,7 +19,7 @@ from aiokc.errors import ConfigError, KafkaError
 from aiokc.testing import Cluster
 
 from ..client.virtually import virtually
-from .consumers import T0, T1, consumer
+from .consumers import T0, T1, application, consumer
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -84,6 +84,27 @@ def test_a_scrape_has_what_health_and_metrics_tell() -> None:
         stopped = scraped(registry)
         assert of(stopped, "up") == 0
         assert of(stopped, "revoked_partitions_total") == 2
+
+    virtually(story)
+
+
+def test_a_partition_counts_as_stalled_after_a_minute() -> None:
+    """A scrape while a partition waits for an answer finds it without records, too: no alarm for that."""
+
+    async def story(cluster: Cluster) -> None:
+        registry = CollectorRegistry()
+        cluster.append("t", b"1", b"two", b"3")
+        async with consumer(cluster, "t", group_id="g", value_deserializer=int) as reader:
+            collector(reader, registry=registry)
+            reading = asyncio.ensure_future(application(reader, 1.0))
+            counted = []
+            for _ in range(12):
+                await asyncio.sleep(10.0)
+                counted.append(of(scraped(registry), "stalled_partitions"))
+                assert reader.health().stalled.keys() == {T0}
+            assert counted == [0.0] * 6 + [1.0] * 6
+            reading.cancel()
+            await asyncio.wait([reading])
 
     virtually(story)
 

@@ -171,7 +171,7 @@ def _read_from_the_start_of_the_batch(self: PartitionBuffer, reader: RecordReade
 _NO_RUNS: Final = (PartitionBuffer, "_take_of_run", lambda self, run, count: False)
 
 
-def _no_retry_after_an_error(self: Fetcher, plan: Any) -> None:
+async def _no_retry_after_an_error(self: Fetcher, plan: Any) -> None:
     self._planner.rest(plan.node_id, 0.0, float("inf"), 0.0)
 
 

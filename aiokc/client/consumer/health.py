@@ -11,10 +11,11 @@ from ...core.counters import AssignmentCounters
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
-from ...errors import fresh
+from ...errors import KafkaError, fresh
 from ...observation import Health, Latency, Metrics
 from ...types import TopicPartition
 from ..cluster.cluster_client import ClusterClient
+from ..cluster.leaderless import no_leader
 from ..fetch.fetcher import Fetcher
 from ..group.assignment_source import SourceReport
 
@@ -68,7 +69,12 @@ class PollRecord:
         return waited, used if last is None else used + now - last
 
     def age_ms(self, now: float, since: float | None) -> float | None:
-        """Return how long ago the last call ended. ``since``: what it counts from until there was a call."""
+        """Return how long ago the last call ended. ``since``: what it counts from until there was a call.
+
+        None once the consumer has stopped: else the age would grow for as long as the object is there.
+        """
+        if self._final is not None:
+            return None
         _, _, began, last = self._state
         if began is not None:
             return 0.0
@@ -84,13 +90,22 @@ def health(
     *,
     has_assignment: bool,
     stalled: Mapping[TopicPartition, float],
+    refusal: KafkaError | None,
 ) -> Health:
     now = cluster_client.now()
     counters = source.group
-    beat = counters.last_heartbeat
+    # One of a group that it has left says nothing of any group that it is in.
+    beat = counters.last_heartbeat if subscription.by_topics and not cluster_client.stopped else None
     error = cluster_client.background.error or source.error
-    last_error = source.last_error or cluster_client.metadata.error or cluster_client.pool.trouble(now)
     cluster = cluster_client.metadata.cluster
+    wanted = (tp for tp, position in list(subscription.assigned.items()) if not position.paused)
+    last_error = (
+        source.last_error
+        or cluster_client.metadata.error
+        or no_leader(wanted, cluster)
+        or refusal
+        or cluster_client.pool.trouble(now)
+    )
     return Health(
         running=cluster_client.running and cluster_client.background.alive,
         error=None if error is None else fresh(error),  # the caller may raise it
@@ -127,7 +142,7 @@ def standing_still(
     return [
         (tp, position)
         for tp, position in assigned
-        if fetcher.stands_still(tp, position, position.lag(read_committed), now)
+        if fetcher.standstill.holds(tp, position, position.lag(read_committed), now)
     ]
 
 

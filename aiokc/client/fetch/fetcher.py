@@ -1,7 +1,4 @@
-"""Sends Fetch requests ahead of the application: one in flight to each broker, into a buffer bounded in bytes.
-
-It also says which partitions stand still.
-"""
+"""Sends Fetch requests ahead of the application: one in flight to each broker, into a buffer bounded in bytes."""
 
 from __future__ import annotations
 
@@ -24,6 +21,7 @@ from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.partition.fetched_partition import Limits
 from ...core.fetch.planner import FetchPlanner, Plans
+from ...core.fetch.refusals import FetchRefusals
 from ...core.fetch.response import SESSION_ERRORS
 from ...core.fetch.session import FetchPlan, FetchSession
 from ...core.subscription.offset_reset import OffsetReset
@@ -35,7 +33,6 @@ from ...errors import (
     ConnectionFailed,
     KafkaError,
     MalformedResponse,
-    RecordError,
     RequestTimedOut,
     broker_error,
 )
@@ -52,7 +49,9 @@ from ..cluster.metadata import Metadata
 from ..positions.resets import PositionResets
 from ..positions.validator import PositionValidator
 from .collector import FetchCollector
+from .leader_search import LeaderSearch
 from .response_handler import FetchResponseHandler
+from .standstill import Standstill
 
 logger = logging.getLogger("aiokc.fetch")
 prepare(FetchRequest, in_slices=True)
@@ -68,12 +67,6 @@ _FOLLOW_AT_ONCE = 32
 
 # How long to wait until a fetch session is closed: a healthy broker answers in less.
 _CLOSE_SECONDS = 0.5
-
-# A broker that has answered no Fetch for longer than this many times fetch_max_wait_ms, and so many seconds more, is
-# taken for one that hangs. It parks a Fetch for fetch_max_wait_ms at most. But the one that it holds now may have been
-# sent a while after its last answer, and a busy broker is late.
-_SILENT_WAITS = 2
-_SILENT_SECONDS = 5.0
 
 _GARBLED_IN_A_ROW = 3
 
@@ -117,6 +110,7 @@ class Fetcher:
             config, subscription, self._buffer, self.counters, self.wake, self.arrived, self._planner.avoided
         )
         self._lost = PositionResets(subscription, self._buffer, reset or OffsetReset("none"), time.time)
+        self._refusals = FetchRefusals(subscription, self._new_backoff)
         self._response_handler = FetchResponseHandler(
             config,
             metadata,
@@ -124,6 +118,7 @@ class Fetcher:
             self._buffer,
             self._planner,
             self._lost,
+            self._refusals,
             self.counters,
             self._complain,
             time.time,
@@ -136,8 +131,18 @@ class Fetcher:
         self._validator.done.followed_by(self.lost)
         self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how many bytes that may bring
         self._beside: dict[int, int] = {}  # the same for the Fetches beside those (FetchBeside)
-        self._next_search = 0.0  # when to ask for metadata because partitions have no leader
-        self._search_pauses = self._new_backoff()
+        self._leader_search = LeaderSearch(metadata, self._new_backoff(), logger)
+        self.standstill = Standstill(
+            config,
+            pool,
+            metadata,
+            self._buffer,
+            self._planner,
+            self.collector,
+            self._refusals,
+            self.counters,
+            self._busy.keys(),
+        )
         self._closed = False
         self._tasks: TaskGroup | None = None
         self._connecting: set[int] = set()
@@ -161,33 +166,10 @@ class Fetcher:
         """How many bytes the fetch buffer uses, and how many offsets of the assigned partitions it covers."""
         return self._buffer.bytes, self._buffer.offsets(self._subscription)
 
-    def stands_still(self, tp: TopicPartition, position: PartitionPosition, lag: int | None, now: float) -> bool:
-        """Whether ``tp`` should bring records and has none, though no broker, no want of room and no user is the cause.
-
-        It is the cause that matters: what ends by itself, or with a broker's return, is no stall.
-        """
-        if not lag or position.held or not position.fetchable:
-            return False
-        if self.collector.is_unreadable(tp, position):
-            return True
-        if position.retry_at > now:
-            return False
-        buffer = self._buffer.of(tp)
-        if buffer is not None and buffer.token == position.token:
-            if isinstance(buffer.error, RecordError) and buffer.at_error:
-                return True
-            if buffer.refused is not None or not buffer.empty:
-                return buffer.refused is not None
-        if self.collector.resume_at is not None:
-            return False
-        leader = self._metadata.cluster.leader(tp)
-        node_id = leader.node_id if position.read_replica is None and leader is not None else position.read_replica
-        if node_id is None:
-            return False
-        if node_id not in self._busy:
-            return self._pool.prompt_connection(node_id) is not None
-        patience = _SILENT_WAITS * self._config.fetch_max_wait_ms / 1e3 + _SILENT_SECONDS
-        return now - self.counters.heard.get(node_id, -inf) < patience
+    @property
+    def refusal(self) -> KafkaError | None:
+        """Why a broker sends no records that it is asked for, though it answers; None where none does that."""
+        return self._refusals.newest(lambda node_id: bool(self._planner.wanted(node_id)))
 
     # Fetching
 
@@ -315,12 +297,9 @@ class Fetcher:
         next_retry = self._subscription.next_retry(now)
         retries = [inf if next_retry is None else next_retry, plans.retry_at, plans.beside_at]
         if plans.without_leader:
-            if now >= self._next_search:
-                self._metadata.request_missing()
-                self._next_search = now + self._search_pauses.next()
-            retries.append(self._next_search)
+            retries.append(self._leader_search.go_on(plans.without_leader, now))
         else:
-            self._search_pauses.reset()
+            self._leader_search.over()
         if self._subscription.has_touched:  # a retry has become due since `_look` read the clock
             return now
         return min([retry for retry in retries if retry > now], default=inf)
@@ -367,6 +346,7 @@ class Fetcher:
             else:
                 self._backoffs.pop(plan.node_id, None)
                 self._garbled.pop(plan.node_id, None)
+                self._refusals.broker_answered(plan.node_id)
                 session.heard_at = time.time()
                 self.counters.heard[plan.node_id] = asyncio.get_running_loop().time()
                 was_little = await self._response_handler.take_in(answers, response, plan)
@@ -378,6 +358,7 @@ class Fetcher:
         except MalformedResponse as error:
             # One garbled answer may be an accident on the way. Several in a row mean a broker that needs attention.
             self._garbled[plan.node_id] += 1
+            self._refusals.broker_refused(plan.node_id, error)
             if self._garbled[plan.node_id] < _GARBLED_IN_A_ROW:
                 self._complain(f"broker {plan.node_id}", error)
                 await self._back_off(plan)
@@ -438,6 +419,7 @@ class Fetcher:
         logger.debug("%s: fetch session %d ends: %s", broker, plan.session.session_id, problem)
         if session.is_refused or response.error_code not in SESSION_ERRORS:
             self._complain(broker, problem)
+            self._refusals.broker_refused(plan.node_id, problem)
             await self._back_off(plan)
 
     def _complain(self, about: str, error: KafkaError) -> None:

@@ -13,6 +13,7 @@ from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.partition.partition_buffer import PartitionBuffer
 from ...core.fetch.planner import FetchPlanner
+from ...core.fetch.refusals import FetchRefusals
 from ...core.fetch.response import Answer, Verdict, fetched, is_plain
 from ...core.fetch.session import FetchPlan, FetchTarget
 from ...core.subscription.position import FETCHING, PartitionPosition
@@ -47,6 +48,7 @@ class FetchResponseHandler:
         buffer: FetchBuffer,
         planner: FetchPlanner,
         lost: PositionResets,
+        refusals: FetchRefusals,
         counters: FetchCounters,
         complain: Callable[[str, KafkaError], None],
         clock: Callable[[], float],
@@ -58,6 +60,7 @@ class FetchResponseHandler:
         self._buffer = buffer
         self._planner = planner
         self._lost = lost
+        self._refusals = refusals
         self._counters = counters
         self._complain = complain
         self._clock = clock
@@ -74,6 +77,7 @@ class FetchResponseHandler:
         time_slice = TimeSlice.begun() if len(answers) > 1 else None
         heard_at, node_id = self._clock(), plan.node_id
         moved = self._learn_leaders(answers, response, node_id)
+        self._refusals.answered(answers)
         later: list[FetchTarget] = []
         size, goes_on, unlooked = 0, False, 0
         for target, data in answers:
@@ -105,7 +109,8 @@ class FetchResponseHandler:
             goes_on = goes_on or self._goes_on(buffer, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
         has_more = goes_on or 2 * size > plan.max_bytes
-        if has_more or not plan.is_beside:  # which says nothing about all the others
+        is_throttled = response.throttle_time_ms > 0 and not answers  # so it says nothing about any partition
+        if has_more or not (plan.is_beside or is_throttled):  # one beside says nothing about all the others
             self._planner.answered(node_id, has_more=has_more)
         if later:
             # Other tasks may have run since: what was sought meanwhile is to be fetched at once.
@@ -202,10 +207,20 @@ class FetchResponseHandler:
             case Verdict.DIVERGING:
                 self._subscription.await_validation(tp, is_diverging=True)
             case Verdict.REFRESH | Verdict.RETRY:
-                self._complain(tp.topic, answer.error(node_id))
-                if answer.verdict is Verdict.REFRESH:
-                    self._metadata.request_update()
+                return self._refused(answer, position, node_id)
         return False
+
+    def _refused(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+        """The leader refuses the partition for the moment. Return False if it is to be fetched again soon."""
+        tp, error = answer.target.tp, answer.error(node_id)
+        self._complain(tp.topic, error)
+        if answer.verdict is Verdict.REFRESH:
+            self._metadata.request_update()
+        pause = self._refusals.refused(tp, position.token, error)
+        if pause is None:
+            return False
+        self._subscription.retry_later((tp,), asyncio.get_running_loop().time() + pause)
+        return True
 
     def _leads(self, node_id: int, tp: TopicPartition) -> bool:
         """Whether that broker is the leader by the metadata: the one that the next Fetch for ``tp`` is sent to."""

@@ -251,11 +251,13 @@ class Watchdog:
         self._hear(watch, answer, sent)
 
     def _failed(self, error: KafkaError) -> None:
+        """Warn, unless that is held back: until the loop is back, only this line tells that no heartbeat goes out."""
         self._disconnect()
-        level = logging.DEBUG
-        if isinstance(error, AuthenticationFailed) and self._warnings.admit("login", time.monotonic()) is not None:
-            level = logging.WARNING  # until the loop is back, only this line tells that no heartbeat goes out
-        logger.log(level, "group %r: a heartbeat from the watchdog failed: %s", self._group_id, error)
+        kind = "login" if isinstance(error, AuthenticationFailed) else "failed"
+        held_back = self._warnings.admit(kind, time.monotonic())
+        level = logging.DEBUG if held_back is None else logging.WARNING
+        text, more = "group %r: a heartbeat from the watchdog failed: %s%s", and_more(held_back or 0)
+        logger.log(level, text, self._group_id, error, more)
 
     def _hear(self, watch: tuple[HeartbeatPlan, Route], answer: Event | None, sent: SendHeartbeat) -> None:
         """Hand the loop the ``answer`` (None: there was none).

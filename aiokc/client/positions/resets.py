@@ -12,6 +12,7 @@ from ...core.subscription.position import PartitionPosition, PositionState
 from ...core.subscription.state import Subscription
 from ...errors import LogTruncated, OffsetOutOfRange
 from ...types import EARLIEST, TopicPartition
+from ..aio.complaints import Complaints
 from .validator import Ending
 
 logger = logging.getLogger("aiokc.offsets")
@@ -20,8 +21,8 @@ logger = logging.getLogger("aiokc.offsets")
 class PositionResets:
     """Resets such a position as ``reset`` says; if that says "none", the application gets an error, and has to seek.
 
-    Every reset is logged as a warning: here, with the offset that is left, and by TimestampPositions with both once the
-    new one is looked up.
+    Every reset is logged as a warning. Where the new offset is looked up, TimestampPositions names both offsets then;
+    what is wrong is told here: of one partition of each topic in 30 s, since a topic may lose all of them at once.
     ``clock`` gives seconds since the epoch.
     """
 
@@ -32,6 +33,7 @@ class PositionResets:
         self._buffer = buffer
         self._reset = reset
         self._clock = clock
+        self._complaints = Complaints(logger)
 
     def out_of_range(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
         """The log of broker ``node_id`` does not hold the offset asked for. Return False for another Fetch, but later.
@@ -46,9 +48,8 @@ class PositionResets:
         if timestamp is None:
             self._buffer.fail(tp, position, OffsetOutOfRange({tp: offset}, _found(position, node_id)))
             return True
-        logger.warning(
-            "%s: offset %d is not in the log (%s); looking up where to go on", tp, offset, _found(position, node_id)
-        )
+        text = "%s: offset %d is not in the log (%s); looking up where to go on"
+        self._complaints.warn((tp.topic, "range"), text, tp, offset, _found(position, node_id))
         self._subscription.await_reset(tp, timestamp, lost=True)
         return True
 
@@ -60,7 +61,8 @@ class PositionResets:
             safe = {tp: ending.offset} if ending is not None else {}
             self._buffer.fail(tp, position, LogTruncated({tp: offset}, safe))
         elif ending is None:
-            logger.warning("%s: the log was truncated before offset %d; looking up where to go on", tp, offset)
+            text = "%s: the log was truncated before offset %d; looking up where to go on"
+            self._complaints.warn((tp.topic, "truncated"), text, tp, offset)
             self._subscription.await_reset(tp, timestamp, lost=True)
         else:
             logger.warning(

@@ -21,6 +21,7 @@ from ...errors import AuthenticationFailed
 from ...types import EARLIEST, LATEST, TopicPartition, partition_count
 from ..aio.complaints import Complaints
 from ..aio.signal import Signal
+from ..cluster.leaderless import LeaderlessReport
 from ..cluster.list_offsets import AT_ONCE, Answer, Asked, Found, OffsetLister, may_pass
 from ..cluster.metadata import Metadata
 from .position_errors import SET_AT_ONCE, PositionErrors, PositionTokens, by_kind, only
@@ -58,6 +59,7 @@ class TimestampPositions:
         self._new_backoff = partial(retry_backoff, config, random)
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = Complaints(logger)
+        self._report = LeaderlessReport(logger)
         self._absent: frozenset[TopicPartition] = frozenset()
         self._leaderless: PositionTokens = {}  # the partitions that wait for metadata which name their leader
         self._under_way: dict[int, tuple[int, PositionTokens]] = {}  # which leader is asked for which partitions
@@ -94,10 +96,13 @@ class TimestampPositions:
                 without_leader = [tp for tp in tokens if tp not in led]
                 self._metadata.request_missing()
                 self._complain_of_absent(without_leader)
+                there = [tp for tp in without_leader if tp not in self._absent]
+                self._report.searched(there, self._metadata.cluster, now)
                 subscription.retry_later(without_leader, now + leaderless.next())
                 self._leaderless.update((tp, tokens[tp]) for tp in without_leader)
             elif tokens:
                 leaderless.reset()
+                self._report.over()
             if len(tokens) < AT_ONCE:
                 retry = self._subscription.next_retry(now)
                 await self._wake.wait(None if retry is None else retry - now)

@@ -33,6 +33,7 @@ from ...wire.messages.offsets import (
 )
 from ..aio.complaints import Complaints
 from ..aio.signal import Signal
+from ..cluster.leaderless import LeaderlessReport
 from ..cluster.list_offsets import AT_ONCE
 from ..cluster.metadata import Metadata
 
@@ -104,6 +105,7 @@ class PositionValidator:
         self._new_backoff = partial(retry_backoff, config, random)
         self._backoffs: dict[int, Backoff] = {}
         self._leaderless = self._new_backoff()
+        self._without_leader = LeaderlessReport(logger)
         self._behind: dict[TopicPartition, tuple[int, float]] = {}  # token, and since when the metadata are older
         self._under_way: dict[int, tuple[int, dict[TopicPartition, _Asked]]] = {}  # which leader is asked about which
         self._looked_at: Cluster | None = None  # for other leaders of these
@@ -165,9 +167,14 @@ class PositionValidator:
         for node_id, part in group_by_leader(cluster, asked).items():
             subscription.retry_later(part, now + self._timeout)  # sooner, if the answer is an error
             tasks.start_soon(self._ask, node_id, part)
-        if without_leader := behind + [tp for tp in asked if cluster.leader(tp) is None]:
+        without_leader = [tp for tp in asked if cluster.leader(tp) is None]
+        if without_leader:
+            self._without_leader.searched(without_leader, cluster, now)
+        elif asked:
+            self._without_leader.over()
+        if later := behind + without_leader:
             self._metadata.request_update()
-            subscription.retry_later(without_leader, now + self._leaderless.next())
+            subscription.retry_later(later, now + self._leaderless.next())
         elif asked:
             self._leaderless.reset()
         return len(tokens) == AT_ONCE

@@ -29,6 +29,7 @@ from ...net.connection import Connection
 from ...net.login.endings import SessionEnded
 from ...net.pool import Pool, Purpose
 from ...records import Codec
+from ...types import named
 from ...wire.lone_batch import LoneBatch
 from ...wire.messages.discovery import MetadataRequest
 from ...wire.messages.produce import ProduceRequest
@@ -312,8 +313,9 @@ class Sender:
         self._no_linger = self._no_linger and not ready.round_is_over
         if accumulator.finished:  # what was appended for a topic that was recreated since
             self._told()
-        for tp in ready.renumbered:
-            logger.warning("%s: records are sent again in another epoch, and may be stored twice (KIP-360)", tp)
+        if ready.renumbered:
+            text = "%s: records are sent again in another epoch, and may be stored twice (KIP-360)"
+            logger.warning(text, named(ready.renumbered))
         for queue in ready.without_leader:
             code = cluster.errors.get(queue.tp.topic)
             queue.trouble = "the partition has no leader" if code is None else error_name(code)

@@ -5,28 +5,28 @@ from __future__ import annotations
 from ...config import ProducerConfig
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.partition_queue import PartitionQueue
-from ...errors import fresh
+from ...errors import KafkaError, fresh
 from ...observation import PartitionTrouble, ProducerHealth, ProducerMetrics
 from ...types import TopicPartition
 from ..cluster.cluster_client import ClusterClient
 from ..produce.memory import MemoryWaiters
 from ..produce.sender import Sender
 from ..produce.unobserved import Unobserved
+from ..transactions.driver import TransactionDriver
 
 
 def health(
     cluster_client: ClusterClient[ProducerConfig],
     accumulator: RecordAccumulator,
     memory: MemoryWaiters,
-    *,
-    transaction_state: str | None,
+    transactions: TransactionDriver | None,
 ) -> ProducerHealth:
     now = cluster_client.now()
     session = accumulator.session
     error = cluster_client.background.error
     if error is None and session.doom is not None and session.doom.ends_producer:
         error = session.doom.producer_error()
-    last_error = cluster_client.metadata.error or cluster_client.pool.trouble(now)
+    last_error = _of_transaction(transactions) or cluster_client.metadata.error or cluster_client.pool.trouble(now)
     oldest, troubled = None, dict[TopicPartition, PartitionTrouble]()
     for queue in accumulator.queues.active:
         created = [batch.created for batch in queue.snapshot()]
@@ -44,11 +44,18 @@ def health(
         memory_waiters=len(memory),
         producer_id=-1 if identity is None else identity.producer_id,
         epoch=-1 if identity is None else identity.epoch,
-        transaction_state=transaction_state,
+        transaction_state=None if transactions is None else transactions.machine.state.name,
         troubled=troubled,
         cluster_id=cluster_client.metadata.cluster.cluster_id,
         stopped=cluster_client.stopped,
     )
+
+
+def _of_transaction(transactions: TransactionDriver | None) -> KafkaError | None:
+    """Why the last control request has failed, while there is one to send; None where nothing is wrong."""
+    if transactions is None or not transactions.machine.has_work:
+        return None
+    return transactions.last_error or transactions.requests.error
 
 
 def _trouble(
@@ -57,7 +64,7 @@ def _trouble(
     """Return what keeps a partition's records from being stored; None where nothing does, as far as that is known."""
     first = next(iter(list(queue.waiting)), None)
     comes_back = first is not None and first.attempts > 0
-    text = accumulator.queues.trouble_of(queue)
+    text = accumulator.session.trouble or accumulator.queues.trouble_of(queue)
     retry_in: float | None = None
     if first is not None and comes_back:
         text = text or first.last_error

@@ -284,8 +284,7 @@ class ProducerRuntime:
             self.outcomes.tell(batches, at_once=at_once)
 
     def health(self) -> ProducerHealth:
-        state = None if self.transactions is None else self.transactions.machine.state.name
-        return health(self.cluster_client, self.accumulator, self.memory, transaction_state=state)
+        return health(self.cluster_client, self.accumulator, self.memory, self.transactions)
 
     def metrics(self) -> ProducerMetrics:
         unobserved = self.outcomes.unobserved

@@ -30,6 +30,7 @@ from ...errors import (
     shown,
 )
 from ...types import ConsumerRecords, K, OffsetAndMetadata, TopicPartition, V, named
+from ..aio.complaints import Complaints
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..transactions.driver import TransactionDriver
@@ -89,6 +90,7 @@ class TransactionalLoop(Generic[K, V]):
         self._consumer = consumer
         self._producer = producer
         self._backoff: Backoff = retry_backoff(producer.config, producer._runtime.cluster_client.random)
+        self._complaints = Complaints(logger)
         self._is_running = False
         self._is_stopping = False
         self._waits: anyio.CancelScope | None = None  # around the wait for records
@@ -145,7 +147,8 @@ class TransactionalLoop(Generic[K, V]):
                 except Exception as error:
                     if not self._passes(error):
                         raise
-                    logger.warning("a batch was not committed, and is processed again: %s", error)
+                    text = "a batch was not committed, and is processed again: %s"
+                    self._complaints.warn(type(error).__name__, text, error)
                     await asyncio.sleep(self._backoff.next())
         finally:
             self._is_running = self._is_stopping = False

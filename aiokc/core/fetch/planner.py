@@ -95,6 +95,7 @@ class _Node:
     wanted: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     only: frozenset[TopicPartition] | None = None  # the partitions that the last request was confined to
     has_more: bool = False  # the broker has more than its last response brought, and no request has asked for it yet
+    had_room: bool = True  # the last response could have brought more
     retry_at: float = 0.0
     beside: FetchBeside = field(default_factory=FetchBeside)
 
@@ -425,8 +426,13 @@ class FetchPlanner:
 
     def answered(self, node_id: int, *, has_more: bool) -> None:
         """Note that a broker answered. ``has_more``: its logs go on behind what it sent: it can send more at once."""
-        if node_id in self._nodes:
-            self._nodes[node_id].has_more = has_more
+        node = self._nodes.get(node_id)
+        if node is not None:
+            node.has_more, node.had_room = has_more, not has_more
+
+    def had_room(self, node_id: int) -> bool:
+        """Whether a broker's last answer could have brought more: what it left out has no records there, as it says."""
+        return node_id not in self._nodes or self._nodes[node_id].had_room
 
     def _apply(self, room: int) -> None:
         if room <= 0:

@@ -70,6 +70,11 @@ def is_plain(data: PartitionData) -> bool:
     return not data.error_code and data.diverging_epoch is None
 
 
+def is_retried(code: int) -> bool:
+    """Whether the partition is asked for again, without a word to the application."""
+    return code != 0 and verdict(code) in (Verdict.REFRESH, Verdict.RETRY)
+
+
 def fetched(
     target: FetchTarget, data: PartitionData, node_id: int, error: KafkaError | None = None
 ) -> FetchedPartition:

@@ -1,4 +1,4 @@
-"""StallWatch: how long each partition has stood still. Fetcher.stands_still (client/fetch) decides which ones do."""
+"""StallWatch: how long each partition has stood still. Standstill (client/fetch) decides which ones do."""
 
 from __future__ import annotations
 

@@ -136,6 +136,11 @@ class TransactionMachine:
         return math.inf if self._under_way is not None or self._wanted() is None else self._pause_until
 
     @property
+    def has_work(self) -> bool:
+        """Whether a control request is under way, or is to be sent now or after a pause."""
+        return self._under_way is not None or self._wanted() is not None
+
+    @property
     def uses_v2(self) -> bool:
         """Whether the open transaction is one of KIP-890; without one, whether the next is."""
         return self._open.uses_v2

@@ -135,8 +135,18 @@ def test_a_member_that_never_polled_is_as_old_as_its_membership(protocol: str) -
             await reader.wait_assigned()
             assert reader.health().last_poll_age_ms == pytest.approx(0, abs=100)
             assert probe.look().live
+            await asyncio.sleep(10)
+            assert reader.health().last_heartbeat_age_ms is not None
             reader.unsubscribe()
-        assert reader.health().last_poll_age_ms is not None, "it has polled"
+            await asyncio.sleep(1)
+            assert reader.health().last_poll_age_ms is not None, "it has polled"
+            assert reader.health().last_heartbeat_age_ms is None, "it is in no group"
+            reader.subscribe(["t"])
+            await reader.wait_assigned()
+            await asyncio.sleep(10)
+            assert reader.health().last_heartbeat_age_ms is not None
+        stopped = reader.health()
+        assert (stopped.last_poll_age_ms, stopped.last_heartbeat_age_ms) == (None, None), "no age grows for ever"
 
     virtually(story)
 

@@ -528,6 +528,24 @@ def test_a_loop_with_a_clock_of_its_own_is_never_watched() -> None:
         loop.end()
 
 
+async def test_heartbeats_of_the_thread_that_fail_are_warned_of(
+    cluster: Cluster, member: GroupMember, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has warned that it sends them. Until the loop is back, nothing else tells that none arrives."""
+    caplog.set_level(logging.DEBUG, "aiokc.group")
+    coordinator = cluster.coordinator("g")
+    cluster.take_down(coordinator)
+
+    def told() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if "a heartbeat from the watchdog failed" in record.getMessage()]
+
+    deadline = time.monotonic() + WITHIN
+    while len(told()) < 3 and time.monotonic() < deadline:
+        blocked_for(0.01)
+    assert [record.levelno for record in told()[:3]] == [logging.WARNING, logging.DEBUG, logging.DEBUG]
+    assert f"broker {coordinator}" in told()[0].getMessage()
+
+
 @pytest.mark.parametrize("failing", ["_connect", "_hear"])
 async def test_after_a_failure_of_the_thread_a_blocked_loop_gets_heartbeats_again(
     member: GroupMember, heard: Heard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: str

@@ -216,6 +216,22 @@ async def test_out_of_range_has_a_policy_of_its_own(caplog: pytest.LogCaptureFix
             assert "t-0: position reset from offset 0 to offset 3 (earliest)" in caplog.text
 
 
+async def test_what_was_lost_is_told_of_one_partition_of_a_topic_and_where_it_goes_on_of_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "aiokc.offsets")
+    async with Cluster(topics={"t": 50}) as cluster:
+        partitions = [TopicPartition("t", number) for number in range(50)]
+        async with reading(cluster, offset_out_of_range_reset="latest") as consumer:
+            consumer.assign(partitions)
+            for tp in partitions:
+                consumer.seek(tp, 7)
+            while any([await consumer.position(tp) for tp in partitions]):
+                await consumer.getmany(timeout_ms=10)
+    assert len([text for text in caplog.messages if "offset 7 is not in the log" in text]) == 1
+    assert len([text for text in caplog.messages if "position reset from offset 7 to offset 0" in text]) == 50
+
+
 async def test_an_error_for_out_of_range_only() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
         for number in range(5):

@@ -196,6 +196,42 @@ def test_a_producer_id_that_is_not_there_yet_is_asked_for_again() -> None:
     virtually(story, brokers=1, topics={"t": 1})
 
 
+def test_records_that_wait_for_a_producer_id_are_in_trouble() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(ApiKey.INIT_PRODUCER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        async with producing(cluster) as producer:
+            assert producer.health().troubled == {}
+            sent = await producer.send("t", b"")
+            await asyncio.sleep(10)
+            trouble = producer.health().troubled[T0]
+            assert trouble.error == "asking for a producer id: COORDINATOR_LOAD_IN_PROGRESS"
+            assert (trouble.batches, trouble.retry_in_ms) == (1, None)
+            cluster.heal()
+            await sent
+            assert producer.health().troubled == {}
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+@pytest.mark.parametrize("api", [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN])
+def test_health_tells_of_a_transaction_that_is_refused_for_now(api: ApiKey) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, transactional_id="id") as producer:
+            refused = cluster.intercept(api, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            await producer.begin_transaction()
+            await producer.send("t", b"")
+            ending = asyncio.ensure_future(producer.commit_transaction())
+            await asyncio.sleep(10)
+            for _ in range(20):
+                await asyncio.sleep(0.1)
+                assert "COORDINATOR_LOAD_IN_PROGRESS" in str(producer.health().last_error)
+            refused.cancel()
+            await ending
+            assert producer.health().last_error is None
+
+    virtually(story, brokers=1, topics={"t": 1}, features={"transaction.version": 1})
+
+
 def test_brokers_that_give_no_producer_id_for_an_hour_are_warned_of_twice_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

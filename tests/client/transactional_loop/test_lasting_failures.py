@@ -17,11 +17,12 @@ from aiokc.errors import (
     RecordRefused,
     TransactionAborted,
 )
-from aiokc.testing import ApiKey, ErrorCode
+from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Interception, drop, reject_records
 
-from ..transactions.on_stage import IN0, Stage, scenario
+from ..transactions.on_stage import IN0, TOPICS, Stage, scenario
+from ..virtually import virtually
 from .test_transactional_loop import Batch, copying, give, looping
 
 
@@ -63,6 +64,22 @@ async def test_an_abort_without_an_answer_is_done_again_before_the_next_batch(st
         assert "the transaction was not aborted" in "".join(raised.value.__notes__)
         await loop.run(copying(producer, loop, 1))
     assert await stage.read() == [b"1"]
+
+
+def test_a_batch_that_fails_again_and_again_is_warned_of_twice_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: Cluster) -> None:
+        stage = Stage(cluster, 2)
+        give(stage, 1)
+        async with looping(stage) as (loop, producer):
+            cluster.intercept(ApiKey.TXN_OFFSET_COMMIT, ErrorCode.TRANSACTION_ABORTABLE)
+            stage.loop.call_later(300, loop.stop)
+            await loop.run(copying(producer, loop, 2))
+            assert loop.aborted > 200
+
+    virtually(story, topics=TOPICS)
+    told = [text for text in caplog.messages if "is processed again" in text]
+    assert 8 <= len(told) <= 12
+    assert "more since the last such message" in told[-1]
 
 
 @scenario()

@@ -109,9 +109,11 @@ def test_a_call_that_waits_for_it_says_so_when_its_time_is_over(asked: type[Requ
 
 
 @pytest.mark.parametrize(
-    "asked", [FindCoordinatorRequest, JoinGroupRequest, SyncGroupRequest], ids=lambda asked: asked.__name__
+    "asked",
+    [FindCoordinatorRequest, JoinGroupRequest, SyncGroupRequest, FetchRequest],
+    ids=lambda asked: asked.__name__,
 )
-def test_a_member_goes_on_trying_to_join_and_its_health_says_why(asked: type[Request[Any]]) -> None:
+def test_work_without_a_deadline_goes_on_and_health_says_why(asked: type[Request[Any]]) -> None:
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"a", partition=0)
         trouble = cluster.intercept(asked, UNKNOWN)
@@ -121,6 +123,7 @@ def test_a_member_goes_on_trying_to_join_and_its_health_says_why(asked: type[Req
             assert 30 < trouble.hits < 200, "with pauses"
             trouble.cancel()
             assert await member.getmany(timeout_ms=30_000)
+            assert member.health().last_error is None
 
     virtually(story, topics={"t": 1})
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, TopicPartition
+from aiokc.contrib.health import Probe
 from aiokc.core.fetch.stall_watch import StallWatch
 from aiokc.core.subscription.position import PartitionPosition
+from aiokc.error_codes import ErrorCode
 from aiokc.errors import DeserializationFailed, RecordError
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import drop, throttle
+from aiokc.testing.faults import delay, drop, throttle
 from aiokc.wire.messages.fetch import FetchRequest
 
 from ...virtually import virtually
@@ -181,6 +183,55 @@ def test_what_ends_with_the_brokers_trouble_is_no_stall(trouble: Callable[[Clust
             poll.cancel()
 
     virtually(story)
+
+
+def test_a_partition_that_waits_for_its_turn_is_no_stall() -> None:
+    """Over a slow network each answer fills one partition, and a broker serves them one after the other (KIP-227)."""
+
+    async def story(cluster: Cluster) -> None:
+        partitions = [TopicPartition("many", number) for number in range(20)]
+        for tp in partitions:
+            for _ in range(10):
+                cluster.append(tp.topic, bytes(2_000), partition=tp.partition)
+        cluster.intercept(FetchRequest, delay(5))
+        async with consumer(cluster, fetch_max_bytes=1_000) as reader:
+            reader.assign(partitions)
+            probe = Probe(reader)
+            poll = asyncio.ensure_future(application(reader))
+            for _ in range(60):
+                await asyncio.sleep(5)
+                assert probe.look() == (True, True, ())
+            assert {reader.current_lag(tp) for tp in partitions} <= {5, 6, 7, 8}, "all had their turn, again and again"
+            poll.cancel()
+
+    virtually(story, brokers=1, topics={"many": 20})
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_partition_that_its_broker_refuses_is_no_stall(code: ErrorCode) -> None:
+    """No restart cures that. A broker that is slow to say so leaves no pause in which it would be found."""
+
+    async def story(cluster: Cluster) -> None:
+        async def refused(exchange: Exchange) -> Any:
+            await asyncio.sleep(3)
+            response: Any = await exchange.handle()
+            for topic in response.responses:
+                for partition in topic.partitions:
+                    partition.error_code, partition.records = code, None
+            return response
+
+        cluster.append("t", *[b"v"] * 10)
+        async with consumer(cluster) as reader:
+            reader.assign([T0, T1])
+            await reader.getmany(max_records=5)
+            reader.seek(T0, 0)
+            cluster.intercept(FetchRequest, refused)
+            poll = asyncio.ensure_future(application(reader))
+            assert await stalls(reader, 60) == set()
+            assert code.name in str(reader.health().last_error)
+            poll.cancel()
+
+    virtually(story, brokers=1)
 
 
 async def application(reader: Consumer[Any, Any], pause: float = 0.0, **options: Any) -> None:
