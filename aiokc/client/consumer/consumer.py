@@ -354,6 +354,7 @@ class Consumer(Introspection, Generic[K, V]):
     async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """Return the offset of the next record to hand out, as soon as it is known."""
         tp = checked_partition(partition)
+        self._runtime.errors.check()  # before the look at what is assigned: after stop() that is nothing
         return (await wait_positions(self._runtime, [tp], self._seconds(timeout_ms)))[tp]
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
@@ -381,6 +382,7 @@ class Consumer(Introspection, Generic[K, V]):
 
     async def _reset(self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: float | None) -> None:
         wanted, timeout = checked_partitions(partitions), self._seconds(timeout_ms)
+        self._runtime.errors.check()  # a call that is refused has moved nothing
         moved = wanted or self._runtime.all_assigned()
         self._runtime.subscribing.reset(moved, timestamp)
         await wait_positions(self._runtime, moved, timeout, but_gone=not wanted)
