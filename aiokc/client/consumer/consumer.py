@@ -366,7 +366,7 @@ class Consumer(Introspection, Generic[K, V]):
         """
         tp = checked_partition(partition)
         where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        self._runtime.subscribing.seek(tp, checked_offset(f"cannot seek {tp} to", where))
+        self._runtime.subscribing.seek({tp: checked_offset(f"cannot seek {tp} to", where)})
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> None:
         """Go on at the beginning of these partitions (none given: of all assigned); return when positions are known.

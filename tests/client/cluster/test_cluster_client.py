@@ -267,7 +267,7 @@ def test_a_start_that_waits_for_another_one_has_its_own_deadline(kind: type[Clie
 @pytest.mark.parametrize("has_coordinator", [True, False])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_whose_start_fails_leaves_its_group(protocol: Any, has_coordinator: bool, is_cancelled: bool) -> None:
-    """It joins while the metadata are still asked for. Where the coordinator is silent, start() ends soon all the same."""
+    """It joins while the metadata are still asked for. Where the coordinator is silent, start() ends soon as well."""
 
     async def story(cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()

@@ -166,7 +166,11 @@ async def _waits_for_committed_offsets(stage: Stage, loop: TransactionalLoop[Any
 
 async def _waits_for_a_topic(stage: Stage, loop: TransactionalLoop[Any, Any]) -> asyncio.Task[None]:
     await loop._consumer.start()
-    return asyncio.create_task(loop.run(lambda batch: loop._producer.send_soon("nowhere", b"") and None))
+
+    def process(batch: Batch) -> None:
+        loop._producer.send_soon("nowhere", b"")
+
+    return asyncio.create_task(loop.run(process))
 
 
 async def _waits_for_records(stage: Stage, loop: TransactionalLoop[Any, Any]) -> asyncio.Task[None]:
