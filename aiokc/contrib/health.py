@@ -16,14 +16,15 @@ import json
 import logging
 import os
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from anyio import CancelScope
 
@@ -43,11 +44,15 @@ __all__ = ["Probe", "ProbeServer", "Rules", "Verdict", "heartbeat_file", "produc
 #: What a probe looks at.
 Watched: TypeAlias = "Consumer[Any, Any] | Producer[Any, Any]"
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 logger = logging.getLogger("aiokc.health")
 
 _SHOWN: Final = 5  # partitions, or topics, that one reason names
 _POLL_INTERVALS: Final = 2
 _SECONDS_BETWEEN_ERRORS: Final = 30.0
+_REMOVAL_SECONDS: Final = 2.0
 _NO_CLIENT_ID: Final = "aiokc"  # what brokers are told, too
 
 
@@ -246,19 +251,16 @@ async def heartbeat_file(
     """Replace the file ``path`` every ``every_ms`` while the clients are live; its age is what a probe looks at.
 
     It is written at once, replaced in one step, so that no reader finds half of it, and removed at the end of the
-    block. While a handler blocks the event loop it is not replaced. Raises OSError where it can't be written the first
-    time; later failures are logged, and the file grows old.
+    block, which waits 2 s at most for that. While a handler blocks the event loop it is not replaced. Raises OSError
+    where it can't be written the first time; later failures are logged, and the file grows old.
     """
     probe, file = Probe(*clients, rules=rules), _HeartbeatFile(Path(path))
     if every_ms <= 0:
         raise ConfigError(f"every_ms={every_ms} must be positive")
     try:
         await file.run(partial(file.replace, probe.look()))
-    except BaseException as error:
-        if isinstance(error, asyncio.CancelledError):  # the wait for the thread ends, which writes all the same
-            await file.end()
-        else:
-            file.close()
+    except asyncio.CancelledError:  # the wait for the thread ends, which writes all the same
+        await file.end()
         raise
     beating = asyncio.create_task(_beat(probe, file, every_ms / 1e3), name="aiokc heartbeat file")
     try:
@@ -302,35 +304,54 @@ class _Errors:
         self._next = 0.0
 
 
+class _DaemonThreads(Executor):
+    """Runs each function in a daemon thread of its own: one that hangs holds up no other one, nor the exit."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        outcome: Future[T] = Future()
+        outcome.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                outcome.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        try:
+            threading.Thread(target=run, name="aiokc heartbeat file", daemon=True).start()
+        except RuntimeError:  # the process can have no more threads
+            run()
+        return outcome
+
+
 class _HeartbeatFile:
     """The file that is replaced while its probe is live. Any thread may call both methods, also at once.
 
     ``run`` calls them in threads of its own: the loop's default executor belongs to the application, which may fill it
-    or shut it down. There are two, since a write to a slow disk must not hold up the removal.
+    or shut it down.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._is_over = False
-        self._threads = ThreadPoolExecutor(2, "aiokc heartbeat file")
+        self._threads = _DaemonThreads()
 
     async def run(self, function: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     async def end(self, *tasks: asyncio.Task[None]) -> None:
-        """Remove the file, end the threads, and wait for that and for ``tasks``.
+        """Remove the file, and wait for that and for ``tasks``: 2 s at most, for a disk may hang (NFS).
 
         Both are under way before the wait: a shield holds off anyio, which cancels each await where it has cancelled
         the block, but no second ``Task.cancel()``. That ends the wait alone.
         """
         removal = asyncio.get_running_loop().run_in_executor(self._threads, self.remove)
-        self.close()
         with CancelScope(shield=True):
-            await asyncio.wait([*tasks, removal])
-
-    def close(self) -> None:
-        """End the threads once they are done."""
-        self._threads.shutdown(wait=False)
+            await asyncio.wait([*tasks, removal], timeout=_REMOVAL_SECONDS)
+        if not removal.done():
+            removal.cancel()  # the wait for it: the loop may be closed by the time that it ends
+            text = "the heartbeat file %s is not removed yet after %.3g s: its disk does not answer; going on"
+            logger.warning(text, self.path, _REMOVAL_SECONDS)
 
     def replace(self, found: Verdict) -> None:
         """Raises OSError."""

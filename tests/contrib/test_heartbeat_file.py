@@ -222,6 +222,46 @@ async def test_the_file_is_gone_although_the_block_is_cancelled_again_while_it_e
     assert not path.exists()
 
 
+async def test_a_disk_that_hangs_at_the_end_holds_up_neither_the_block_nor_the_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, loop, removed, may_remove = tmp_path / "live", asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    remove = contrib_health._HeartbeatFile.remove
+    threads: list[threading.Thread] = []
+
+    def hangs(file: contrib_health._HeartbeatFile) -> None:
+        threads.append(threading.current_thread())
+        assert may_remove.wait(20)
+        remove(file)
+        loop.call_soon_threadsafe(removed.set)
+
+    monkeypatch.setattr(contrib_health._HeartbeatFile, "remove", hangs)
+    monkeypatch.setattr(contrib_health, "_REMOVAL_SECONDS", 0.05)
+    async with asyncio.timeout(15):
+        async with heartbeat_file(Consumer("t"), path=path):
+            pass
+    assert path.exists()
+    assert f"the heartbeat file {path} is not removed yet after 0.05 s" in caplog.text
+    assert [thread.daemon for thread in threads] == [True]
+    may_remove.set()
+    await removed.wait()
+    assert not path.exists()
+
+
+async def test_the_file_is_written_and_removed_where_the_process_can_have_no_more_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "live"
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    async with heartbeat_file(Consumer("t"), path=path):
+        assert path.exists()
+    assert not path.exists()
+
+
 async def test_no_file_is_left_where_the_block_is_cancelled_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from ...admin.groups import GROUP_STATES, GROUP_TYPES
 from ...config import ClientConfig, IsolationLevel
 from ...errors import KafkaError
 from ...types import OffsetAndMetadata, TopicPartition
-from ..arguments import checked_group, checked_offsets, checked_partitions, checked_topics
+from ..arguments import checked_group, checked_partitions, checked_topics
 from ..cluster.cluster_client import ClusterClient
 from .arguments import (
     checked_groups,
@@ -144,7 +144,6 @@ class GroupCalls:
         """
         self._cluster.check()
         checked_group(plan.group_id)
-        checked_offsets(plan.new_offsets)
         async with self._asking(timeout_ms) as asking:
             from . import resets
 

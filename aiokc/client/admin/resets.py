@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, get_args
 
 from ...admin import EARLIEST, LATEST, GroupIsActive, LikeGroup, PlanIsOutdated, ResetPlan, ResetTarget, ToOffsets
 from ...core.admin.group_answers import is_not_found
-from ...core.admin.offset_answers import commit_refusal
+from ...core.admin.offset_answers import Offsets, commit_refusal
 from ...core.admin.reset_rows import ResetFacts, reset_rows, time_of
 from ...core.offsets.messages import TOPIC_IDS, commit_codes, commit_request
 from ...errors import ConfigError, KafkaError, UnknownTopic, shown
 from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from ..arguments import checked_group, checked_partition
+from ..arguments import checked_group, checked_offsets, checked_partition
 from .asking import Asking, raised
 from .cluster import describe_topics
 from .coordinators import ask_coordinator, behind_doubt
@@ -46,14 +46,18 @@ async def plan_reset(
     ends = await _existing(asking, dict.fromkeys(wanted, LATEST))
     timestamp = time_of(target, time.time_ns() // 1_000_000)
     at_time = await _existing(asking, dict.fromkeys(wanted, timestamp)) if timestamp is not None else {}
-    facts = ResetFacts(
-        starts={tp: found.offset for tp, found in starts.items() if found is not None},
-        ends={tp: found.offset for tp, found in ends.items() if found is not None},
-        committed=committed,
-        at_time=at_time,
-        copied=copied,
-    )
-    return ResetPlan(group_id, reset_rows(target, wanted, facts))
+
+    def planned() -> ResetPlan:
+        facts = ResetFacts(
+            starts={tp: found.offset for tp, found in starts.items() if found is not None},
+            ends={tp: found.offset for tp, found in ends.items() if found is not None},
+            committed=committed,
+            at_time=at_time,
+            copied=copied,
+        )
+        return ResetPlan(group_id, reset_rows(target, wanted, facts))
+
+    return await asking.read(planned, len(wanted))
 
 
 async def _checked_kind(asking: Asking, group_id: str) -> KafkaError | None:
@@ -79,16 +83,18 @@ async def _existing(
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """Return the offsets of those partitions that exist. Raises any other error: a plan has all facts, or is none."""
     found = await list_each(asking, timestamps, "read_uncommitted")
-    return {tp: raised(one) for tp, one in found.items() if not isinstance(one, UnknownTopic)}
+    return await asking.read(
+        lambda: {tp: raised(one) for tp, one in found.items() if not isinstance(one, UnknownTopic)}, len(found)
+    )
 
 
 async def apply_reset(asking: Asking, plan: ResetPlan) -> dict[TopicPartition, KafkaError | None]:
-    new = plan.new_offsets
-    if not new:
+    portions = await asking.read(lambda: _portions(checked_offsets(plan.new_offsets)), len(plan.rows))
+    if not portions:
         return {}
     await _check_state(asking, plan)
     results: dict[TopicPartition, KafkaError | None] = {}
-    for portion in _portions(new):
+    for portion in portions:
         results |= await _commit(asking, plan.group_id, portion)
     return results
 
@@ -104,14 +110,18 @@ async def _check_state(asking: Asking, plan: ResetPlan) -> None:
     if not is_not_found(group) and raised(group).is_active:
         raise GroupIsActive(group_id, raised(group).state, raised(group).members)
     committed = raised((await all_offsets_of(asking, [group_id], stable=True))[group_id])
+    if changed := await asking.read(lambda: _changed(plan, committed), len(plan.rows)):
+        raise PlanIsOutdated(group_id, changed)
+
+
+def _changed(plan: ResetPlan, committed: Offsets) -> dict[TopicPartition, tuple[int | None, int | None]]:
+    """Return the offsets of the plan, and of now, of the partitions where these differ."""
     now = {tp: offset.offset for tp, offset in committed.items()}
-    changed = {
+    return {
         row.partition: (row.committed, now.get(row.partition))
         for row in plan.rows
         if row.new is not None and row.committed != now.get(row.partition)
     }
-    if changed:
-        raise PlanIsOutdated(group_id, changed)
 
 
 async def _commit(
@@ -131,10 +141,12 @@ async def _commit(
     return behind_doubt(results) if unsure else results
 
 
-def _portions(new: Mapping[TopicPartition, int]) -> Iterable[dict[TopicPartition, OffsetAndMetadata]]:
+def _portions(new: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[TopicPartition, OffsetAndMetadata]]:
     all_of_them = sorted(new)
-    for begin in range(0, len(all_of_them), _COMMITS_AT_ONCE):
-        yield {tp: OffsetAndMetadata(new[tp]) for tp in all_of_them[begin : begin + _COMMITS_AT_ONCE]}
+    return [
+        {tp: new[tp] for tp in all_of_them[begin : begin + _COMMITS_AT_ONCE]}
+        for begin in range(0, len(all_of_them), _COMMITS_AT_ONCE)
+    ]
 
 
 def checked_target(given: object) -> ResetTarget:

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from ...config import ClusterConfig
 from ...core.cluster.snapshot import Cluster, topic_error
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ClientClosed, KafkaError, UsageError, fresh
+from ...errors import BrokerError, ClientClosed, KafkaError, RequestTimedOut, UsageError, fresh
 from ...net.pool import Pool
 from ...types import TopicInfo
 from ..aio.supervisor import Driver, Supervisor
@@ -154,18 +154,24 @@ class ClusterClient(Generic[Config_co]):
         if not self._stopped or self.background.alive:
             raise UsageError("stop(): it was started in another event loop: stop it there")
 
-    async def start(self, drivers: list[Driver], *, timeout: float, asked_to_join: asyncio.Event | None = None) -> None:
+    async def start(
+        self,
+        drivers: list[Driver],
+        *,
+        timeout: float,
+        asked_to_join: asyncio.Event | None = None,
+        end: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
         """Start the background and return once a broker has answered. Raises NoBrokersAvailable after ``timeout``.
 
         A driver sets ``asked_to_join`` when its JoinGroup is on its way: other clients of this loop may wait for that
-        with their start (StartOrder). After a failure this client is stopped for good.
+        with their start (StartOrder). After a failure this client is stopped for good: by ``end`` first, while the
+        background still runs and the connections are there. A second call waits for the first one, and changes nothing.
         """
         if self._stopped:
             raise self._closed("stopped: make a new one to go on")
         if self._loop is not None:
-            self.check()
-            await self._start_is_over.wait()  # another task is in start(), which has a deadline
-            return self.check()
+            return await self._started_before(timeout)
         self._loop = running_loop()
         if os.getpid() != self._made_in:
             self.random.seed()  # its copies in other processes draw other member ids and pauses
@@ -178,7 +184,11 @@ class ClusterClient(Generic[Config_co]):
                 await self.metadata.first(max(0.0, deadline - self._loop.time()))
         except BaseException as error:
             was_stopped = self.stopped
-            await self.stop()
+            try:
+                if end is not None and not was_stopped:
+                    await end()
+            finally:
+                await self.stop()
             if was_stopped and isinstance(error, KafkaError):
                 raise self._closed("stopped before it had started") from error
             if self.background.error is not None and isinstance(error, KafkaError):
@@ -186,6 +196,16 @@ class ClusterClient(Generic[Config_co]):
             raise
         finally:
             self._start_is_over.set()
+
+    async def _started_before(self, timeout: float) -> None:
+        """Return when the client is started, which another call does, or has done. Raises why it does not run."""
+        self.check()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._start_is_over.wait()
+        except TimeoutError:
+            raise RequestTimedOut(f"start(): another task's start() was not over within {timeout:.3g} s") from None
+        self.check()
 
     async def _keep_connections(self) -> None:
         """Run the pool. If the task is cancelled without ``stop``, as at the end of the loop, close its connections."""

@@ -165,7 +165,13 @@ class OffsetLister:
         deadline = loop.time() + timeout
         failures: list[KafkaError] = []
         cause: KafkaError | None = None  # of all that may pass only the last: each partition has one at each attempt
+        if not by_leader:
+            return None
         under_way = {node_id: anyio.CancelScope() for node_id in by_leader}
+        # The watching has a scope of its own, in its own task. To cancel that of the group would cancel this task, too:
+        # older releases of anyio (4.8, say; its issue 1214) then take a cancellation by the application, which comes
+        # just now, for their own, and the call returns as if there had been none.
+        watching = anyio.CancelScope()
 
         async def ask(node_id: int, asked: Asked) -> None:
             nonlocal cause
@@ -180,29 +186,36 @@ class OffsetLister:
                         else:
                             failures.append(error)
             del under_way[node_id]
+            if not under_way:
+                watching.cancel()
 
         async def leave_former_leaders() -> None:
-            looked_at = before
-            # The metadata may be newer already when this task begins, and after a look at thousands of partitions.
-            while True:
-                while looked_at is not self._metadata.cluster:
-                    looked_at = self._metadata.cluster
-                    lacking = (tp for tp in left if tp not in found)
-                    former = await in_steps(former_leaders(before, looked_at, lacking))
-                    for node_id, scope in under_way.items():
-                        if node_id in former:
-                            scope.cancel()
-                await self._metadata.changed.wait()
+            with watching:
+                await self._leave_former_leaders(before, left, found, under_way)
 
-        async with anyio.create_task_group() as watching:
-            watching.start_soon(leave_former_leaders)
-            async with anyio.create_task_group() as tasks:
-                for node_id, asked in by_leader.items():
-                    tasks.start_soon(ask, node_id, asked)
-            watching.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(leave_former_leaders)
+            for node_id, asked in by_leader.items():
+                tasks.start_soon(ask, node_id, asked)
         if failures:
             raise fresh(failures[0])
         return cause
+
+    async def _leave_former_leaders(
+        self, before: Cluster, left: Asked, found: Found, under_way: Mapping[int, anyio.CancelScope]
+    ) -> None:
+        """Cancel what is ``under_way`` at brokers that have lost a partition since ``before``, until cancelled."""
+        looked_at = before
+        # The metadata may be newer already when this task begins, and after a look at thousands of partitions.
+        while True:
+            while looked_at is not self._metadata.cluster:
+                looked_at = self._metadata.cluster
+                lacking = (tp for tp in left if tp not in found)
+                former = await in_steps(former_leaders(before, looked_at, lacking))
+                for node_id, scope in under_way.items():
+                    if node_id in former:
+                        scope.cancel()
+            await self._metadata.changed.wait()
 
     async def ask(
         self,

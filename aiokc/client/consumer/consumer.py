@@ -118,7 +118,9 @@ class Consumer(Introspection, Generic[K, V]):
     async def start(self, *, timeout_ms: float | None = None) -> None:
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``.
 
-        The consumer joins its group in the background. If start() fails, this consumer is stopped: make another one.
+        The consumer joins its group in the background. If start() fails, or is cancelled, a member that has joined
+        leaves its group, within 2 s, and this consumer is stopped: make another one. A second start() waits for the
+        first one, until its own ``timeout_ms`` (RequestTimedOut), and changes nothing.
         """
         await self._runtime.start(timeout=self._seconds(timeout_ms))
 
@@ -354,6 +356,7 @@ class Consumer(Introspection, Generic[K, V]):
     async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """Return the offset of the next record to hand out, as soon as it is known."""
         tp = checked_partition(partition)
+        self._runtime.errors.check()  # before the look at what is assigned: after stop() that is nothing
         return (await wait_positions(self._runtime, [tp], self._seconds(timeout_ms)))[tp]
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
@@ -363,7 +366,7 @@ class Consumer(Introspection, Generic[K, V]):
         """
         tp = checked_partition(partition)
         where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        self._runtime.subscribing.seek(tp, checked_offset(f"cannot seek {tp} to", where))
+        self._runtime.subscribing.seek({tp: checked_offset(f"cannot seek {tp} to", where)})
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> None:
         """Go on at the beginning of these partitions (none given: of all assigned); return when positions are known.
@@ -381,6 +384,7 @@ class Consumer(Introspection, Generic[K, V]):
 
     async def _reset(self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: float | None) -> None:
         wanted, timeout = checked_partitions(partitions), self._seconds(timeout_ms)
+        self._runtime.errors.check()  # a call that is refused has moved nothing
         moved = wanted or self._runtime.all_assigned()
         self._runtime.subscribing.reset(moved, timestamp)
         await wait_positions(self._runtime, moved, timeout, but_gone=not wanted)

@@ -29,6 +29,7 @@ from ..fetch.fetcher import Fetcher
 from ..fetch.intercepting import ConsumerInterceptors
 from ..group.assignment_source import AssignmentSource
 from ..group.choice import PROTOCOLS
+from ..group.driver import GOODBYE_SECONDS
 from ..group.membership import GroupMembership
 from ..group.protocol import NewProtocol
 from ..group.rebalance_listener import ListenerCalls, RebalanceListener
@@ -187,7 +188,10 @@ class ConsumerRuntime:
     async def start(self, *, timeout: float) -> None:
         drivers = [self.fetcher.run, self.finder.run, self._pattern.run, self.loop_lag.run, *self.source.drivers]
         try:
-            await self.cluster_client.start(drivers, timeout=timeout, asked_to_join=self.source.asked_to_join)
+            # The member may have joined before start() fails: its group would keep it for session_timeout_ms.
+            end = partial(self.stop, timeout=GOODBYE_SECONDS, leave_group=None)
+            asked_to_join = self.source.asked_to_join
+            await self.cluster_client.start(drivers, timeout=timeout, asked_to_join=asked_to_join, end=end)
         except BaseException:
             # A second start() may fail here while the consumer runs on.
             if not self.cluster_client.running:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ...config import ConsumerConfig
 from ...core.cluster.topic_pattern import TopicPattern
@@ -92,9 +92,12 @@ class Subscribing:
             self._subscription.pause(tp, paused)
         self._moved.notify()
 
-    def seek(self, tp: TopicPartition, where: OffsetAndMetadata) -> None:
-        topic_id = where.topic_id or self._metadata.cluster.topic_id(tp.topic)
-        self._subscription.seek(tp, where.offset, where.leader_epoch, topic_id=topic_id)
+    def seek(self, wheres: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Go on at these offsets. All who act by the positions look once: thousands of looks would hold the loop."""
+        topic_id_of = self._metadata.cluster.topic_id
+        for tp, where in wheres.items():
+            topic_id = where.topic_id or topic_id_of(tp.topic)
+            self._subscription.seek(tp, where.offset, where.leader_epoch, topic_id=topic_id)
         self._moved.notify()
 
     def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:

@@ -69,7 +69,5 @@ async def seek_to_committed(
         # Also where one has come back: its listener may have sought in it since, and this answer is older.
         raise UsageError(f"{named(gone)}: not assigned any more, or given up and assigned again; nothing has moved")
     found = {tp: offset for tp, offset in committed.items() if tp not in gone}
-    for tp, offset in found.items():
-        if offset is not None:
-            runtime.subscribing.seek(tp, offset)
+    runtime.subscribing.seek({tp: offset for tp, offset in found.items() if offset is not None})
     return found

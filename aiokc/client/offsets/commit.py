@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...core.group.events import MemberToken
-from ...core.offsets.portions import FindTopicId, commit_portion
+from ...core.offsets.portions import AT_ONCE, FindTopicId, commit_portion
 from ...core.offsets.stored import StoredOffsets
 from ...core.offsets.verdicts import NOT_THE_COORDINATOR, OF_SINGLE_TOPICS, OUTSIDE_THE_GROUP, TOPIC_NOT_KNOWN
 from ...core.subscription.position import is_of_another_topic
@@ -49,6 +49,7 @@ class Commit:
     on_unsure: Callable[[Iterable[TopicPartition]], None]
     on_refused: Callable[[MemberToken, int], None]
     _refused: dict[TopicPartition, int] = field(default_factory=dict)  # in this attempt
+    _passed: set[TopicPartition] = field(default_factory=set)  # what this attempt does not try, or not again
 
     async def attempt(self, seconds: float) -> None:
         """Store all that remains, portion by portion. Raises the error of what was refused, once the others are stored.
@@ -57,13 +58,10 @@ class Commit:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        self._refused = {}
-        while len(self._refused) < len(self.remaining):
-            mine = self._of_present_topics()
-            member = self.sender(mine)
-            portion = commit_portion(mine, self._refused, self.current_id)
-            if not portion:
-                break
+        self._refused, self._passed = {}, set()
+        await self._look_at_all()
+        while portion := self._next_portion():
+            member = self.sender(portion)
             await self._store(portion, member, until - loop.time())
             if not OF_SINGLE_TOPICS.issuperset(self._refused.values()):
                 break
@@ -74,21 +72,39 @@ class Commit:
         if self.remaining:
             raise of_former_topics(self.requests.group_id, self.remaining)
 
-    def _of_present_topics(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What remains, but for the topics that were recreated, as the metadata or the member's assignment tell.
+    async def _look_at_all(self) -> None:
+        """Have ``sender`` look at all that remains before any of it is stored. Thousands take several steps.
 
-        These are left out before ``sender`` looks: what the member has given up of a former topic must not keep it from
+        It looks at each portion again, just before that is sent.
+        """
+        partitions = list(self.remaining)
+        for begin in range(0, len(partitions), AT_ONCE):
+            if begin:
+                await asyncio.sleep(0)
+            self.sender(self._of_present_topics(partitions[begin : begin + AT_ONCE]))
+
+    def _next_portion(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what to send next; empty: nothing is left but what was refused, or is of a recreated topic."""
+        while portion := commit_portion(self.remaining, self._passed, self.current_id):
+            mine = self._of_present_topics(portion)
+            self._passed |= portion.keys() - mine.keys()
+            if mine:
+                return mine
+        return {}
+
+    def _of_present_topics(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """These of what remains, but for recreated topics, as the metadata or the member's assignment tell.
+
+        Those are left out before ``sender`` looks: what the member has given up of a former topic must not keep it from
         storing the rest.
         """
-        ids = {topic: self.current_id(topic) for topic in {tp.topic for tp in self.remaining}}
-        former = {
-            tp
-            for tp, offset in self.remaining.items()
-            if is_of_another_topic(offset, ids[tp.topic]) or self.is_assigned_otherwise(tp, offset)
+        offsets = {tp: self.remaining[tp] for tp in partitions}
+        ids = {topic: self.current_id(topic) for topic in {tp.topic for tp in offsets}}
+        return {
+            tp: offset
+            for tp, offset in offsets.items()
+            if not (is_of_another_topic(offset, ids[tp.topic]) or self.is_assigned_otherwise(tp, offset))
         }
-        if not former:
-            return self.remaining  # as ever: of thousands of partitions a copy takes its time
-        return {tp: offset for tp, offset in self.remaining.items() if tp not in former}
 
     async def _store(
         self, portion: dict[TopicPartition, OffsetAndMetadata], member: MemberToken | None, seconds: float
@@ -101,7 +117,9 @@ class Commit:
         stored = {tp: self.remaining.pop(tp) for tp in portion if codes[tp] == ErrorCode.NONE}
         self.stored.note(stored, self.order, is_named=self.is_named)
         self.on_stored(stored)
-        self._refused |= {tp: codes[tp] for tp in portion if tp not in stored}
+        refused = {tp: codes[tp] for tp in portion if tp not in stored}
+        self._refused |= refused
+        self._passed |= refused.keys()
 
     def is_hopeless(self, error: KafkaError) -> bool:
         """Whether all that remains is of topics that the coordinator does not know, and that do not exist any more."""

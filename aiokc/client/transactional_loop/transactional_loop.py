@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from typing import Any, Final, Generic, TypeAlias
 
@@ -93,7 +94,7 @@ class TransactionalLoop(Generic[K, V]):
         self._complaints = Complaints(logger)
         self._is_running = False
         self._is_stopping = False
-        self._waits: anyio.CancelScope | None = None  # around the wait for records
+        self._waits: anyio.CancelScope | None = None  # around the wait for records, and what comes before it
         #: The partitions of a batch whose transaction was not committed, as far as this loop knows.
         self._undone: frozenset[TopicPartition] = frozenset()
         self._in_doubt = False  # whether nobody knows yet if the last attempt was committed
@@ -123,9 +124,8 @@ class TransactionalLoop(Generic[K, V]):
         Partitions that are assigned already begin at the offsets that their group has committed. Raises what getmany()
         raises, ProducerFenced where another producer has taken over the transactional_id, MetadataMissing where no
         broker knows a topic or partition that ``process`` sends to, ConfigError where the two are clients of different
-        clusters, BufferFull where what it sends by send_soon() does
-        not fit into buffer_memory, and UnsupportedVersion for brokers before 2.5. Returns also when the consumer is
-        stopped.
+        clusters, BufferFull where what it sends by send_soon() does not fit into buffer_memory, UnsupportedVersion for
+        brokers before 2.5, and ProducerClosed when the producer is stopped. Returns also when the consumer is stopped.
         """
         if not callable(process):
             raise ConfigError(f"process must be a function of a batch, plain or async, not {type(process).__name__}")
@@ -155,9 +155,6 @@ class TransactionalLoop(Generic[K, V]):
             self._raised = None
 
     async def _round(self, process: Process[K, V], max_records: int | None) -> None:
-        if not self._is_checked:
-            await self._check_brokers()
-        await self._recover()
         batch = await self._next_batch(max_records)
         if not batch.ends:
             return
@@ -224,6 +221,14 @@ class TransactionalLoop(Generic[K, V]):
             )
         self._is_one_cluster = True
 
+    @contextmanager
+    def _until_closed(self) -> Iterator[None]:
+        """Let the block end with either client, and raise that it is closed: a wait for the other one knows nothing of
+        it, and would go on until its own deadline.
+        """
+        with self._producer._runtime.cluster_client.call(), self._consumer._runtime.cluster_client.call():
+            yield
+
     @property
     def _driver(self) -> TransactionDriver:
         driver = self._producer._runtime.transactions
@@ -269,16 +274,24 @@ class TransactionalLoop(Generic[K, V]):
         if (missing := self._missing) is None:
             return
         partition = None if missing.partition < 0 else missing.partition
-        await self._producer._runtime.routes.find(missing.topic, partition, self._producer.config.max_block_ms / 1e3)
+        with self._until_closed():
+            await self._producer._runtime.routes.find(
+                missing.topic, partition, self._producer.config.max_block_ms / 1e3
+            )
         self._found.add((missing.topic, missing.partition))
         self._missing = None
 
     async def _next_batch(self, max_records: int | None) -> ConsumerRecords[K | None, V | None]:
-        """Return the next batch; an empty one if stop() has ended the wait for it."""
+        """Return the next batch; an empty one if stop() has ended the wait for it, or for what comes before it."""
         with anyio.CancelScope() as self._waits:
             if not self._is_stopping:
+                if not self._is_checked:
+                    with self._until_closed():
+                        await self._check_brokers()
+                await self._recover()
                 await self._find_missing()
-                return await self._consumer.getmany(max_records=max_records)
+                with self._until_closed():
+                    return await self._consumer.getmany(max_records=max_records)
         return ConsumerRecords()
 
     def _refuse_given_up(self, batch: ConsumerRecords[K | None, V | None]) -> None:
@@ -316,7 +329,9 @@ class TransactionalLoop(Generic[K, V]):
         """
         if not self._undone:
             return
-        await _settle(self._producer, self._driver)
+        # The producer's own calls end with the producer, and tell then what may have become of the commit.
+        with self._consumer._runtime.cluster_client.call():
+            await _settle(self._producer, self._driver)
         if self._in_doubt:
             self._in_doubt = False
             if self._driver.has_committed:
@@ -326,7 +341,8 @@ class TransactionalLoop(Generic[K, V]):
         subscription = self._consumer._runtime.subscription
         mine = {tp: subscription[tp].assignment_token for tp in self._undone & self._consumer.assignment()}
         if mine:
-            committed = await self._consumer.committed(*mine)
+            with self._until_closed():
+                committed = await self._consumer.committed(*mine)
             # One that went away meanwhile, and came back, begins where its group is by now. The answer may be older.
             gone = subscription.given_up(mine)
             for tp, offset in committed.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -86,9 +87,11 @@ class ControlRequests:
     async def check_group(self, group_id: str, timeout: float) -> None:
         """Raise UnsupportedVersion where the group's coordinator can't tell a zombie's offsets (KIP-447, Kafka 2.5)."""
         lookup, least = self._of_group(group_id), OFFSETS_NAME_MEMBERS_FROM
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         node_id = await lookup.coordinator(timeout)
         try:
-            connection = await self._pool.connection(node_id, Purpose.COORDINATOR, timeout=timeout)
+            connection = await self._pool.connection(node_id, Purpose.COORDINATOR, timeout=deadline - loop.time())
         except (ConnectionFailed, RequestTimedOut):
             lookup.lost(node_id)
             raise

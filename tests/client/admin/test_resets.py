@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from aiokc.admin import (
     ToOffsets,
     ToTime,
 )
+from aiokc.client.admin import resets
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
     AuthorizationFailed,
@@ -111,6 +113,30 @@ def test_a_plan_is_applied_and_undone(release: str, tmp_path: Path) -> None:
 
     # Kafka 2.4 was the first with OffsetDelete.
     virtually(story, as_version=release if release != "2.1" else "2.4")
+
+
+@pytest.mark.parametrize("count", [20, 300])
+async def test_long_plans_are_made_and_looked_at_beside_the_loop(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step over all partitions of a plan runs in a thread: together they would hold the loop for long."""
+    loops, beside = threading.get_ident(), dict[str, bool]()
+
+    def noted(name: str) -> None:
+        step = getattr(resets, name)
+
+        def run(*given: Any) -> Any:
+            beside[name] = threading.get_ident() != loops
+            return step(*given)
+
+        monkeypatch.setattr(resets, name, run)
+
+    for name in ("raised", "reset_rows", "_portions", "checked_offsets", "_changed"):
+        noted(name)
+    async with Cluster(1, topics={"t": count}) as cluster, client_of(cluster) as client:
+        plan = await client.plan_reset("new", ToEarliest(), topics="t")
+        assert beside.pop("raised") == (count > 200)
+        assert len(await client.apply_reset(plan)) == count
+    del beside["raised"]
+    assert beside == dict.fromkeys(["reset_rows", "checked_offsets", "_portions", "_changed"], count > 200)
 
 
 def test_without_topics_a_plan_has_what_is_committed_or_named() -> None:

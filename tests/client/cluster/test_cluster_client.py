@@ -14,9 +14,11 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import ConsumerClosed, KafkaError, NoBrokersAvailable, RequestTimedOut, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import Fault, Hold
+from aiokc.testing.faults import Fault, Hold, drop
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, LeaveGroupRequest
+from tests.suite.unused_faults import may_be_unused
 
 from ..virtually import virtually
 
@@ -238,6 +240,59 @@ async def test_a_start_that_waits_for_a_cancelled_one_raises() -> None:
         first.cancel()
         with pytest.raises(ConsumerClosed):
             await second
+
+
+@pytest.mark.parametrize("kind", [Client, Consumer])
+def test_a_start_that_waits_for_another_one_has_its_own_deadline(kind: type[Client | Consumer]) -> None:
+    async def story(cluster: Cluster) -> None:
+        loop, hold = asyncio.get_running_loop(), Hold()
+        cluster.intercept(MetadataRequest, hold, times=1)
+        client = kind(bootstrap_servers=cluster.bootstrap)
+        first = asyncio.create_task(client.start())
+        await hold.arrived()
+        began = loop.time()
+        with pytest.raises(RequestTimedOut, match=r"another task's start\(\) was not over within 2 s"):
+            await client.start(timeout_ms=2_000)
+        assert loop.time() - began == pytest.approx(2.0)
+        assert not first.done()
+        hold.release()
+        await first
+        await client.start(timeout_ms=0)
+        await client.stop()
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@pytest.mark.parametrize("has_coordinator", [True, False])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_whose_start_fails_leaves_its_group(protocol: Any, has_coordinator: bool, is_cancelled: bool) -> None:
+    """It joins while the metadata are still asked for. Where the coordinator is silent, start() ends soon as well."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        cluster.intercept(MetadataRequest, ErrorCode.UNKNOWN_SERVER_ERROR)
+        consumer = Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g", group_protocol=protocol)
+        starting = asyncio.create_task(consumer.start(timeout_ms=10_000))
+        await asyncio.sleep(5.0)
+        assert len(cluster.members("g")) == 1
+        if not has_coordinator:
+            for api in (LeaveGroupRequest, ConsumerGroupHeartbeatRequest):
+                may_be_unused(cluster.intercept(api, drop()))
+        ends = began + 10.0
+        if is_cancelled:
+            ends = loop.time()
+            starting.cancel()
+        with pytest.raises(asyncio.CancelledError if is_cancelled else KafkaError):
+            await starting
+        if has_coordinator:
+            assert loop.time() - ends < 0.5
+            assert cluster.members("g") == []
+        assert loop.time() - ends < 2.5
+        await consumer.stop()
+
+    virtually(story)
 
 
 @pytest.mark.parametrize("kind", [Client, Consumer, Producer])

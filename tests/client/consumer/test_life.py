@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -208,6 +209,45 @@ async def test_after_stop_every_call_of_a_client_says_that_it_is_stopped() -> No
                 with pytest.raises(ClientClosed, match="stopped: make a new one") as raised:
                     await call()
                 assert raised.type is ClientClosed
+
+
+PARTITION_CALLS: dict[str, Callable[[Consumer], Coroutine[Any, Any, object]]] = {
+    "getmany": lambda consumer: consumer.getmany(ZERO),
+    "getone": lambda consumer: consumer.getone(ZERO),
+    "getmany_columns": lambda consumer: consumer.getmany_columns(ZERO),
+    "position": lambda consumer: consumer.position(ZERO),
+    "seek_to_beginning": lambda consumer: consumer.seek_to_beginning(ZERO),
+    "seek_to_beginning of all": lambda consumer: consumer.seek_to_beginning(),
+    "seek_to_end": lambda consumer: consumer.seek_to_end(ZERO),
+    "seek_to_end of all": lambda consumer: consumer.seek_to_end(),
+    "seek_to_committed": lambda consumer: consumer.seek_to_committed(ZERO),
+    "committed": lambda consumer: consumer.committed(ZERO),
+    "commit": lambda consumer: consumer.commit({ZERO: 1}),
+    "beginning_offsets": lambda consumer: consumer.beginning_offsets([ZERO]),
+    "end_offsets": lambda consumer: consumer.end_offsets([ZERO]),
+    "offsets_for_times": lambda consumer: consumer.offsets_for_times({ZERO: 0}),
+}
+
+
+@pytest.mark.parametrize("call", PARTITION_CALLS.values(), ids=PARTITION_CALLS)
+async def test_a_call_for_a_partition_is_refused_before_start_in_another_loop_and_after_stop_and_moves_nothing(
+    call: Callable[[Consumer], Coroutine[Any, Any, object]],
+) -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0", b"1", b"2")
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", enable_auto_commit=False)
+        consumer.assign([ZERO])
+        consumer.seek(ZERO, 1)
+        with pytest.raises(ConsumerClosed, match="not started"):
+            await call(consumer)
+        async with consumer:
+            assert await consumer.position(ZERO) == 1
+            with pytest.raises(UsageError, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, call(consumer))
+            assert await consumer.position(ZERO) == 1
+            assert (await consumer.getone()).offset == 1
+        with pytest.raises(ConsumerClosed, match="stopped: make a new one"):
+            await call(consumer)
 
 
 async def test_a_refused_poll_does_not_mark_held_records_as_processed() -> None:

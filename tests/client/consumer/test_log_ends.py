@@ -1,4 +1,6 @@
-"""highwater(), last_stable_offset() and last_poll_timestamp(): the known end of a partition's log, and as of when."""
+"""highwater(), last_stable_offset() and last_poll_timestamp(): the known end of a partition's log, and as of when; and
+end_offsets(), which asks for it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, TopicPartition
+from aiokc.client.cluster import list_offsets
 from aiokc.errors import UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
@@ -89,3 +92,27 @@ async def test_a_silent_broker_leaves_the_time_where_it_was() -> None:
         await reader.getmany(timeout_ms=100)
         assert reader.last_poll_timestamp(ZERO) == stands
         assert reader.highwater(ZERO) == 1
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("rounds", range(9))
+async def test_a_cancellation_beside_the_answer_is_not_lost(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task is cancelled so many iterations of the loop behind the answer: it had ended, or it is cancelled."""
+    loop, read_offsets = asyncio.get_running_loop(), list_offsets.read_offsets
+    was_in_time: asyncio.Future[bool] = loop.create_future()
+
+    def cancel(left: int) -> None:
+        if left:
+            loop.call_soon(cancel, left - 1)
+        else:
+            was_in_time.set_result(task.cancel())
+
+    def noted(response: Any) -> Any:
+        cancel(rounds)
+        return read_offsets(response)
+
+    async with Cluster(topics={"t": 1}) as cluster, reader_of(cluster) as reader:
+        monkeypatch.setattr(list_offsets, "read_offsets", noted)
+        task = asyncio.create_task(reader.end_offsets([ZERO]))
+        await asyncio.wait([task])
+        assert await was_in_time == task.cancelled()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
@@ -347,6 +347,20 @@ async def test_many_partitions_are_committed_in_portions_and_only_a_refused_one_
         sent = [[part.partition_index for part in r.topics[0].partitions] for r in script.of(OffsetCommitRequest)]
         assert [len(numbers) for numbers in sent] == [1_000, 1_000, 1_000, 500]
         assert sent[1] == sent[2]
+
+
+async def test_each_portion_is_looked_at_by_itself() -> None:
+    """At all of it before any is stored, and at each portion before that is sent; never again at all that is left."""
+    looked: list[int] = []
+
+    def check(partitions: Collection[TopicPartition]) -> MemberToken:
+        looked.append(len(partitions))
+        return MEMBER
+
+    wanted = {TopicPartition("t", number): at(number) for number in range(4_500)}
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        await offsets.commit(wanted, sender=check, timeout=10.0)
+    assert looked == [1_000, 1_000, 1_000, 1_000, 500] * 2
 
 
 async def test_others_run_between_the_choice_of_many_offsets_and_the_first_request() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from aiokc.client.transactional_loop.transactional_loop import Process, Transact
 from aiokc.errors import (
     ConsumerClosed,
     MessageTooLarge,
+    ProducerClosed,
     ProducerFenced,
     RecordRefused,
     TransactionAborted,
@@ -151,6 +153,76 @@ async def test_a_commit_that_was_carried_out_counts_also_if_its_offsets_can_not_
 async def _carried_out_in_silence(exchange: Any) -> None:
     await exchange.handle()
     await asyncio.Event().wait()
+
+
+# The end of the loop, or of a client, while brokers are waited for
+
+
+def _no_coordinator_of_groups(exchange: Exchange) -> ErrorCode | None:
+    return None if exchange.request.key_type else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def _waits_for_the_coordinator(stage: Stage, loop: TransactionalLoop[Any, Any]) -> asyncio.Task[None]:
+    stage.cluster.intercept(ApiKey.FIND_COORDINATOR, _no_coordinator_of_groups)
+    await loop._consumer.start()
+    return asyncio.create_task(loop.run(copying(loop._producer, loop, 99)))
+
+
+async def _waits_for_committed_offsets(stage: Stage, loop: TransactionalLoop[Any, Any]) -> asyncio.Task[None]:
+    """What an attempt that fails leaves behind: the offsets of the group are to be found out."""
+    await loop._consumer.start()
+
+    async def process(batch: Batch) -> None:
+        stage.cluster.intercept(ApiKey.OFFSET_FETCH, drop())
+        raise TransactionAborted("the attempt has failed")
+
+    with pytest.raises(TransactionAborted):
+        await loop.run(process)
+    return asyncio.create_task(loop.run(process))
+
+
+async def _waits_for_a_topic(stage: Stage, loop: TransactionalLoop[Any, Any]) -> asyncio.Task[None]:
+    await loop._consumer.start()
+
+    def process(batch: Batch) -> None:
+        loop._producer.send_soon("nowhere", b"")
+
+    return asyncio.create_task(loop.run(process))
+
+
+async def _waits_for_records(stage: Stage, loop: TransactionalLoop[Any, Any]) -> asyncio.Task[None]:
+    await loop._consumer.start()
+    await loop._consumer.wait_assigned()
+    await loop._consumer.seek_to_end()
+    return asyncio.create_task(loop.run(copying(loop._producer, loop, 99)))
+
+
+@scenario(2, auto_create_topics_enable=False)
+async def test_who_stops_the_loop_or_one_of_its_clients_waits_for_no_broker(stage: Stage) -> None:
+    waits = _waits_for_the_coordinator, _waits_for_committed_offsets, _waits_for_a_topic, _waits_for_records
+    give(stage, 1)
+    for wait, ended in product(waits, ("loop", "consumer", "producer")):
+        consumer, producer = stage.consumer("in", group_id=f"{wait.__name__} {ended}"), stage.producer()
+        await producer.start()
+        loop = TransactionalLoop(consumer, producer)
+        running = await wait(stage, loop)
+        await asyncio.sleep(5.0)
+        assert not running.done()
+        began = stage.loop.time()
+        if ended == "loop":
+            loop.stop()
+        else:
+            await (consumer if ended == "consumer" else producer).stop()
+        await asyncio.wait([running])
+        assert stage.loop.time() - began < 2.5, (wait, ended)  # the consumer's stop() waits 2 s for a LeaveGroup
+        if ended == "producer":
+            with pytest.raises(ProducerClosed):
+                await running
+        else:
+            await running
+        stage.cluster.heal()
+        await consumer.stop()
+        await producer.stop()
 
 
 # What the next run() finds out about a commit whose call was cancelled
