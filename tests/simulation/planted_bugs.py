@@ -334,7 +334,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "skip a record on cancel": _bug("skip, lost", (Deserializing, "_fill", _lose_what_is_awaited), first=5),
     "skip rows on cancel": _bug("skip, lost", (Poll, "columns", _await_before_columns_are_returned), first=7),
     "skip what is refused": _bug("skip, lost", (PartitionBuffer, "take_typed", _pass_over_what_is_refused), first=17),
-    "give up after an error": _bug("stuck", (Fetcher, "_back_off", _no_retry_after_an_error), first=6),
+    "give up after an error": _bug("stuck", (Fetcher, "_back_off", _no_retry_after_an_error), first=5),
     "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None), first=20),
     "leave tasks behind": _bug("leak", (Supervisor, "stop", _stop_nothing)),
     "leave connections behind": _bug("leak", (Pool, "aclose", _stop_without_closing)),
@@ -480,7 +480,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "fenced",
         (ConsumerMembership, "_try_later", consumer_bugs.keep_alive_after_a_failure),
         group=True,
-        first=21,
+        first=119,
         consumer=True,
     ),
     "store a negative epoch": _bug(

@@ -320,6 +320,6 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
         "torn, aborted", (TransactionMachine, "_end", _go_on_with_the_epoch), transactional=True, first=346
     ),
     "a dead block says nothing": _bug(
-        "torn", (TransactionDriver, "is_open", _open_unless_dead), transactional=True, first=81
+        "torn", (TransactionDriver, "is_open", _open_unless_dead), transactional=True, first=77
     ),
 }
