@@ -63,7 +63,7 @@ class Health:
     rebalancing             it gives up partitions, joins, or waits for its assignment
     last_heartbeat_age_ms   since the coordinator last answered a heartbeat of the event loop. Heartbeats of the
                             watchdog thread do not count; while a JoinGroup waits, a member sends no heartbeats. None
-                            without a group, and once the consumer has left it
+                            without a group, and once the consumer has unsubscribed or stopped
     last_poll_age_ms        since the last call for records ended; 0 while a call waits for records. A member of a group
                             that was never polled counts from when it began to join, as max_poll_interval_ms does.
                             None once it has stopped
@@ -188,7 +188,8 @@ class ReadMetrics:
 class PartitionTrouble:
     """What keeps the records of one partition from being stored at the moment. Times are in ms.
 
-    error                   the last attempt's error, or why there was none: no leader, a broker that can't be reached
+    error                   the last attempt's error, or why there was none: no leader, no producer id yet, a broker
+                            that can't be reached
     batches                 how many of its batches are not acknowledged
     age_ms                  since the oldest of their records was appended
     retry_in_ms             when the next attempt may begin; None where something else has to happen first

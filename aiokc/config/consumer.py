@@ -65,7 +65,7 @@ class ConsumerConfig(ClientConfig):
                            "auto": "consumer" where the cluster takes the member by it and none of these three is set,
                            else "classic"
     group_remote_assignor  which of the coordinator's assignors this member wants ("uniform", "range"; None: no wish).
-                           Not with group_protocol="classic", nor with what only that has
+                           Not with group_protocol="classic", nor where one of these three makes "auto" so
     partition_assignment_strategy   names of assignors, the preferred one first: "range", "roundrobin", "sticky",
                            "cooperative-sticky", and assignors of your own (aiokc.Assignor)
     max_poll_records       the most records that one getmany() returns, where the call does not say it

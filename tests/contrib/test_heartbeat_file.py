@@ -242,9 +242,9 @@ async def test_a_disk_that_hangs_at_the_end_holds_up_neither_the_block_nor_the_e
             pass
     assert path.exists()
     assert f"the heartbeat file {path} is not removed yet after 0.05 s" in caplog.text
-    assert [thread.daemon for thread in threads] == [True]
     may_remove.set()
     await removed.wait()
+    assert [thread.daemon for thread in threads] == [True]
     assert not path.exists()
 
 

@@ -94,8 +94,7 @@ def health(
 ) -> Health:
     now = cluster_client.now()
     counters = source.group
-    # One of a group that it has left says nothing of any group that it is in.
-    beat = counters.last_heartbeat if subscription.by_topics and not cluster_client.stopped else None
+    beat = None if cluster_client.stopped else counters.last_heartbeat
     error = cluster_client.background.error or source.error
     cluster = cluster_client.metadata.cluster
     wanted = (tp for tp, position in list(subscription.assigned.items()) if not position.paused)

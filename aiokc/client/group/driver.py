@@ -233,7 +233,7 @@ class MembershipDriver:
             logger.debug("group %r: %s", self._group_id, effect)
             self._perform(effect, self._tasks)
         if not self._subscription.by_topics:
-            self.error = None
+            self.error = self.counters.last_heartbeat = None  # one of this group says nothing of the next membership
             self.retry_report.over()
         elif self.has_assigned and (self._subscription.pattern is None or self._subscription.is_matched):
             self._subscription.was_assigned = True  # also without an Assign: a changed subscription need not bring one

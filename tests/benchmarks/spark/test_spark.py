@@ -176,9 +176,11 @@ def test_what_spark_says_between_is_no_measurement(
 
 def test_a_session_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = session(tmp_path, monkeypatch, "sleep 600 & wait")
-    monkeypatch.setattr(spark, "_LINE_SECONDS", 0.5)
+    running = spark._session(JOB)
+    next(running)
+    monkeypatch.setattr(spark, "_LINE_SECONDS", 0.1)
     with pytest.raises(RuntimeError, match="the session of 2 slots ended with code -9"):
-        list(spark._session(JOB))
+        next(running)
     number, folder = said.read_text().split()
     with pytest.raises(ProcessLookupError):
         os.kill(int(number), 0)

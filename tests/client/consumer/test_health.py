@@ -142,6 +142,7 @@ def test_a_member_that_never_polled_is_as_old_as_its_membership(protocol: str) -
             assert reader.health().last_poll_age_ms is not None, "it has polled"
             assert reader.health().last_heartbeat_age_ms is None, "it is in no group"
             reader.subscribe(["t"])
+            assert reader.health().last_heartbeat_age_ms is None, "the new membership has sent none"
             await reader.wait_assigned()
             await asyncio.sleep(10)
             assert reader.health().last_heartbeat_age_ms is not None

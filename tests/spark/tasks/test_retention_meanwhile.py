@@ -134,7 +134,9 @@ def test_a_leader_that_does_not_know_yet_where_its_log_ends_is_not_believed(
         return any(part.timestamp == LATEST for part in asked)
 
     trim_at(cluster, {1: 4})
-    may_be_unused(cluster.intercept(ApiKey.LIST_OFFSETS, answer_too_early, times=times, where=asks_for_the_end))
+    early = cluster.intercept(ApiKey.LIST_OFFSETS, answer_too_early, times=times, where=asks_for_the_end)
+    if topic == "other":
+        may_be_unused(early)
 
     with caplog.at_level(logging.WARNING, logger="spark_source"):
         task = OffsetRange(TP, 0, RECORDS, from_earliest=True), OffsetRange(other, 0, RECORDS)

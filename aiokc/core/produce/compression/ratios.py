@@ -20,7 +20,10 @@ class CompressionRatios:
         self._ratios: dict[str, float] = {}
 
     def capacity(self, topic: str, batch_size: int) -> int:
-        """Return how many bytes of records, uncompressed, become a batch of ``batch_size``: 64 MiB at most, or that."""
+        """Return how many bytes of records, uncompressed, become a batch of ``batch_size``.
+
+        They are at most 64 MiB, or ``batch_size`` if that is more.
+        """
         ratio = self._ratios.get(topic)
         if ratio is None:
             return batch_size
