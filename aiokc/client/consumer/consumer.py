@@ -118,9 +118,9 @@ class Consumer(Introspection, Generic[K, V]):
     async def start(self, *, timeout_ms: float | None = None) -> None:
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``.
 
-        The consumer joins its group in the background. If start() fails, or is cancelled, this consumer is
-        stopped, within 2 s: a member that has joined leaves its group as by stop(). Make another one then. A second start() waits for the
-        first one, until its own ``timeout_ms`` (RequestTimedOut), and changes nothing.
+        The consumer joins its group in the background. If start() fails, or is cancelled, this consumer is stopped,
+        within 2 s: a member that has joined leaves its group as by stop(). Make another one then. A second start()
+        waits for the first one, until its own ``timeout_ms`` (RequestTimedOut), and changes nothing.
         """
         await self._runtime.start(timeout=self._seconds(timeout_ms))
 
