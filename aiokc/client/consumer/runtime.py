@@ -188,8 +188,8 @@ class ConsumerRuntime:
     async def start(self, *, timeout: float) -> None:
         drivers = [self.fetcher.run, self.finder.run, self._pattern.run, self.loop_lag.run, *self.source.drivers]
         try:
-            # The member may have joined before start() fails: its group would keep it for session_timeout_ms, if it is a
-            # dynamic one.
+            # The member may have joined before start() fails: its group would keep a dynamic one for its
+            # session_timeout_ms.
             end = partial(self.stop, timeout=GOODBYE_SECONDS, leave_group=None)
             asked_to_join = self.source.asked_to_join
             await self.cluster_client.start(drivers, timeout=timeout, asked_to_join=asked_to_join, end=end)
