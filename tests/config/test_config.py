@@ -120,7 +120,16 @@ def test_wrong_bootstrap_servers(given: str | list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["me:canary@h:9092", "h:1,canary@h:2", "SASL_SSL://me:canary@h:9092", ["me:canary@h"]]
+    "given",
+    [
+        "me:canary@h:9092",
+        "h:1,canary@h:2",
+        "SASL_SSL://me:canary@h:9092",
+        "me:canary,1@h:9092",
+        ["me:canary@h"],
+        ["me:canary,1@h:9092"],
+        ["me:canary", "1@h:9092"],
+    ],
 )
 def test_credentials_among_the_bootstrap_servers_are_not_shown(given: str | list[str]) -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers has an entry with '@': give 'host:port'") as raised:
