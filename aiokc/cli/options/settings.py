@@ -52,6 +52,14 @@ class Settings(NamedTuple):
         """Return the ConsumerConfig of these options and of those given here. Raises ConfigError."""
         return ConsumerConfig(**{**self.of_kind("consumer"), **options})
 
+    def reader_config(self, **options: Any) -> ConsumerConfig:
+        """Return the ConsumerConfig of a consumer that joins no group. Raises ConfigError.
+
+        The options of groups are for others of the same profile and environment, and mean nothing here: they are left
+        out, whatever they say.
+        """
+        return ConsumerConfig(**{**self.of_kind("reader"), "group_id": None, "enable_auto_commit": False, **options})
+
     def producer_config(self, **options: Any) -> ProducerConfig:
         """Return the ProducerConfig of these options and of those given here. Raises ConfigError."""
         limits = {name: setting.value for name, setting in self.producer_limits().items()}
