@@ -148,7 +148,7 @@ class TransactionalLoop(Generic[K, V]):
                     if not self._passes(error):
                         raise
                     text = "a batch was not committed, and is processed again: %s"
-                    self._complaints.warn(type(error).__name__, text, error)
+                    self._complaints.warn(_kind(error), text, error)
                     await asyncio.sleep(self._backoff.next())
         finally:
             self._is_running = self._is_stopping = False
@@ -359,6 +359,15 @@ def _leaves(error: Exception) -> Iterator[Exception]:
             yield from _leaves(one)
     else:
         yield error
+
+
+def _kind(error: Exception) -> frozenset[object]:
+    """Return what tells a warning of this error from others: classes and codes.
+
+    By the class alone, a rebalance would hide for half a minute that the input topic was recreated: both are
+    CommitFailed. A commit does not end that half minute: if each batch failed once, each would have its line.
+    """
+    return frozenset((type(one), getattr(one, "code", None)) for one in _leaves(error))
 
 
 async def _settle(producer: Producer[Any, Any], driver: TransactionDriver) -> None:
