@@ -14,7 +14,12 @@ _MOST_DIGITS: Final = 5  # of a port; int() refuses thousands of them
 
 def parse_addresses(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Return (host, port) of each bootstrap server; IPv6 hosts stand in brackets. Raises ConfigError."""
-    entries = ",".join([servers] if isinstance(servers, str) else servers).split(",")  # Java joins a list by commas
+    text = ",".join([servers] if isinstance(servers, str) else servers)  # as Java joins a list
+    if "@" in text:  # nothing is shown: of user:pass,word@host, the first entry looks like a host with a port
+        raise ConfigError(
+            "bootstrap_servers has an entry with '@': give 'host:port'; there are options for credentials"
+        )
+    entries = text.split(",")
     addresses = tuple(_parse_address(entry.strip()) for entry in entries if entry.strip())
     if not addresses:
         raise ConfigError("bootstrap_servers names no server; give 'host:port'")
@@ -22,10 +27,6 @@ def parse_addresses(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]
 
 
 def _parse_address(entry: str) -> tuple[str, int]:
-    if "@" in entry:  # not shown: it may be user:password@host
-        raise ConfigError(
-            "bootstrap_servers has an entry with '@': give 'host:port'; there are options for credentials"
-        )
     what = f"bootstrap_servers entry {entry if len(entry) <= _MOST_SHOWN else entry[:_MOST_SHOWN] + '…'!r}"
     if "://" in entry:
         raise ConfigError(f"{what} is a URL; give 'host:port'")

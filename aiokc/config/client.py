@@ -66,7 +66,6 @@ class ClientConfig(ClusterConfig):
         at_least(self, 1, "fetch_buffer_bytes", "max_decompressed_batch_bytes")
         at_least(self, 0, "fetch_min_bytes", "fetch_max_wait_ms")
         in_32_bits(self, "fetch_min_bytes", "fetch_max_wait_ms", "fetch_max_bytes", "max_partition_fetch_bytes")
-        in_32_bits(self, "default_api_timeout_ms")  # as in Java
         one_of(self, "isolation_level", get_args(IsolationLevel))
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ConfigError(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from aiokc import ClientConfig
 from aiokc.config import SecurityConfig
+from aiokc.config.checks import in_32_bits
 from aiokc.errors import AuthenticationFailed, ConfigError, ConnectionFailed, OffsetOutOfRange, RequestTimedOut
 
 from .refused_security import is_about_security, spelled_here
@@ -132,7 +133,9 @@ def client_config(given: Mapping[str, str], security: SecurityTexts) -> ClientCo
     checked = security.check()
     with in_java_names():
         ClientConfig(**values, **checked)
-        return ClientConfig(**values)
+        config = ClientConfig(**values)
+        in_32_bits(config, "default_api_timeout_ms")  # as in Java: the query's thread waits so long, and has a limit
+    return config
 
 
 def suggestion(name: str) -> str:

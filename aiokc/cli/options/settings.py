@@ -6,7 +6,7 @@ From the strongest to the weakest: a flag, -X, the environment (AIOKC_<OPTION>),
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from aiokc import ClientConfig, ConsumerConfig, ProducerConfig
@@ -28,6 +28,8 @@ _TIMEOUT_MS: Final = 30_000
 _LETTERS: Final = {"group_id": "-g", "auto_offset_reset": "-o"}
 #: The origin of a default that is not the library's.
 BY_COMMAND: Final = "the command's default"
+#: That of a wait that is as long as a command tries.
+_AS_TIMEOUT: Final = "as --timeout"
 
 
 class Setting(NamedTuple):
@@ -52,6 +54,14 @@ class Settings(NamedTuple):
         """Return the ConsumerConfig of these options and of those given here. Raises ConfigError."""
         return ConsumerConfig(**{**self.of_kind("consumer"), **options})
 
+    def reader_config(self, **options: Any) -> ConsumerConfig:
+        """Return the ConsumerConfig of a consumer that joins no group. Raises ConfigError.
+
+        The options of groups are for others of the same profile and environment, and mean nothing here: they are left
+        out, whatever they say.
+        """
+        return ConsumerConfig(**{**self.of_kind("reader"), "group_id": None, "enable_auto_commit": False, **options})
+
     def producer_config(self, **options: Any) -> ProducerConfig:
         """Return the ProducerConfig of these options and of those given here. Raises ConfigError."""
         limits = {name: setting.value for name, setting in self.producer_limits().items()}
@@ -69,12 +79,15 @@ class Settings(NamedTuple):
         if not all(isinstance(ms, int) for ms in (limit, attempt, linger)):
             return {}  # the config refuses the one that is none
         limits = {"max_block_ms": limit, "delivery_timeout_ms": max(limit, attempt + linger)}
-        origin = origin if origin == BY_COMMAND else "as --timeout"
+        origin = origin if origin == BY_COMMAND else _AS_TIMEOUT
         return {name: Setting(ms, origin) for name, ms in limits.items() if name not in given}
 
     def of_kind(self, kind: str) -> dict[str, Any]:
         """Return the options that a kind of client has (OF_KIND), those of other kinds left out."""
-        return {name: setting.value for name, setting in self.values.items() if name in OF_KIND[kind]}
+        options = {name: setting.value for name, setting in self.values.items() if name in OF_KIND[kind]}
+        if kind == "producer":
+            options |= _fitted(self.values)  # no broker holds its requests, whatever fetch_max_wait_ms is for others
+        return options
 
 
 def read_settings(args: Namespace, system: System) -> Settings:
@@ -170,12 +183,17 @@ def _setting(name: str, value: object, origin: str, system: System) -> tuple[str
 
 def _fit_timeouts(values: dict[str, Setting]) -> None:
     """Let no request outlive the call: where --timeout is short, so are the waits inside it, unless they are given."""
-    limit = values["default_api_timeout_ms"].value
     parked = values["fetch_max_wait_ms"].value if "fetch_max_wait_ms" in values else 0
-    if not isinstance(limit, int) or not isinstance(parked, int):
-        return  # the config refuses the one that is none
-    # A Fetch may be held for fetch_max_wait_ms: ClientConfig refuses a request_timeout_ms that is no longer.
-    for name, least in (("request_timeout_ms", parked + 1), ("socket_connection_setup_timeout_ms", 0)):
-        default = cast(int, FIELDS[name].default)
-        if name not in values and limit > 1_000 and (ms := max(limit, least)) < default:
-            values[name] = Setting(ms, "as --timeout")
+    if isinstance(parked, int):  # else the config refuses it
+        # A Fetch may be held for fetch_max_wait_ms: ClientConfig refuses a request_timeout_ms that is no longer.
+        values.update({name: Setting(ms, _AS_TIMEOUT) for name, ms in _fitted(values, parked + 1).items()})
+
+
+def _fitted(values: Mapping[str, Setting], least_of_requests: int = 0) -> dict[str, int]:
+    """Return the waits inside a call that are shorter than by default, since the call is, and that are not given."""
+    limit = values["default_api_timeout_ms"].value
+    if not isinstance(limit, int) or limit <= 1_000:
+        return {}  # what is no number is refused by the config
+    waits = {"request_timeout_ms": max(limit, least_of_requests), "socket_connection_setup_timeout_ms": limit}
+    given = {name for name, setting in values.items() if setting.origin != _AS_TIMEOUT}
+    return {name: ms for name, ms in waits.items() if name not in given and ms < cast(int, FIELDS[name].default)}

@@ -119,7 +119,7 @@ class Measured:
 async def records(settings: Settings, value: str, measured: Measured, show: Show) -> None:
     """Read with getmany()."""
     deserializer = deserializer_of(value)
-    async with Consumer(value_deserializer=deserializer, config=_config(settings)) as consumer:
+    async with Consumer(value_deserializer=deserializer, config=settings.reader_config()) as consumer:
         _assign(consumer, measured)
         measured.begin()
         with Profile() as profile:
@@ -135,7 +135,7 @@ async def records(settings: Settings, value: str, measured: Measured, show: Show
 
 async def columns(settings: Settings, value: str, measured: Measured, show: Show) -> None:
     """Read with getmany_columns()."""
-    async with Consumer(config=_config(settings)) as consumer:
+    async with Consumer(config=settings.reader_config()) as consumer:
         _assign(consumer, measured)
         measured.begin()
         with Profile() as profile:
@@ -195,10 +195,6 @@ def check_peer(config: ClientConfig) -> None:
         raise UsageProblem("--peer aiokafka: the package is not installed", "python -m pip install aiokafka") from None
     if config.effective_security_protocol != "PLAINTEXT":
         raise UsageProblem("--peer aiokafka can be measured without TLS and SASL only")
-
-
-def _config(settings: Settings) -> Any:
-    return settings.consumer_config(group_id=None, enable_auto_commit=False)
 
 
 def _assign(consumer: Consumer[Any, Any], measured: Measured) -> None:

@@ -148,7 +148,7 @@ class TransactionalLoop(Generic[K, V]):
                     if not self._passes(error):
                         raise
                     text = "a batch was not committed, and is processed again: %s"
-                    self._complaints.warn(type(error).__name__, text, error)
+                    self._complaints.warn(_kind(error), text, error)
                     await asyncio.sleep(self._backoff.next())
         finally:
             self._is_running = self._is_stopping = False
@@ -158,7 +158,6 @@ class TransactionalLoop(Generic[K, V]):
         batch = await self._next_batch(max_records)
         if not batch.ends:
             return
-        self._check_clusters()
         try:
             async with self._producer.transaction() as transaction:
                 # Its own one: it may take partitions out as it processes them. They are committed, or come again.
@@ -204,9 +203,10 @@ class TransactionalLoop(Generic[K, V]):
             self._is_checked = True
 
     def _check_clusters(self) -> None:
-        """Raise ConfigError before the first batch is processed, whose offsets would be stored in the wrong cluster.
+        """Raise ConfigError before the first batch is taken: its offsets would be stored in the wrong cluster.
 
         A coordinator there does not know the consumer's generation: each attempt would be aborted, and tried again.
+        With a batch in hand this would be too late: who goes on with this consumer would never see its records.
         """
         if self._is_one_cluster:
             return
@@ -290,6 +290,7 @@ class TransactionalLoop(Generic[K, V]):
                         await self._check_brokers()
                 await self._recover()
                 await self._find_missing()
+                self._check_clusters()
                 with self._until_closed():
                     return await self._consumer.getmany(max_records=max_records)
         return ConsumerRecords()
@@ -358,6 +359,15 @@ def _leaves(error: Exception) -> Iterator[Exception]:
             yield from _leaves(one)
     else:
         yield error
+
+
+def _kind(error: Exception) -> frozenset[object]:
+    """Return what tells a warning of this error from others: classes and codes.
+
+    By the class alone, a rebalance would hide for half a minute that the input topic was recreated: both are
+    CommitFailed. A commit does not end that half minute: if each batch failed once, each would have its line.
+    """
+    return frozenset((type(one), getattr(one, "code", None)) for one in _leaves(error))
 
 
 async def _settle(producer: Producer[Any, Any], driver: TransactionDriver) -> None:

@@ -134,6 +134,16 @@ def test_a_short_timeout_lets_a_broker_hold_a_fetch_for_as_long_as_it_may(
 
 
 @pytest.mark.parametrize(
+    ("option", "request_ms"), [("client.id=me", 5_000), ("request.timeout.ms=7000", 7_000)], ids=["fitted", "given"]
+)
+@pytest.mark.parametrize("wait", ["100", "20000", "40000"])
+def test_a_producer_with_a_short_timeout_waits_for_no_fetch_of_others(wait: str, option: str, request_ms: int) -> None:
+    _, args = parse(["produce", "events", "--timeout", "5s", "-X", option])
+    config = read_settings(args, system_of(environ={"AIOKC_FETCH_MAX_WAIT_MS": wait})).producer_config()
+    assert (config.request_timeout_ms, config.delivery_timeout_ms) == (request_ms, request_ms + 5)
+
+
+@pytest.mark.parametrize(
     ("words", "origin", "block", "delivery"),
     [
         ("", "the command's default", 30_000, 30_005),

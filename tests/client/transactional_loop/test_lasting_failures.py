@@ -84,6 +84,30 @@ def test_a_batch_that_fails_again_and_again_is_warned_of_twice_a_minute(caplog: 
     assert "more since the last such message" in told[-1]
 
 
+def test_another_code_of_the_same_error_is_warned_of_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    codes = [ErrorCode.ILLEGAL_GENERATION, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID]
+
+    async def story(cluster: Cluster) -> None:
+        stage = Stage(cluster, 2)
+        give(stage, 1)
+        async with looping(stage) as (loop, producer):
+
+            async def process(batch: Batch) -> None:
+                if codes:
+                    cluster.intercept(ApiKey.TXN_OFFSET_COMMIT, codes.pop(0), times=1)
+                await copying(producer, loop, 99 if codes else 1)(batch)  # type: ignore[misc]
+
+            async with asyncio.timeout(30):
+                await loop.run(process)
+
+    virtually(story, topics=TOPICS)
+    told = [text for text in caplog.messages if "is processed again" in text]
+    assert [code for text in told for code in ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID") if code in text] == [
+        "ILLEGAL_GENERATION",
+        "UNKNOWN_MEMBER_ID",
+    ]
+
+
 @scenario()
 async def test_a_record_that_is_refused_for_good_ends_the_loop_though_its_abort_takes_too_long(stage: Stage) -> None:
     give(stage, 1)

@@ -528,7 +528,13 @@ def test_a_consumer_and_a_producer_of_two_clusters_are_refused_before_the_first_
                     await TransactionalLoop(consumer, producer).run(batches.append)
                 for client in (consumer, producer):
                     assert repr(client.health().cluster_id) in str(raised.value)
-            assert batches == []
+                assert batches == []
+                # Who repairs the producer goes on with the same consumer, and misses nothing.
+                async with Stage(read, 0).producer() as right:
+                    loop = TransactionalLoop(consumer, right)
+                    asyncio.get_running_loop().call_later(60, loop.stop)
+                    await loop.run(copying(right, loop, 1))
+            assert await Stage(read, 0).read() == [b"1"]
 
     virtually(story, topics=TOPICS)
 

@@ -75,7 +75,7 @@ async def run(context: Context) -> int:
         ranges = await ranges_of(client, chosen_partitions(topic, None), Window(Place("end")))
     ages = Ages(context)
     is_live = context.terminal.is_terminal and context.out.format == "table"
-    config = context.settings.consumer_config(group_id=None, enable_auto_commit=False)
+    config = context.settings.reader_config()
     async with Consumer(config=config) as consumer:
         consumer.assign(ranges.spans)
         for tp, (_, end) in ranges.spans.items():

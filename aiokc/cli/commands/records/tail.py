@@ -62,7 +62,7 @@ async def _follow(context: Context, ranges: Ranges, contents: Contents, printer:
 
     # Where retention overtakes the reader, it must not skip records without a word.
     options = {} if "auto_offset_reset" in context.settings.values else {"auto_offset_reset": "none"}
-    config = context.settings.consumer_config(group_id=None, enable_auto_commit=False, **options)
+    config = context.settings.reader_config(**options)
     trouble = _Trouble(context)
     async with Consumer(config=config) as consumer:
         consumer.assign(ranges.spans)

@@ -232,6 +232,28 @@ def test_tail_ends_after_so_many_records() -> None:
     virtually(story)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"AIOKC_PARTITION_ASSIGNMENT_STRATEGY": "org.apache.kafka.clients.consumer.RangeAssignor"},
+        {"AIOKC_GROUP_PROTOCOL": "auto", "AIOKC_GROUP_REMOTE_ASSIGNOR": "uniform", "AIOKC_SESSION_TIMEOUT_MS": "30000"},
+        {"AIOKC_GROUP_ID": "g", "AIOKC_GROUP_PROTOCOL": "classic", "AIOKC_GROUP_REMOTE_ASSIGNOR": "uniform"},
+        {"AIOKC_ENABLE_AUTO_COMMIT": "true", "AIOKC_HEARTBEAT_INTERVAL_MS": "60000"},
+    ],
+)
+@pytest.mark.parametrize(
+    "words", ["tail events -o beginning -c 30", "perf events --seconds 1", "bench events", "bench events --columns"]
+)
+def test_a_command_that_joins_no_group_uses_no_options_of_groups(words: str, options: dict[str, str]) -> None:
+    """They are in the environment for others."""
+
+    async def story(cluster: Cluster) -> None:
+        result = await aiokc(*words.split(), bootstrap=cluster.bootstrap, environ=options)
+        assert result.code == 0, result.err
+
+    virtually(story)
+
+
 def test_tail_begins_at_the_end_where_the_offset_is_still_to_come() -> None:
     async def story(cluster: Cluster) -> None:
         words = ("tail", "events", "-p", "0", "-o", "999", "-c", "1")
