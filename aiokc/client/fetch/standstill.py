@@ -10,18 +10,13 @@ from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.planner import FetchPlanner
 from ...core.fetch.refusals import FetchRefusals
+from ...core.fetch.stall_watch import patience
 from ...core.subscription.position import PartitionPosition
 from ...errors import RecordError
 from ...net.pool import Pool
 from ...types import TopicPartition
 from ..cluster.metadata import Metadata
 from .collector import FetchCollector
-
-# A broker that has answered no Fetch for longer than this many times fetch_max_wait_ms, and so many seconds more, is
-# taken for one that hangs. It parks a Fetch for fetch_max_wait_ms at most. But the one that it holds now may have been
-# sent a while after its last answer, and a busy broker is late.
-_SILENT_WAITS = 2
-_SILENT_SECONDS = 5.0
 
 
 class Standstill:
@@ -47,7 +42,7 @@ class Standstill:
         self._refusals = refusals
         self._counters = counters
         self._busy = busy
-        self._patience = _SILENT_WAITS * config.fetch_max_wait_ms / 1e3 + _SILENT_SECONDS
+        self._patience = patience(config)
 
     def holds(self, tp: TopicPartition, position: PartitionPosition, lag: int | None, now: float) -> bool:
         """Whether ``tp`` should bring records and has none, though no broker, no want of room and no user is the cause.
@@ -60,14 +55,14 @@ class Standstill:
             return False
         if self._collector.is_unreadable(tp, position):
             return True
-        if position.retry_at > now or self._refusals.of(tp, position.token) is not None:
-            return False
         buffer = self._buffer.of(tp)
         if buffer is not None and buffer.token == position.token:
             if isinstance(buffer.error, RecordError) and buffer.at_error:
                 return True
             if buffer.refused is not None or not buffer.empty:
                 return buffer.refused is not None
+        if position.retry_at > now or self._refusals.of(tp, position.token, now) is not None:
+            return False
         if self._collector.resume_at is not None:
             return False
         leader = self._metadata.cluster.leader(tp)

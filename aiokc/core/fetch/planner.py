@@ -6,7 +6,7 @@ The plan is kept. Only what changed is planned anew. It notices recreated topics
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from types import MappingProxyType
@@ -20,9 +20,10 @@ from ..cluster.snapshot import Cluster
 from ..subscription.cluster_news import ClusterNews
 from ..subscription.position import PartitionPosition
 from ..subscription.state import Subscription
-from .beside import FetchBeside
+from .asked_node import AskedNode
 from .buffer import FetchBuffer, frontier
 from .partition.partition_buffer import PartitionBuffer
+from .refusals import FetchRefusals
 from .session import FetchPlan, FetchSession, FetchTarget, SessionRequest
 
 # A Fetch that leaves partitions out for want of buffer room must not wait on the broker for the whole
@@ -87,63 +88,6 @@ class Plans:
     beside_at: float = inf
 
 
-@dataclass(slots=True)
-class _Node:
-    """What to fetch from one broker."""
-
-    session: FetchSession
-    wanted: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
-    only: frozenset[TopicPartition] | None = None  # the partitions that the last request was confined to
-    has_more: bool = False  # the broker has more than its last response brought, and no request has asked for it yet
-    had_room: bool = True  # the last response could have brought more
-    retry_at: float = 0.0
-    beside: FetchBeside = field(default_factory=FetchBeside)
-
-    def put(self, target: FetchTarget, *, is_retry: bool) -> None:
-        """Want ``target``. A new one goes to the end: so a broker without sessions serves all partitions in turn."""
-        tp = target.tp
-        known = self.wanted.get(tp)
-        if known == target:
-            return
-        if known is not None:
-            del self.wanted[tp]
-        self.wanted[tp] = target
-        self.session.change(tp)
-        if not is_retry:  # which is in no hurry
-            self.beside.change(tp)
-
-    def filled(self, buffer: PartitionBuffer) -> FetchTarget | None:
-        """The answer for a partition was stored: want what follows, and return that. None: it is not wanted so."""
-        tp = buffer.tp
-        known = self.wanted.get(tp)
-        if known is None or known.token != buffer.token:
-            return None
-        del self.wanted[tp]
-        last_epoch = -1 if buffer.epoch is None else buffer.epoch
-        target = FetchTarget(tp, known.token, buffer.end, known.leader_epoch, last_epoch, known.topic_id)
-        self.wanted[tp] = target
-        self.session.change(tp)
-        self.beside.change(tp)
-        return target
-
-    def take(self, tp: TopicPartition) -> None:
-        if self.wanted.pop(tp, None) is not None:
-            self.session.change(tp)
-
-    def most_bytes(self, of_partition: int) -> int:
-        """The most bytes that a response brings if it brings no more than ``of_partition`` for each partition."""
-        return of_partition * len(self.session.known)
-
-    def request(self, only: frozenset[TopicPartition] | None) -> SessionRequest:
-        """Return what to tell the broker: about all partitions, or as if there were ``only`` these."""
-        if only != self.only:
-            self.only = only
-            self.session.changed(self.wanted)
-        if only is None:
-            return self.session.request(self.wanted)
-        return self.session.request({tp: target for tp, target in self.wanted.items() if tp in only})
-
-
 class FetchPlanner:
     """Plans at most one Fetch at a time for each broker, from the subscription and what is buffered.
 
@@ -164,8 +108,10 @@ class FetchPlanner:
         *,
         sessions: bool = True,
         avoided: AvoidedReplicas | None = None,
+        refusals: FetchRefusals | None = None,
     ) -> None:
         self.avoided = avoided or AvoidedReplicas()
+        self._refusals = refusals
         self._subscription = subscription
         self._buffer = buffer
         self._config = config
@@ -173,7 +119,7 @@ class FetchPlanner:
         self._sessions = sessions
         self._cluster = Cluster()
         self._cluster_news = ClusterNews(subscription)
-        self._nodes: dict[int, _Node] = {}
+        self._nodes: dict[int, AskedNode] = {}
         self._home: dict[TopicPartition, int] = {}
         self._pending: dict[TopicPartition, None] = {}
         self._without_leader: dict[TopicPartition, None] = {}
@@ -252,7 +198,7 @@ class FetchPlanner:
                 self._home[tp] = node_id
             node = self._nodes.get(node_id)
             if node is None:
-                node = self._nodes[node_id] = _Node(FetchSession(wished=self._sessions))
+                node = self._nodes[node_id] = AskedNode(FetchSession(wished=self._sessions))
             node.put(target, is_retry=position is not None and position.retry_at > 0)
             self._found.append(target)
 
@@ -270,10 +216,12 @@ class FetchPlanner:
         now: float,
     ) -> tuple[int, FetchTarget] | tuple[None, None]:
         """The broker to fetch a partition from now, and the target to send; (None, None) if it can't be fetched now."""
-        if position.retry_at > now or (buffer is not None and buffer.error is not None):
+        if buffer is not None and buffer.error is not None:
             return None, None  # nothing behind an error that waits to be raised can be handed out
         info = topic.partitions.get(tp.partition) if topic is not None else None
         leader = info.leader if info is not None else None
+        if position.retry_at > now and not self._goes_on(tp, position, leader):
+            return None, None
         if topic is None or info is None or leader is None or leader not in self._cluster.brokers:
             self._without_leader[tp] = None
             return None, None
@@ -290,6 +238,13 @@ class FetchPlanner:
             # written: neither is a divergence. And one that nothing confirms would be told of for ever.
             last_epoch = -1
         return node_id, FetchTarget(tp, position.token, offset, -1 if epoch is None else epoch, last_epoch, topic_id)
+
+    def _goes_on(self, tp: TopicPartition, position: PartitionPosition, leader: int | None) -> bool:
+        """Whether a pause ends before its time: its former leader refused it, and the metadata name another one."""
+        if leader is None or self._refusals is None or not self._refusals.ends_with(leader, tp, position):
+            return False
+        position.retry_at = 0.0
+        return True
 
     def _replica(self, tp: TopicPartition, position: PartitionPosition, now: float) -> int | None:
         """The closer replica that the leader named (KIP-392), unless its time is over, or it is gone or avoided.
@@ -389,7 +344,7 @@ class FetchPlanner:
             beside_at,
         )
 
-    def _waited_for(self, node: _Node, demand: Demand) -> frozenset[TopicPartition]:
+    def _waited_for(self, node: AskedNode, demand: Demand) -> frozenset[TopicPartition]:
         """The partitions of one broker that the application waits for now, and of which nothing is buffered."""
         if not demand.waits:
             return frozenset()
@@ -397,7 +352,7 @@ class FetchPlanner:
         return frozenset(tp for tp in among if not self._buffer.holds(tp))
 
     def _plan_beside(
-        self, parking: Mapping[int, _Node], now: float, room: int, with_rack: bool
+        self, parking: Mapping[int, AskedNode], now: float, room: int, with_rack: bool
     ) -> tuple[list[FetchPlan], float]:
         """Plan the Fetches beside those of brokers that may be ``parking`` them, into the room that is left.
 

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...config import ClientConfig
 from ...types import TopicPartition
 from ..subscription.position import PartitionPosition
+
+# A broker that has answered no Fetch for longer than this many times fetch_max_wait_ms, and so many seconds more, is
+# taken for one that hangs. It parks a Fetch for fetch_max_wait_ms at most. But the one that it holds now may have been
+# sent a while after its last answer, and a busy broker is late.
+_SILENT_WAITS = 2
+_SILENT_SECONDS = 5.0
+
+
+def patience(config: ClientConfig) -> float:
+    """Return for how many seconds a broker that is well may answer no Fetch."""
+    return _SILENT_WAITS * config.fetch_max_wait_ms / 1e3 + _SILENT_SECONDS
 
 
 class StallWatch:

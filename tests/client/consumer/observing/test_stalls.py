@@ -234,6 +234,39 @@ def test_a_partition_that_its_broker_refuses_is_no_stall(code: ErrorCode) -> Non
     virtually(story, brokers=1)
 
 
+def test_a_refusal_that_has_passed_hides_no_stall() -> None:
+    """A broker that is elected refuses a partition once, and answers without a word of it from then on."""
+
+    async def story(cluster: Cluster) -> None:
+        async def refused_and_left_out(exchange: Exchange) -> Any:
+            await asyncio.sleep(0.1)
+            response: Any = await exchange.handle()
+            for topic in response.responses:
+                if is_led:
+                    topic.partitions = [each for each in topic.partitions if each.partition_index != 0]
+                for partition in topic.partitions:
+                    if partition.partition_index == 0:
+                        partition.error_code, partition.records = ErrorCode.NOT_LEADER_OR_FOLLOWER, None
+            return response
+
+        cluster.append("t", *[b"v"] * 10)
+        async with consumer(cluster) as reader:
+            reader.assign([T0, T1])
+            await reader.getmany(max_records=5)
+            is_led = False
+            cluster.intercept(FetchRequest, refused_and_left_out)
+            reader.seek(T0, 0)
+            poll = asyncio.ensure_future(application(reader))
+            await asyncio.sleep(2)
+            assert "NOT_LEADER" in str(reader.health().last_error)
+            is_led = True
+            assert await stalls(reader, 30) == {T0}
+            assert reader.health().last_error is None
+            poll.cancel()
+
+    virtually(story, brokers=1)
+
+
 async def application(reader: Consumer[Any, Any], pause: float = 0.0, **options: Any) -> None:
     while True:
         await reader.getmany(**options)
