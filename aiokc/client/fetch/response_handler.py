@@ -111,7 +111,7 @@ class FetchResponseHandler:
         has_more = goes_on or 2 * size > plan.max_bytes
         is_throttled = response.throttle_time_ms > 0 and not answers  # so it says nothing about any partition
         if has_more or not (plan.is_beside or is_throttled):  # one beside says nothing about all the others
-            self._planner.answered(node_id, has_more=has_more)
+            self._planner.answered(node_id, has_more=has_more, is_beside=plan.is_beside)
         if later:
             # Other tasks may have run since: what was sought meanwhile is to be fetched at once.
             left = [target.tp for target in later if self._subscription.get(target.tp, target.token) is not None]

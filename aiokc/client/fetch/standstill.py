@@ -1,4 +1,4 @@
-"""Standstill: which partitions should bring records now, and have none; StallWatch (core/fetch) says for how long."""
+"""Standstill: which partitions should bring records, and have none; StallWatch (core/fetch) says for how long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.planner import FetchPlanner
 from ...core.fetch.refusals import FetchRefusals
-from ...core.fetch.stall_watch import patience
+from ...core.fetch.stall_watch import NO_TURN, Turn, patience
 from ...core.subscription.position import PartitionPosition
 from ...errors import RecordError
 from ...net.pool import Pool
@@ -44,34 +44,34 @@ class Standstill:
         self._busy = busy
         self._patience = patience(config)
 
-    def holds(self, tp: TopicPartition, position: PartitionPosition, lag: int | None, now: float) -> bool:
-        """Whether ``tp`` should bring records and has none, though no broker, no want of room and no user is the cause.
+    def of(self, tp: TopicPartition, position: PartitionPosition, lag: int | None, now: float) -> Turn | None:
+        """What ``tp`` may wait for, which should bring records and has none; None where it does not stand still.
 
-        It is the cause that matters: what ends by itself, or with a broker's return, is no stall. Nor is a partition
-        that waits for its turn: while a broker has more than an answer may bring, it serves partitions one after the
-        other, which may take minutes over a slow network.
+        It is the cause that matters: what a user or want of room causes, and what ends by itself, or with a broker's
+        return, is no stall. Nor is a partition that waits for its turn: while a broker has more than an answer may
+        bring, it serves partitions one after the other, which may take minutes over a slow network.
         """
         if not lag or position.held or not position.fetchable:
-            return False
+            return None
         if self._collector.is_unreadable(tp, position):
-            return True
+            return NO_TURN
         buffer = self._buffer.of(tp)
         if buffer is not None and buffer.token == position.token:
             if isinstance(buffer.error, RecordError) and buffer.at_error:
-                return True
+                return NO_TURN
             if buffer.refused is not None or not buffer.empty:
-                return buffer.refused is not None
+                return None if buffer.refused is None else NO_TURN
         if position.retry_at > now or self._refusals.of(tp, position.token, now) is not None:
-            return False
+            return None
         if self._collector.resume_at is not None:
-            return False
+            return None
         leader = self._metadata.cluster.leader(tp)
         node_id = leader.node_id if position.read_replica is None and leader is not None else position.read_replica
-        return node_id is not None and self._brings_nothing(node_id, now)
+        return None if node_id is None else self._left_out(node_id, now)
 
-    def _brings_nothing(self, node_id: int, now: float) -> bool:
-        """Whether a broker is well, and leaves out what it is asked for, or is not asked at all."""
-        if node_id not in self._busy:
-            return self._pool.prompt_connection(node_id) is not None
+    def _left_out(self, node_id: int, now: float) -> Turn | None:
+        """What is left out may wait for this where the broker is well. None: it is not, or may not be."""
+        if node_id not in self._busy:  # so it is not even asked
+            return None if self._pool.prompt_connection(node_id) is None else NO_TURN
         is_heard = now - self._counters.heard.get(node_id, -inf) < self._patience
-        return is_heard and self._planner.had_room(node_id)
+        return self._planner.turn(node_id) if is_heard else None

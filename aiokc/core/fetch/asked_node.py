@@ -18,7 +18,8 @@ class AskedNode:
     wanted: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     only: frozenset[TopicPartition] | None = None  # the partitions that the last request was confined to
     has_more: bool = False  # the broker has more than its last response brought, and no request has asked for it yet
-    had_room: bool = True  # the last response could have brought more
+    had_room: bool = True  # the last response that says something of all of them could have brought more
+    full_answers: int = 0  # how many of those could not
     retry_at: float = 0.0
     beside: FetchBeside = field(default_factory=FetchBeside)
 

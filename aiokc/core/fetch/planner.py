@@ -25,6 +25,7 @@ from .buffer import FetchBuffer, frontier
 from .partition.partition_buffer import PartitionBuffer
 from .refusals import FetchRefusals
 from .session import FetchPlan, FetchSession, FetchTarget, SessionRequest
+from .stall_watch import NO_WAIT, Turn
 
 # A Fetch that leaves partitions out for want of buffer room must not wait on the broker for the whole
 # fetch_max_wait_ms: there may be room a moment later, and a broker serves one Fetch of ours at a time. This wait holds
@@ -40,6 +41,10 @@ _SET_ASIDE = 1 / 4
 # it. A buffer with nothing unread always has so much room: a quarter is set aside, another may be spare buffers, and
 # the Fetches in flight take no more than half of the rest.
 _RESUME_FRACTION = 1 / 8
+
+# A broker serves partitions in turn, and by each answer one at least: what is left out of as many full answers as there
+# are partitions, and of so many more (the number may have changed meanwhile), waits for no turn.
+_SPARE_ANSWERS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,15 +384,25 @@ class FetchPlanner:
         """The bytes that are set aside for one broker's Fetch, if so many brokers are to be asked."""
         return min(self._most_bytes, int(self._config.fetch_buffer_bytes * _SET_ASIDE) // max(1, brokers))
 
-    def answered(self, node_id: int, *, has_more: bool) -> None:
-        """Note that a broker answered. ``has_more``: its logs go on behind what it sent: it can send more at once."""
-        node = self._nodes.get(node_id)
-        if node is not None:
-            node.has_more, node.had_room = has_more, not has_more
+    def answered(self, node_id: int, *, has_more: bool, is_beside: bool = False) -> None:
+        """Note that a broker answered. ``has_more``: its logs go on behind what it sent: it can send more at once.
 
-    def had_room(self, node_id: int) -> bool:
-        """Whether a broker's last answer could have brought more: what it left out has no records there, as it says."""
-        return node_id not in self._nodes or self._nodes[node_id].had_room
+        An answer ``is_beside`` another one says nothing of what it left out.
+        """
+        node = self._nodes.get(node_id)
+        if node is None:
+            return
+        node.has_more = has_more
+        if not is_beside:
+            node.had_room = not has_more
+            node.full_answers += has_more
+
+    def turn(self, node_id: int) -> Turn:
+        """What a partition that a broker leaves out may wait for. Any thread may call this."""
+        node = self._nodes.get(node_id)
+        if node is None or node.had_room:
+            return Turn(node_id, 0 if node is None else node.full_answers, NO_WAIT)
+        return Turn(node_id, node.full_answers, len(node.wanted) + _SPARE_ANSWERS)
 
     def _apply(self, room: int) -> None:
         if room <= 0:
