@@ -157,8 +157,9 @@ class Probe:
     """The verdict about consumers and producers: the worst one. It remembers who was ready, as ``verdict`` needs it."""
 
     def __init__(self, *clients: Watched, rules: Rules | None = None) -> None:
-        """``rules``: for all of them. Without a ``handler_after_ms`` a consumer that is, or has been, a member of its
-        group has that of ``Rules.of``: a rule for one client must not end those of another one without a word.
+        """``rules``: for all of them. Without a ``handler_after_ms`` a consumer that has joined its group, and has not
+        unsubscribed since, has that of ``Rules.of``: a rule for one client must not end those of another one without a
+        word.
         """
         if not clients:
             raise ConfigError("a probe needs at least one consumer or producer to look at")

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 from ...config import ClusterConfig
 from ...core.cluster.snapshot import Cluster
 from ...core.counters import AssignmentCounters
+from ...core.fetch.stall_watch import Turn
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
@@ -135,13 +136,13 @@ def _missing_topics(cluster: Cluster, subscription: Subscription) -> frozenset[s
 
 def standing_still(
     subscription: Subscription, fetcher: Fetcher, now: float, *, read_committed: bool
-) -> list[tuple[TopicPartition, PartitionPosition]]:
-    """The partitions that should bring records now and have none."""
+) -> list[tuple[TopicPartition, PartitionPosition, Turn]]:
+    """The partitions that should bring records now and have none, and what they may wait for."""
     assigned = list(subscription.assigned.items())  # another thread than the loop's may ask
     return [
-        (tp, position)
+        (tp, position, turn)
         for tp, position in assigned
-        if fetcher.standstill.holds(tp, position, position.lag(read_committed), now)
+        if (turn := fetcher.standstill.of(tp, position, position.lag(read_committed), now)) is not None
     ]
 
 

@@ -70,7 +70,7 @@ class Introspection:
             runtime.source.report(),
             has_assignment=runtime.has_assigned,
             stalled=runtime.stalls.look(still, now),
-            refusal=runtime.fetcher.refusal,
+            refusal=runtime.fetcher.refusal(now),
         )
 
     def metrics(self, *, per_partition: bool = True) -> Metrics:

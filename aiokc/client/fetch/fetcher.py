@@ -24,6 +24,7 @@ from ...core.fetch.planner import FetchPlanner, Plans
 from ...core.fetch.refusals import FetchRefusals
 from ...core.fetch.response import SESSION_ERRORS
 from ...core.fetch.session import FetchPlan, FetchSession
+from ...core.fetch.stall_watch import patience
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
@@ -105,12 +106,15 @@ class Fetcher:
             pool.buffers,
             budget=config.fetch_buffer_bytes,
         )
-        self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions, avoided=avoided)
+        counts_for = config.retry_backoff_max_ms / 1e3 + patience(config)
+        self._refusals = FetchRefusals(subscription, self._new_backoff, counts_for)
+        self._planner = FetchPlanner(
+            subscription, self._buffer, config, sessions=sessions, avoided=avoided, refusals=self._refusals
+        )
         self.collector = FetchCollector(
             config, subscription, self._buffer, self.counters, self.wake, self.arrived, self._planner.avoided
         )
         self._lost = PositionResets(subscription, self._buffer, reset or OffsetReset("none"), time.time)
-        self._refusals = FetchRefusals(subscription, self._new_backoff)
         self._response_handler = FetchResponseHandler(
             config,
             metadata,
@@ -166,10 +170,9 @@ class Fetcher:
         """How many bytes the fetch buffer uses, and how many offsets of the assigned partitions it covers."""
         return self._buffer.bytes, self._buffer.offsets(self._subscription)
 
-    @property
-    def refusal(self) -> KafkaError | None:
+    def refusal(self, now: float) -> KafkaError | None:
         """Why a broker sends no records that it is asked for, though it answers; None where none does that."""
-        return self._refusals.newest(lambda node_id: bool(self._planner.wanted(node_id)))
+        return self._refusals.newest(lambda node_id: bool(self._planner.wanted(node_id)), now)
 
     # Fetching
 

@@ -23,11 +23,10 @@ class LeaderSearch:
         """These have no leader: ask for metadata, if that is due. Return when to go on."""
         if now >= self._next:
             self._metadata.request_missing()
-            self._report.searched(partitions, self._metadata.cluster, now)
             self._next = now + self._pauses.next()
+            self._report.searched(partitions, self._metadata.cluster, now, self._next)
         return self._next
 
     def over(self) -> None:
         """All have a leader."""
         self._pauses.reset()
-        self._report.over()

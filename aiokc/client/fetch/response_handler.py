@@ -77,7 +77,7 @@ class FetchResponseHandler:
         time_slice = TimeSlice.begun() if len(answers) > 1 else None
         heard_at, node_id = self._clock(), plan.node_id
         moved = self._learn_leaders(answers, response, node_id)
-        self._refusals.answered(answers)
+        self._refusals.answered(answers, time())
         later: list[FetchTarget] = []
         size, goes_on, unlooked = 0, False, 0
         for target, data in answers:
@@ -111,7 +111,7 @@ class FetchResponseHandler:
         has_more = goes_on or 2 * size > plan.max_bytes
         is_throttled = response.throttle_time_ms > 0 and not answers  # so it says nothing about any partition
         if has_more or not (plan.is_beside or is_throttled):  # one beside says nothing about all the others
-            self._planner.answered(node_id, has_more=has_more)
+            self._planner.answered(node_id, has_more=has_more, is_beside=plan.is_beside)
         if later:
             # Other tasks may have run since: what was sought meanwhile is to be fetched at once.
             left = [target.tp for target in later if self._subscription.get(target.tp, target.token) is not None]
@@ -216,10 +216,10 @@ class FetchResponseHandler:
         self._complain(tp.topic, error)
         if answer.verdict is Verdict.REFRESH:
             self._metadata.request_update()
-        pause = self._refusals.refused(tp, position.token, error)
-        if pause is None:
+        retry_at = self._refusals.refused(tp, position.token, error, node_id, asyncio.get_running_loop().time())
+        if retry_at is None:
             return False
-        self._subscription.retry_later((tp,), asyncio.get_running_loop().time() + pause)
+        self._subscription.retry_later((tp,), retry_at)
         return True
 
     def _leads(self, node_id: int, tp: TopicPartition) -> bool:

@@ -1,4 +1,4 @@
-"""Standstill: which partitions should bring records now, and have none; StallWatch (core/fetch) says for how long."""
+"""Standstill: which partitions should bring records, and have none; StallWatch (core/fetch) says for how long."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.planner import FetchPlanner
 from ...core.fetch.refusals import FetchRefusals
+from ...core.fetch.stall_watch import NO_TURN, Turn, patience
 from ...core.subscription.position import PartitionPosition
 from ...errors import RecordError
 from ...net.pool import Pool
 from ...types import TopicPartition
 from ..cluster.metadata import Metadata
 from .collector import FetchCollector
-
-# A broker that has answered no Fetch for longer than this many times fetch_max_wait_ms, and so many seconds more, is
-# taken for one that hangs. It parks a Fetch for fetch_max_wait_ms at most. But the one that it holds now may have been
-# sent a while after its last answer, and a busy broker is late.
-_SILENT_WAITS = 2
-_SILENT_SECONDS = 5.0
 
 
 class Standstill:
@@ -47,36 +42,36 @@ class Standstill:
         self._refusals = refusals
         self._counters = counters
         self._busy = busy
-        self._patience = _SILENT_WAITS * config.fetch_max_wait_ms / 1e3 + _SILENT_SECONDS
+        self._patience = patience(config)
 
-    def holds(self, tp: TopicPartition, position: PartitionPosition, lag: int | None, now: float) -> bool:
-        """Whether ``tp`` should bring records and has none, though no broker, no want of room and no user is the cause.
+    def of(self, tp: TopicPartition, position: PartitionPosition, lag: int | None, now: float) -> Turn | None:
+        """What ``tp`` may wait for, which should bring records and has none; None where it does not stand still.
 
-        It is the cause that matters: what ends by itself, or with a broker's return, is no stall. Nor is a partition
-        that waits for its turn: while a broker has more than an answer may bring, it serves partitions one after the
-        other, which may take minutes over a slow network.
+        It is the cause that matters: what a user or want of room causes, and what ends by itself, or with a broker's
+        return, is no stall. Nor is a partition that waits for its turn: while a broker has more than an answer may
+        bring, it serves partitions one after the other, which may take minutes over a slow network.
         """
         if not lag or position.held or not position.fetchable:
-            return False
+            return None
         if self._collector.is_unreadable(tp, position):
-            return True
-        if position.retry_at > now or self._refusals.of(tp, position.token) is not None:
-            return False
+            return NO_TURN
         buffer = self._buffer.of(tp)
         if buffer is not None and buffer.token == position.token:
             if isinstance(buffer.error, RecordError) and buffer.at_error:
-                return True
+                return NO_TURN
             if buffer.refused is not None or not buffer.empty:
-                return buffer.refused is not None
+                return None if buffer.refused is None else NO_TURN
+        if position.retry_at > now or self._refusals.of(tp, position.token, now) is not None:
+            return None
         if self._collector.resume_at is not None:
-            return False
+            return None
         leader = self._metadata.cluster.leader(tp)
         node_id = leader.node_id if position.read_replica is None and leader is not None else position.read_replica
-        return node_id is not None and self._brings_nothing(node_id, now)
+        return None if node_id is None else self._left_out(node_id, now)
 
-    def _brings_nothing(self, node_id: int, now: float) -> bool:
-        """Whether a broker is well, and leaves out what it is asked for, or is not asked at all."""
-        if node_id not in self._busy:
-            return self._pool.prompt_connection(node_id) is not None
+    def _left_out(self, node_id: int, now: float) -> Turn | None:
+        """What is left out may wait for this where the broker is well. None: it is not, or may not be."""
+        if node_id not in self._busy:  # so it is not even asked
+            return None if self._pool.prompt_connection(node_id) is None else NO_TURN
         is_heard = now - self._counters.heard.get(node_id, -inf) < self._patience
-        return is_heard and self._planner.had_room(node_id)
+        return self._planner.turn(node_id) if is_heard else None

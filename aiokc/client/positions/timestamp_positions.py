@@ -97,12 +97,12 @@ class TimestampPositions:
                 self._metadata.request_missing()
                 self._complain_of_absent(without_leader)
                 there = [tp for tp in without_leader if tp not in self._absent]
-                self._report.searched(there, self._metadata.cluster, now)
-                subscription.retry_later(without_leader, now + leaderless.next())
+                retry_at = now + leaderless.next()
+                self._report.searched(there, self._metadata.cluster, now, retry_at)
+                subscription.retry_later(without_leader, retry_at)
                 self._leaderless.update((tp, tokens[tp]) for tp in without_leader)
             elif tokens:
                 leaderless.reset()
-                self._report.over()
             if len(tokens) < AT_ONCE:
                 retry = self._subscription.next_retry(now)
                 await self._wake.wait(None if retry is None else retry - now)

@@ -168,13 +168,11 @@ class PositionValidator:
             subscription.retry_later(part, now + self._timeout)  # sooner, if the answer is an error
             tasks.start_soon(self._ask, node_id, part)
         without_leader = [tp for tp in asked if cluster.leader(tp) is None]
-        if without_leader:
-            self._without_leader.searched(without_leader, cluster, now)
-        elif asked:
-            self._without_leader.over()
         if later := behind + without_leader:
             self._metadata.request_update()
-            subscription.retry_later(later, now + self._leaderless.next())
+            retry_at = now + self._leaderless.next()
+            self._without_leader.searched(without_leader, cluster, now, retry_at)
+            subscription.retry_later(later, retry_at)
         elif asked:
             self._leaderless.reset()
         return len(tokens) == AT_ONCE

@@ -6,7 +6,7 @@ The plan is kept. Only what changed is planned anew. It notices recreated topics
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from types import MappingProxyType
@@ -20,10 +20,12 @@ from ..cluster.snapshot import Cluster
 from ..subscription.cluster_news import ClusterNews
 from ..subscription.position import PartitionPosition
 from ..subscription.state import Subscription
-from .beside import FetchBeside
+from .asked_node import AskedNode
 from .buffer import FetchBuffer, frontier
 from .partition.partition_buffer import PartitionBuffer
+from .refusals import FetchRefusals
 from .session import FetchPlan, FetchSession, FetchTarget, SessionRequest
+from .stall_watch import NO_WAIT, Turn
 
 # A Fetch that leaves partitions out for want of buffer room must not wait on the broker for the whole
 # fetch_max_wait_ms: there may be room a moment later, and a broker serves one Fetch of ours at a time. This wait holds
@@ -39,6 +41,10 @@ _SET_ASIDE = 1 / 4
 # it. A buffer with nothing unread always has so much room: a quarter is set aside, another may be spare buffers, and
 # the Fetches in flight take no more than half of the rest.
 _RESUME_FRACTION = 1 / 8
+
+# A broker serves partitions in turn, and by each answer one at least: what is left out of as many full answers as there
+# are partitions, and of so many more (the number may have changed meanwhile), waits for no turn.
+_SPARE_ANSWERS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,63 +93,6 @@ class Plans:
     beside_at: float = inf
 
 
-@dataclass(slots=True)
-class _Node:
-    """What to fetch from one broker."""
-
-    session: FetchSession
-    wanted: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
-    only: frozenset[TopicPartition] | None = None  # the partitions that the last request was confined to
-    has_more: bool = False  # the broker has more than its last response brought, and no request has asked for it yet
-    had_room: bool = True  # the last response could have brought more
-    retry_at: float = 0.0
-    beside: FetchBeside = field(default_factory=FetchBeside)
-
-    def put(self, target: FetchTarget, *, is_retry: bool) -> None:
-        """Want ``target``. A new one goes to the end: so a broker without sessions serves all partitions in turn."""
-        tp = target.tp
-        known = self.wanted.get(tp)
-        if known == target:
-            return
-        if known is not None:
-            del self.wanted[tp]
-        self.wanted[tp] = target
-        self.session.change(tp)
-        if not is_retry:  # which is in no hurry
-            self.beside.change(tp)
-
-    def filled(self, buffer: PartitionBuffer) -> FetchTarget | None:
-        """The answer for a partition was stored: want what follows, and return that. None: it is not wanted so."""
-        tp = buffer.tp
-        known = self.wanted.get(tp)
-        if known is None or known.token != buffer.token:
-            return None
-        del self.wanted[tp]
-        last_epoch = -1 if buffer.epoch is None else buffer.epoch
-        target = FetchTarget(tp, known.token, buffer.end, known.leader_epoch, last_epoch, known.topic_id)
-        self.wanted[tp] = target
-        self.session.change(tp)
-        self.beside.change(tp)
-        return target
-
-    def take(self, tp: TopicPartition) -> None:
-        if self.wanted.pop(tp, None) is not None:
-            self.session.change(tp)
-
-    def most_bytes(self, of_partition: int) -> int:
-        """The most bytes that a response brings if it brings no more than ``of_partition`` for each partition."""
-        return of_partition * len(self.session.known)
-
-    def request(self, only: frozenset[TopicPartition] | None) -> SessionRequest:
-        """Return what to tell the broker: about all partitions, or as if there were ``only`` these."""
-        if only != self.only:
-            self.only = only
-            self.session.changed(self.wanted)
-        if only is None:
-            return self.session.request(self.wanted)
-        return self.session.request({tp: target for tp, target in self.wanted.items() if tp in only})
-
-
 class FetchPlanner:
     """Plans at most one Fetch at a time for each broker, from the subscription and what is buffered.
 
@@ -164,8 +113,10 @@ class FetchPlanner:
         *,
         sessions: bool = True,
         avoided: AvoidedReplicas | None = None,
+        refusals: FetchRefusals | None = None,
     ) -> None:
         self.avoided = avoided or AvoidedReplicas()
+        self._refusals = refusals
         self._subscription = subscription
         self._buffer = buffer
         self._config = config
@@ -173,7 +124,7 @@ class FetchPlanner:
         self._sessions = sessions
         self._cluster = Cluster()
         self._cluster_news = ClusterNews(subscription)
-        self._nodes: dict[int, _Node] = {}
+        self._nodes: dict[int, AskedNode] = {}
         self._home: dict[TopicPartition, int] = {}
         self._pending: dict[TopicPartition, None] = {}
         self._without_leader: dict[TopicPartition, None] = {}
@@ -252,7 +203,7 @@ class FetchPlanner:
                 self._home[tp] = node_id
             node = self._nodes.get(node_id)
             if node is None:
-                node = self._nodes[node_id] = _Node(FetchSession(wished=self._sessions))
+                node = self._nodes[node_id] = AskedNode(FetchSession(wished=self._sessions))
             node.put(target, is_retry=position is not None and position.retry_at > 0)
             self._found.append(target)
 
@@ -270,10 +221,12 @@ class FetchPlanner:
         now: float,
     ) -> tuple[int, FetchTarget] | tuple[None, None]:
         """The broker to fetch a partition from now, and the target to send; (None, None) if it can't be fetched now."""
-        if position.retry_at > now or (buffer is not None and buffer.error is not None):
+        if buffer is not None and buffer.error is not None:
             return None, None  # nothing behind an error that waits to be raised can be handed out
         info = topic.partitions.get(tp.partition) if topic is not None else None
         leader = info.leader if info is not None else None
+        if position.retry_at > now and not self._goes_on(tp, position, leader):
+            return None, None
         if topic is None or info is None or leader is None or leader not in self._cluster.brokers:
             self._without_leader[tp] = None
             return None, None
@@ -290,6 +243,13 @@ class FetchPlanner:
             # written: neither is a divergence. And one that nothing confirms would be told of for ever.
             last_epoch = -1
         return node_id, FetchTarget(tp, position.token, offset, -1 if epoch is None else epoch, last_epoch, topic_id)
+
+    def _goes_on(self, tp: TopicPartition, position: PartitionPosition, leader: int | None) -> bool:
+        """Whether a pause ends before its time: its former leader refused it, and the metadata name another one."""
+        if leader is None or self._refusals is None or not self._refusals.ends_with(leader, tp, position):
+            return False
+        position.retry_at = 0.0
+        return True
 
     def _replica(self, tp: TopicPartition, position: PartitionPosition, now: float) -> int | None:
         """The closer replica that the leader named (KIP-392), unless its time is over, or it is gone or avoided.
@@ -389,7 +349,7 @@ class FetchPlanner:
             beside_at,
         )
 
-    def _waited_for(self, node: _Node, demand: Demand) -> frozenset[TopicPartition]:
+    def _waited_for(self, node: AskedNode, demand: Demand) -> frozenset[TopicPartition]:
         """The partitions of one broker that the application waits for now, and of which nothing is buffered."""
         if not demand.waits:
             return frozenset()
@@ -397,7 +357,7 @@ class FetchPlanner:
         return frozenset(tp for tp in among if not self._buffer.holds(tp))
 
     def _plan_beside(
-        self, parking: Mapping[int, _Node], now: float, room: int, with_rack: bool
+        self, parking: Mapping[int, AskedNode], now: float, room: int, with_rack: bool
     ) -> tuple[list[FetchPlan], float]:
         """Plan the Fetches beside those of brokers that may be ``parking`` them, into the room that is left.
 
@@ -424,15 +384,25 @@ class FetchPlanner:
         """The bytes that are set aside for one broker's Fetch, if so many brokers are to be asked."""
         return min(self._most_bytes, int(self._config.fetch_buffer_bytes * _SET_ASIDE) // max(1, brokers))
 
-    def answered(self, node_id: int, *, has_more: bool) -> None:
-        """Note that a broker answered. ``has_more``: its logs go on behind what it sent: it can send more at once."""
-        node = self._nodes.get(node_id)
-        if node is not None:
-            node.has_more, node.had_room = has_more, not has_more
+    def answered(self, node_id: int, *, has_more: bool, is_beside: bool = False) -> None:
+        """Note that a broker answered. ``has_more``: its logs go on behind what it sent: it can send more at once.
 
-    def had_room(self, node_id: int) -> bool:
-        """Whether a broker's last answer could have brought more: what it left out has no records there, as it says."""
-        return node_id not in self._nodes or self._nodes[node_id].had_room
+        An answer ``is_beside`` another one says nothing of what it left out.
+        """
+        node = self._nodes.get(node_id)
+        if node is None:
+            return
+        node.has_more = has_more
+        if not is_beside:
+            node.had_room = not has_more
+            node.full_answers += has_more
+
+    def turn(self, node_id: int) -> Turn:
+        """What a partition that a broker leaves out may wait for. Any thread may call this."""
+        node = self._nodes.get(node_id)
+        if node is None or node.had_room:
+            return Turn(node_id, 0 if node is None else node.full_answers, NO_WAIT)
+        return Turn(node_id, node.full_answers, len(node.wanted) + _SPARE_ANSWERS)
 
     def _apply(self, room: int) -> None:
         if room <= 0:

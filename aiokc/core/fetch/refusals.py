@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ...error_codes import ErrorCode
@@ -11,42 +11,78 @@ from ...errors import BrokerError, KafkaError
 from ...types import TopicPartition
 from ...wire.messages.fetch import PartitionData
 from ..backoff import Backoff
+from ..subscription.position import PartitionPosition
 from ..subscription.state import Subscription
 from .response import is_retried
 from .session import FetchTarget
 
-# What may last for hours. All others tell of an election, which is over in a moment: each pause would delay records.
+# What may last for hours, as long as the same broker leads: a broken disk, say, that holds the only replica. All others
+# are over with an election, or the next metadata, in a moment: each pause would delay records.
 _MAY_LAST: Final = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR})
+
+
+@dataclass(slots=True)
+class _Pauses:
+    """The pauses of one broker: while it refuses any of ``partitions`` by an error that may last, they grow.
+
+    All that it refuses share one pause, which ends for all at once. Else each of a thousand partitions would be due at
+    a time of its own, and have a Fetch of its own.
+    """
+
+    backoff: Backoff
+    ends: float = 0.0
+    partitions: set[TopicPartition] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class _Refused:
     token: int
     error: BrokerError
-    pauses: Backoff
+    node_id: int
+    at: float
+    retry_at: float | None
 
 
 class FetchRefusals:
     """Keeps the newest error of each partition, and of each broker, until one of its answers is accepted.
 
-    An error of a partition counts as long as its token is the same, and it is to be fetched.
+    An error of a partition counts as long as its token is the same, it is to be fetched, and no more than
+    ``counts_for`` seconds have passed: a broker that still refuses it has said so again by then.
     """
 
-    def __init__(self, subscription: Subscription, new_backoff: Callable[[], Backoff]) -> None:
+    def __init__(self, subscription: Subscription, new_backoff: Callable[[], Backoff], counts_for: float) -> None:
         self._subscription = subscription
         self._new_backoff = new_backoff
+        self._counts_for = counts_for
         self._partitions: dict[TopicPartition, _Refused] = {}  # the newest is the last one
+        self._pauses: dict[int, _Pauses] = {}
         self._brokers: dict[int, KafkaError] = {}
 
-    def refused(self, tp: TopicPartition, token: int, error: BrokerError) -> float | None:
-        """A broker refuses ``tp`` by an error that is retried. Return the pause in seconds; None: the shortest."""
-        known = self._partitions.pop(tp, None)
-        pauses = self._new_backoff() if known is None or error.code not in _MAY_LAST else known.pauses
-        self._partitions[tp] = _Refused(token, error, pauses)
-        return pauses.next() if error.code in _MAY_LAST else None
+    def refused(self, tp: TopicPartition, token: int, error: BrokerError, node_id: int, now: float) -> float | None:
+        """A broker refuses ``tp`` by an error that is retried. Return when to ask again; None: the shortest pause."""
+        self._forget(tp)
+        retry_at = self._next_attempt(tp, node_id, now) if error.code in _MAY_LAST else None
+        self._partitions[tp] = _Refused(token, error, node_id, now, retry_at)
+        return retry_at
 
-    def answered(self, answers: Iterable[tuple[FetchTarget, PartitionData]]) -> None:
-        """A broker has answered: forget the partitions that it does not refuse, and one that was left, if there is.
+    def _next_attempt(self, tp: TopicPartition, node_id: int, now: float) -> float:
+        pauses = self._pauses.get(node_id)
+        if pauses is None:
+            pauses = self._pauses[node_id] = _Pauses(self._new_backoff())
+        pauses.partitions.add(tp)
+        if pauses.ends <= now:
+            pauses.ends = now + pauses.backoff.next()
+        return pauses.ends
+
+    def _forget(self, tp: TopicPartition) -> None:
+        """Forget the refusal of ``tp``, but keep the pauses of its broker: it may be refused again in this step."""
+        refused = self._partitions.pop(tp, None)
+        if refused is not None and refused.node_id in self._pauses:
+            self._pauses[refused.node_id].partitions.discard(tp)
+
+    def answered(self, answers: Iterable[tuple[FetchTarget, PartitionData]], now: float) -> None:
+        """A broker has answered: forget the partitions that it does not refuse, and one that was left, or that nobody
+        has refused for long, if there is.
 
         That one is the oldest, since each refusal puts its partition to the end.
         """
@@ -54,10 +90,22 @@ class FetchRefusals:
             return
         for target, data in answers:
             if not is_retried(data.error_code):
-                self._partitions.pop(target.tp, None)
+                self._forget(target.tp)
         oldest = next(iter(self._partitions), None)
-        if oldest is not None and self._subscription.get(oldest, self._partitions[oldest].token) is None:
-            del self._partitions[oldest]
+        if oldest is not None:
+            refused = self._partitions[oldest]
+            if not self._counts(refused, now) or self._subscription.get(oldest, refused.token) is None:
+                self._forget(oldest)
+        for node_id in [node_id for node_id, pauses in self._pauses.items() if not pauses.partitions]:
+            del self._pauses[node_id]
+
+    def _counts(self, refused: _Refused, now: float) -> bool:
+        return now - refused.at <= self._counts_for
+
+    def ends_with(self, leader: int, tp: TopicPartition, position: PartitionPosition) -> bool:
+        """Whether ``tp`` is left alone only because another broker than this ``leader`` has refused it."""
+        refused = self._partitions.get(tp)
+        return refused is not None and refused.node_id != leader and refused.retry_at == position.retry_at
 
     def broker_refused(self, node_id: int, error: KafkaError) -> None:
         """A broker refuses a whole Fetch, or its answer can't be read."""
@@ -68,18 +116,18 @@ class FetchRefusals:
         """A broker's answer was accepted."""
         self._brokers.pop(node_id, None)
 
-    def of(self, tp: TopicPartition, token: int) -> BrokerError | None:
-        """Why the partition is refused under this token; None if it is not."""
+    def of(self, tp: TopicPartition, token: int, now: float) -> BrokerError | None:
+        """Why the partition is refused under this token; None if it is not. Any thread may call this."""
         refused = self._partitions.get(tp)
-        return refused.error if refused is not None and refused.token == token else None
+        return refused.error if refused is not None and refused.token == token and self._counts(refused, now) else None
 
-    def newest(self, is_asked: Callable[[int], bool]) -> KafkaError | None:
+    def newest(self, is_asked: Callable[[int], bool], now: float) -> KafkaError | None:
         """Return an error that keeps records from coming; None where there is none. Any thread may call this.
 
         ``is_asked``: whether a broker is to be asked for anything. A broker that is not may never answer again.
         """
         for tp, refused in reversed(list(self._partitions.items())):
             position = self._subscription.get(tp, refused.token)
-            if position is not None and position.fetchable:
+            if position is not None and position.fetchable and self._counts(refused, now):
                 return refused.error
         return next((error for node_id, error in reversed(list(self._brokers.items())) if is_asked(node_id)), None)

@@ -3,9 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
+from ...config import ClientConfig
 from ...types import TopicPartition
 from ..subscription.position import PartitionPosition
+
+# A broker that has answered no Fetch for longer than this many times fetch_max_wait_ms, and so many seconds more, is
+# taken for one that hangs. It parks a Fetch for fetch_max_wait_ms at most. But the one that it holds now may have been
+# sent a while after its last answer, and a busy broker is late.
+_SILENT_WAITS = 2
+_SILENT_SECONDS = 5.0
+
+
+def patience(config: ClientConfig) -> float:
+    """Return for how many seconds a broker that is well may answer no Fetch."""
+    return _SILENT_WAITS * config.fetch_max_wait_ms / 1e3 + _SILENT_SECONDS
+
+
+class Turn(NamedTuple):
+    """How long a partition without records may wait for its turn: for so many more ``answers`` of a broker.
+
+    ``answers`` counts those that were as long as they may be, up to now.
+    """
+
+    node_id: int
+    answers: int
+    waits_for: int
+
+    def is_counted_anew(self, before: Turn) -> bool:
+        """Whether it is another broker's, or one of a broker that was gone from the metadata since."""
+        return self.node_id != before.node_id or self.answers < before.answers
+
+
+#: It does not wait for a turn.
+NO_WAIT: Final = -1
+NO_TURN: Final = Turn(-1, 0, NO_WAIT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Still:
+    token: int
+    offset: int
+    turn: Turn  # at the first look
+    began: float | None  # None: it may wait for its turn
 
 
 class StallWatch:
@@ -15,17 +57,24 @@ class StallWatch:
     """
 
     def __init__(self) -> None:
-        self._since: dict[TopicPartition, tuple[int, int, float]] = {}
+        self._before: dict[TopicPartition, _Still] = {}
 
     def look(
-        self, still: Iterable[tuple[TopicPartition, PartitionPosition]], now: float
+        self, still: Iterable[tuple[TopicPartition, PartitionPosition, Turn]], now: float
     ) -> dict[TopicPartition, float]:
-        """Return for how many ms each of these has been ``still``; 0 for one that was not at the look before."""
-        before, since = self._since, {}
-        for tp, position in still:
+        """Return for how many ms each of these has been ``still``; 0 for one that was not at the look before.
+
+        One that may wait for its turn is left out.
+        """
+        found: dict[TopicPartition, _Still] = {}
+        for tp, position, turn in still:
             token, offset = position.token, position.position
-            known = before.get(tp)
-            began = known[2] if known is not None and known[:2] == (token, offset) else now
-            since[tp] = token, offset, began
-        self._since = since
-        return {tp: (now - began) * 1e3 for tp, (_, _, began) in since.items()}
+            known = self._before.get(tp)
+            if known is not None and (known.token, known.offset) != (token, offset):
+                known = None
+            first = turn if known is None or turn.is_counted_anew(known.turn) else known.turn
+            is_stalled = turn.answers - first.answers > turn.waits_for
+            began = (known.began if known is not None and known.began is not None else now) if is_stalled else None
+            found[tp] = _Still(token, offset, first, began)
+        self._before = found
+        return {tp: (now - one.began) * 1e3 for tp, one in found.items() if one.began is not None}

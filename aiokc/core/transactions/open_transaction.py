@@ -56,12 +56,15 @@ class OpenTransaction:
         return was_waiting
 
     def next_request(self, identity: ProducerIdentity) -> ControlRequest | None:
-        """Return the request that adds something to the transaction; None where there is nothing to add."""
-        if self._new:
-            return AddPartitionsToTxn(identity, tuple(self._new))
-        if not self._offsets:
+        """Return the request that adds something to the transaction; None where there is nothing to add.
+
+        Any thread may call this: health() asks whether there is one, while the loop's thread takes offsets out.
+        """
+        if new := tuple(self._new.copy()):
+            return AddPartitionsToTxn(identity, new)
+        call = next(iter(self._offsets), None)
+        if call is None:
             return None
-        call = self._offsets[0]
         if not self.uses_v2 and call.group.group_id not in self._groups:
             return AddOffsetsToTxn(identity, call.group.group_id)
         return TxnOffsetCommit(identity, call.group, call.offsets, self.uses_v2)

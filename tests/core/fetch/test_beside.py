@@ -12,6 +12,7 @@ from aiokc.config import ClientConfig
 from aiokc.core.fetch.buffer import FetchBuffer
 from aiokc.core.fetch.planner import Demand, FetchPlanner, Plans
 from aiokc.core.fetch.session import FetchPlan
+from aiokc.core.fetch.stall_watch import NO_WAIT
 from aiokc.core.subscription.state import Subscription
 from aiokc.types import TopicPartition
 
@@ -152,6 +153,18 @@ def test_what_it_may_bring_is_within_the_budget() -> None:
     parked.planner.answered(1, has_more=True)
     (following,) = parked.plan(7 * MS).fetches
     assert following.max_bytes + beside.max_bytes <= 100_000
+
+
+def test_its_answer_says_nothing_of_what_the_other_one_leaves_out() -> None:
+    parked = Parked()
+    parked.planner.answered(1, has_more=True, is_beside=True)
+    assert parked.planner.turn(1) == (1, 0, NO_WAIT)
+    parked.planner.answered(1, has_more=True)
+    parked.planner.answered(1, has_more=True, is_beside=True)
+    assert parked.planner.turn(1) == (1, 1, 2 + 10)
+    parked.planner.answered(1, has_more=False)
+    assert parked.planner.turn(1) == (1, 1, NO_WAIT)
+    assert parked.planner.turn(7) == (7, 0, NO_WAIT)
 
 
 def test_there_is_none_without_room() -> None:

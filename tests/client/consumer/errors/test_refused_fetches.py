@@ -20,7 +20,7 @@ from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire.messages.fetch import FetchRequest, PartitionData
 
-from ...virtually import virtually
+from ...virtually import Asked, virtually
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -98,12 +98,58 @@ def test_what_may_last_is_asked_for_after_growing_pauses_and_health_says_why(
     assert 1 <= len(said) <= 3
 
 
+def test_many_refused_partitions_share_their_pauses() -> None:
+    """With pauses of their own each of them would soon be due at a time of its own, and have a Fetch of its own."""
+
+    async def story(cluster: Cluster) -> None:
+        asked = Asked(cluster, asyncio.get_running_loop())  # type: ignore[arg-type]
+        partitions = [TopicPartition("many", number) for number in range(200)]
+        for tp in partitions:
+            cluster.append(tp.topic, b"v", partition=tp.partition)
+        cluster.intercept(FetchRequest, refused_by(1))
+        async with consumer(cluster) as reader:
+            reader.assign(partitions)
+            assert not await reader.getmany(timeout_ms=60_000)
+        assert 50 <= len(asked.of(FetchRequest)) <= 80
+
+    virtually(story, brokers=1, topics={"many": 200})
+
+
+def refused_by(node_id: int) -> Callable[[Exchange], Any]:
+    """A fault for Fetch: that broker refuses all partitions, for its disk is broken."""
+
+    async def refuse(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.responses if exchange.broker == node_id else ():
+            for partition in topic.partitions:
+                partition.error_code, partition.records = ErrorCode.KAFKA_STORAGE_ERROR, None
+        return response
+
+    return refuse
+
+
+def test_a_new_leader_ends_the_pause_that_the_former_one_has_caused() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"v")
+        former = cluster.leader("t")
+        assert former is not None
+        cluster.intercept(FetchRequest, refused_by(former))
+        async with consumer(cluster, retry_backoff_max_ms=30_000) as reader:
+            reader.assign([T0])
+            assert not await reader.getmany(timeout_ms=60_000)
+            cluster.move_leader("t")
+            reader._runtime.cluster_client.metadata.request_update()
+            assert T0 in await reader.getmany(timeout_ms=1_000)
+
+    virtually(story)
+
+
 def refusals() -> tuple[FetchRefusals, Subscription]:
     subscription = Subscription()
     subscription.assign([T0, T1])
     for tp in (T0, T1):
         subscription.seek(tp, 0)
-    return FetchRefusals(subscription, lambda: Backoff(0.1, 1.0, _NoJitter())), subscription
+    return FetchRefusals(subscription, lambda: Backoff(0.1, 1.0, _NoJitter()), counts_for=8.0), subscription
 
 
 def answer(tp: TopicPartition, code: int = 0) -> tuple[FetchTarget, PartitionData]:
@@ -117,31 +163,43 @@ ANY: Callable[[int], bool] = lambda node_id: True  # noqa: E731
 STORAGE, UNKNOWN = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "1"), BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "2")
 
 
-def test_the_pauses_of_each_partition_grow_until_it_is_answered() -> None:
+def test_the_pauses_of_each_broker_grow_until_it_refuses_nothing() -> None:
+    known, subscription = refusals()
+    token, other = subscription[T0].token, subscription[T1].token
+    assert [known.refused(T0, token, STORAGE, 1, now) for now in (10, 20, 30)] == pytest.approx([10.1, 20.2, 30.4])
+    assert known.refused(T1, other, UNKNOWN, 1, 30.1) == pytest.approx(30.4), "both are due at the same time"
+    assert known.refused(T1, other, UNKNOWN, 2, 30.2) == pytest.approx(30.3), "another broker has pauses of its own"
+    assert known.newest(ANY, 31) is UNKNOWN
+    known.answered([answer(T0, ErrorCode.KAFKA_STORAGE_ERROR), answer(T1)], 31)
+    assert known.newest(ANY, 31) is STORAGE
+    known.answered([answer(T0)], 31)
+    assert known.newest(ANY, 31) is None
+    assert known._pauses == {}
+    assert known.refused(T0, token, STORAGE, 1, 40) == pytest.approx(40.1)
+
+
+def test_a_refusal_that_is_not_repeated_counts_for_a_while() -> None:
     known, subscription = refusals()
     token = subscription[T0].token
-    assert [known.refused(T0, token, STORAGE) for _ in range(3)] == pytest.approx([0.1, 0.2, 0.4])
-    assert known.refused(T1, subscription[T1].token, UNKNOWN) == pytest.approx(0.1)
-    assert known.newest(ANY) is UNKNOWN
-    known.answered([answer(T0, ErrorCode.KAFKA_STORAGE_ERROR), answer(T1)])
-    assert known.newest(ANY) is STORAGE
-    known.answered([answer(T0)])
-    assert known.newest(ANY) is None
-    assert known.refused(T0, token, STORAGE) == pytest.approx(0.1)
+    known.refused(T0, token, STORAGE, 1, 10)
+    assert known.of(T0, token, 18) is known.newest(ANY, 18) is STORAGE
+    assert known.of(T0, token, 18.1) is known.newest(ANY, 18.1) is None
+    known.answered([], 18.1)
+    assert (known._partitions, known._pauses) == ({}, {})
 
 
 def test_what_is_not_fetched_any_more_is_forgotten() -> None:
     known, subscription = refusals()
-    known.refused(T0, subscription[T0].token, STORAGE)
+    known.refused(T0, subscription[T0].token, STORAGE, 1, 0)
     known.broker_refused(7, gone := ConnectionFailed("gone"))
     subscription.pause(T0, True)
-    assert known.newest(ANY) is gone
-    assert known.newest(lambda node_id: False) is None
+    assert known.newest(ANY, 0) is gone
+    assert known.newest(lambda node_id: False, 0) is None
     subscription.pause(T0, False)
-    assert known.newest(ANY) is STORAGE
+    assert known.newest(ANY, 0) is STORAGE
     subscription.assign([T1])
-    assert known.newest(ANY) is gone
-    known.answered([])
+    assert known.newest(ANY, 0) is gone
+    known.answered([], 0)
     assert known._partitions == {}
     known.broker_answered(7)
-    assert known.newest(ANY) is None
+    assert known.newest(ANY, 0) is None

@@ -11,7 +11,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.contrib.health import Probe
-from aiokc.core.fetch.stall_watch import StallWatch
+from aiokc.core.fetch.stall_watch import NO_TURN, NO_WAIT, StallWatch, Turn
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import DeserializationFailed, RecordError
@@ -43,14 +43,34 @@ async def stalls(reader: Consumer[Any, Any], seconds: float, every: float = 1.0)
 
 def test_a_stall_begins_with_the_first_look_and_ends_when_the_position_moves() -> None:
     watch, position = StallWatch(), PartitionPosition(1, position=7)
-    assert watch.look([(T0, position)], 10.0) == {T0: 0.0}
-    assert watch.look([(T0, position), (T1, position)], 12.0) == {T0: 2_000.0, T1: 0.0}
+    still = (T0, position, NO_TURN)
+    assert watch.look([still], 10.0) == {T0: 0.0}
+    assert watch.look([still, (T1, position, NO_TURN)], 12.0) == {T0: 2_000.0, T1: 0.0}
     position.position = 8
-    assert watch.look([(T0, position)], 13.0) == {T0: 0.0}
+    assert watch.look([still], 13.0) == {T0: 0.0}
     position.token = 2  # sought to where it was
-    assert watch.look([(T0, position)], 14.0) == {T0: 0.0}
+    assert watch.look([still], 14.0) == {T0: 0.0}
     assert watch.look([], 15.0) == {}
-    assert watch.look([(T0, position)], 16.0) == {T0: 0.0}, "it was not still in between"
+    assert watch.look([still], 16.0) == {T0: 0.0}, "it was not still in between"
+
+
+def test_a_partition_waits_for_as_many_answers_as_there_are_partitions() -> None:
+    watch, position = StallWatch(), PartitionPosition(1, position=7)
+
+    def look(turn: Turn, now: float) -> float | None:
+        return watch.look([(T0, position, turn)], now).get(T0)
+
+    assert look(Turn(1, 100, 3), 10.0) is None
+    assert look(Turn(1, 103, 3), 20.0) is None
+    assert look(Turn(1, 104, 3), 30.0) == 0.0
+    assert look(Turn(1, 105, 3), 31.0) == 1_000.0
+    assert look(NO_TURN, 32.0) == 2_000.0, "another reason is no other stall"
+    assert look(Turn(2, 900, 3), 40.0) is None, "another broker, another queue"
+    assert look(Turn(2, 904, 3), 41.0) == 0.0
+    assert look(Turn(2, 4, 3), 42.0) is None, "the broker was gone, and counts anew"
+    assert look(Turn(2, 4, NO_WAIT), 43.0) == 0.0, "its last answer had room"
+    position.position = 8
+    assert look(Turn(2, 9, 3), 44.0) is None, "it had its turn"
 
 
 def test_a_partition_that_is_not_fetched_any_more_is_stalled() -> None:
@@ -207,6 +227,40 @@ def test_a_partition_that_waits_for_its_turn_is_no_stall() -> None:
     virtually(story, brokers=1, topics={"many": 20})
 
 
+def test_a_partition_that_never_has_its_turn_is_stalled() -> None:
+    """Its broker always has more of another one. That one's records say nothing of this one."""
+
+    async def story(cluster: Cluster) -> None:
+        async def empty(exchange: Exchange) -> Any:
+            await asyncio.sleep(1)
+            response: Any = await exchange.handle()
+            for topic in response.responses:
+                for partition in topic.partitions:
+                    if partition.partition_index == 1:
+                        partition.records = b""
+            return response
+
+        for _ in range(130):
+            cluster.append("t", bytes(1_000))
+        cluster.append("t", *[b"v"] * 10, partition=1)
+        async with consumer(cluster, max_partition_fetch_bytes=1_000) as reader:
+            reader.assign([T0, T1])
+            await reader.getmany(T1, max_records=5)
+            reader.seek(T1, 0)
+            cluster.intercept(FetchRequest, empty)
+            probe = Probe(reader)
+            poll = asyncio.ensure_future(application(reader))
+            assert await stalls(reader, 40) == {T1}
+            for _ in range(60):
+                await asyncio.sleep(1)
+                found = probe.look()
+            assert not found.live
+            assert reader.current_lag(T0), "it is not for the room in the last answers"
+            poll.cancel()
+
+    virtually(story, brokers=1)
+
+
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR])
 def test_a_partition_that_its_broker_refuses_is_no_stall(code: ErrorCode) -> None:
     """No restart cures that. A broker that is slow to say so leaves no pause in which it would be found."""
@@ -229,6 +283,39 @@ def test_a_partition_that_its_broker_refuses_is_no_stall(code: ErrorCode) -> Non
             poll = asyncio.ensure_future(application(reader))
             assert await stalls(reader, 60) == set()
             assert code.name in str(reader.health().last_error)
+            poll.cancel()
+
+    virtually(story, brokers=1)
+
+
+def test_a_refusal_that_has_passed_hides_no_stall() -> None:
+    """A broker that is elected refuses a partition once, and answers without a word of it from then on."""
+
+    async def story(cluster: Cluster) -> None:
+        async def refused_and_left_out(exchange: Exchange) -> Any:
+            await asyncio.sleep(0.1)
+            response: Any = await exchange.handle()
+            for topic in response.responses:
+                if is_led:
+                    topic.partitions = [each for each in topic.partitions if each.partition_index != 0]
+                for partition in topic.partitions:
+                    if partition.partition_index == 0:
+                        partition.error_code, partition.records = ErrorCode.NOT_LEADER_OR_FOLLOWER, None
+            return response
+
+        cluster.append("t", *[b"v"] * 10)
+        async with consumer(cluster) as reader:
+            reader.assign([T0, T1])
+            await reader.getmany(max_records=5)
+            is_led = False
+            cluster.intercept(FetchRequest, refused_and_left_out)
+            reader.seek(T0, 0)
+            poll = asyncio.ensure_future(application(reader))
+            await asyncio.sleep(2)
+            assert "NOT_LEADER" in str(reader.health().last_error)
+            is_led = True
+            assert await stalls(reader, 30) == {T0}
+            assert reader.health().last_error is None
             poll.cancel()
 
     virtually(story, brokers=1)
