@@ -139,7 +139,7 @@ def merge(
     errors: dict[str, int] = {} if complete else dict(old.errors)
     partial: set[str] = set() if complete else set(old.partial)
     ids = TopicIds(old.former, found_wrong=found_wrong)
-    epochs = LeaderEpochs(old.lower, found_wrong=found_wrong)
+    epochs = LeaderEpochs(old.lower, old.brokers, found_wrong=found_wrong)
     turns = count(1)
     for answer in response.topics:
         name = answer.name

@@ -123,9 +123,15 @@ def test_a_client_that_is_well_believes_no_lower_epoch() -> None:
     assert cluster.leader_epoch(TopicPartition("a", 0)) == 3, "questions of other reasons count neither way"
 
 
-def test_a_client_that_knows_of_no_leader_believes_a_lower_epoch() -> None:
-    """The last answer before the cluster was restored named none. So nothing that the client asks can be refused."""
-    cluster = merged(Cluster(), response(topic("a", partition(0, leader=-1, epoch=5), topic_id=ID)))
+@pytest.mark.parametrize("leader", [-1, 3], ids=["none", "one that is gone"])
+def test_a_client_that_knows_of_no_leader_believes_a_lower_epoch(leader: int) -> None:
+    """The last answer before the cluster was restored named none, or a broker that is not up behind it.
+
+    So nothing that the client asks can be refused.
+    """
+    before = response(topic("a", partition(0, leader=leader, epoch=5), topic_id=ID), brokers=3)
+    gone = response(topic("a", partition(0, leader=leader, epoch=5), topic_id=ID))
+    cluster = merged(merged(Cluster(), before), gone)
     for _ in range(10):
         assert cluster.leader(TopicPartition("a", 0)) is None
         lower = response(topic("a", partition(0, leader=1, epoch=3), topic_id=ID))
