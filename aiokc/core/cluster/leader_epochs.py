@@ -15,6 +15,7 @@ from collections.abc import Collection, Container, Mapping
 from typing import Final, TypeAlias
 
 from ...types import PartitionInfo
+from .occasion import Occasion
 
 #: So many answers in a row take a second or more, with retry_backoff_ms between them. Most brokers are behind by less;
 #: and one that is cut off does not give all of them, for others are asked before it (UselessAnswers).
@@ -28,14 +29,14 @@ class LeaderEpochs:
     """Judges the leader epochs in one Metadata response. ``before``: what the last one has left.
 
     ``brokers``: those that the client knows so far. A leader that is not among them can't be asked for anything, so it
-    never refuses anything. ``found_wrong``: the question was asked since what the answers before it said was found
-    wrong.
+    never refuses anything. ``occasion``: why the question was asked. That something else is lacking does not count: a
+    client that fetches and sends well looks for other topics, too.
     """
 
-    def __init__(self, before: LowerEpochs, brokers: Container[int | None], *, found_wrong: bool) -> None:
+    def __init__(self, before: LowerEpochs, brokers: Container[int | None], occasion: Occasion) -> None:
         self._before = before
         self._brokers = brokers
-        self._found_wrong = found_wrong
+        self._found_wrong = occasion is Occasion.FOUND_WRONG
         self._lower: dict[tuple[str, int], int] = {}
 
     def newest(self, old: PartitionInfo, new: PartitionInfo) -> PartitionInfo:
