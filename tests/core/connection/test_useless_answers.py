@@ -6,7 +6,7 @@ from aiokc.core.connection.useless_answers import UselessAnswers
 
 
 def passed_over(answers: UselessAnswers, *questions: tuple[float, bool, int]) -> list[list[int]]:
-    """Return whom each question goes to last, in order: it is asked at that time, again or not, and the broker answers."""
+    """Return whom each question goes to last, in order. It is asked at that time, again or not; that broker answers."""
     found = []
     for now, again, node_id in questions:
         found.append([*answers.next_question(now, again=again)])
