@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from ...config import ClusterConfig
 from ...core.backoff import SHORTEST, retry_backoff, search_pause
 from ...core.cluster.leader_hints import LeaderHints
+from ...core.cluster.occasion import Occasion
 from ...core.cluster.snapshot import Cluster, NewLeader, merge
 from ...core.cluster.unfollowed import without_old_errors, without_old_topics
 from ...core.connection.denied_roles import DeniedRoles
@@ -136,17 +137,16 @@ class Metadata:
         while True:
             while not self._update_asked and (left := self._due - loop.time()) > 0:
                 await self._wanted.wait(left)
-            is_coming = not _COMING.isdisjoint(self._lacking.values())  # other errors are those of all brokers
-            again = (self._update_asked or is_coming) and not self._asks_for_new
-            was_found_wrong = self._found_wrong
+            occasion = self._occasion()
+            was_asked, asked_for_new, was_found_wrong = self._update_asked, self._asks_for_new, self._found_wrong
             self._update_asked = self._asks_for_new = self._found_wrong = False
-            # A coordinator has assigned a topic by an id that no answer names: maybe they name a former one.
-            found_wrong = again and (was_found_wrong or ErrorCode.UNKNOWN_TOPIC_ID in self._lacking.values())
             try:
-                await self._refresh(self._config.request_timeout_ms / 1e3, again=again, found_wrong=found_wrong)
+                await self._refresh(self._config.request_timeout_ms / 1e3, occasion)
             except KafkaError as error:
                 self.error = error
-                self._update_asked = True
+                # The next request is for the same: one that was only due has found nothing wrong because it failed.
+                self._update_asked = self._update_asked or was_asked
+                self._asks_for_new = self._asks_for_new or asked_for_new
                 self._found_wrong = self._found_wrong or was_found_wrong
                 self.changed.notify()
                 pause = backoff.next()
@@ -161,6 +161,16 @@ class Metadata:
             else:
                 backoff.reset()
                 await self._pause(self._retry_pause)
+
+    def _occasion(self) -> Occasion:
+        """Return why a request is to be sent now."""
+        is_coming = not _COMING.isdisjoint(self._lacking.values())  # other errors are those of all brokers
+        if self._asks_for_new or not (self._update_asked or is_coming):
+            return Occasion.REGULAR
+        # A coordinator has assigned a topic by an id that no answer names: maybe they name a former one.
+        if self._found_wrong or ErrorCode.UNKNOWN_TOPIC_ID in self._lacking.values():
+            return Occasion.FOUND_WRONG
+        return Occasion.LACKING
 
     async def _pause(self, seconds: float) -> None:
         """Wait between two refreshes. New topics end the pause: the application waits for the first answer about them.
@@ -210,8 +220,8 @@ class Metadata:
             found.update((str(topic_id), ErrorCode.UNKNOWN_TOPIC_ID) for topic_id in unknown)
         return found
 
-    async def _refresh(self, timeout: float, *, again: bool = False, found_wrong: bool = False) -> None:
-        """Ask, and take over what is answered. ``again``: the last answer was ``found_wrong``, or lacks something."""
+    async def _refresh(self, timeout: float, occasion: Occasion = Occasion.REGULAR) -> None:
+        """Ask, and take over what is answered."""
         known = self._cluster_errors()
         merged: Cluster | None = None
         deadline = asyncio.get_running_loop().time() + timeout
@@ -221,10 +231,10 @@ class Metadata:
         try:
             for request in self._questions():
                 left = deadline - asyncio.get_running_loop().time()
-                response = await self._pool.metadata(request, timeout=left, again=again)
+                response = await self._pool.metadata(request, timeout=left, again=occasion.again)
                 is_complete = request.topics is None
                 merged = await merged_snapshot(
-                    merged or self._hints.said, response, complete=is_complete, found_wrong=found_wrong
+                    merged or self._hints.said, response, complete=is_complete, occasion=occasion
                 )
         finally:
             self._asking = False
@@ -327,6 +337,6 @@ def _question(topics: frozenset[str] | None, *, create: bool) -> MetadataRequest
 
 
 async def merged_snapshot(
-    old: Cluster, response: MetadataResponse, *, complete: bool, found_wrong: bool = False
+    old: Cluster, response: MetadataResponse, *, complete: bool, occasion: Occasion = Occasion.REGULAR
 ) -> Cluster:
-    return await in_steps(merge(old, response, complete=complete, found_wrong=found_wrong))
+    return await in_steps(merge(old, response, complete=complete, occasion=occasion))

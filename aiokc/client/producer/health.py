@@ -55,7 +55,7 @@ def _of_transaction(transactions: TransactionDriver | None) -> KafkaError | None
     """Why the last control request has failed, while there is one to send; None where nothing is wrong."""
     if transactions is None or not transactions.machine.has_work:
         return None
-    return transactions.last_error or transactions.requests.error
+    return transactions.requests.error
 
 
 def _trouble(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -12,13 +13,18 @@ from ...core.cluster.coordinators import KeyType
 from ...core.transactions.events import Answered, ControlRequest, NotAnswered, TxnOffsetCommit
 from ...core.transactions.messages import OFFSETS_NAME_MEMBERS_FROM, answer, wording
 from ...core.versions import api_name
+from ...error_codes import ErrorCode
 from ...errors import ConnectionFailed, KafkaError, RequestTimedOut, UnsupportedVersion, broker_error
+from ...net.login.endings import SessionEnded
 from ...net.options import SOFTWARE
 from ...net.pool import Pool, Purpose
 from ...wire import Request
 from ...wire.messages.discovery import ApiVersionsRequest
 from ...wire.messages.txn import TxnOffsetCommitRequest
+from ..aio.complaints import Complaints
 from ..cluster.coordinator_lookup import CoordinatorLookup
+
+logger = logging.getLogger("aiokc.transactions")
 
 #: The feature (KIP-584) whose finalized level says which kind of transactions a cluster has (KIP-890).
 _FEATURE = "transaction.version"
@@ -51,6 +57,8 @@ class ControlRequests:
             config, pool, transactional_id, random, request_metadata, key_type=KeyType.TRANSACTION
         )
         self._groups: dict[str, CoordinatorLookup] = {}
+        self._last_error: KafkaError | None = None  # of the last control request
+        self._complaints = Complaints(logger)
 
     @property
     def node_id(self) -> int | None:
@@ -59,8 +67,11 @@ class ControlRequests:
 
     @property
     def error(self) -> KafkaError | None:
-        """Why the last lookup of the transactional id's coordinator has failed; None if it has not."""
-        return self._lookup.error
+        """Why the last control request has failed, or else the last lookup of the transactional id's coordinator.
+
+        None if neither has.
+        """
+        return self._last_error or self._lookup.error
 
     def forget(self, group_id: str | None) -> None:
         """Have the coordinator of this group (None: of the transactional id) looked up anew."""
@@ -109,6 +120,29 @@ class ControlRequests:
 
     async def perform(self, sent: ControlRequest) -> Answered | NotAnswered:
         """Send ``sent`` once, and return what the coordinator answered, or that it did not."""
+        event = await self._ask(sent)
+        self._note(event)
+        return event
+
+    def _note(self, event: Answered | NotAnswered) -> None:
+        """Keep why a request has failed, for who waits for it; report it now and then if it goes on."""
+        text, what = "transactional id %r: %s: %s", type(event.sent).__name__
+        if isinstance(event, NotAnswered):
+            if isinstance(event.error, SessionEnded):  # no failure of the coordinator: it is asked once more
+                logger.info(text, self._transactional_id, what, event.error)
+                return
+            self._last_error = event.error
+        else:
+            self._last_error = broker_error(event.code, event.what) if event.code else None
+        if self._last_error is None:
+            return
+        if isinstance(event, Answered) and event.code == ErrorCode.UNSUPPORTED_VERSION:
+            self.connect_anew()
+        is_normal = isinstance(event, Answered) and event.code == ErrorCode.CONCURRENT_TRANSACTIONS
+        level = logging.INFO if is_normal else logging.WARNING
+        self._complaints.warn((what, is_normal), text, self._transactional_id, what, self._last_error, at_first=level)
+
+    async def _ask(self, sent: ControlRequest) -> Answered | NotAnswered:
         worded = wording(sent, self._transactional_id, self._config.transaction_timeout_ms)
         lookup = self._of_group(sent.group.group_id) if isinstance(sent, TxnOffsetCommit) else self._lookup
 

@@ -21,7 +21,6 @@ from ...core.transactions.events import (
     Abort,
     AddOffsetsToTxn,
     AddPartitionsToTxn,
-    Answered,
     Begin,
     Commit,
     ControlRequest,
@@ -33,7 +32,6 @@ from ...core.transactions.events import (
     Initialize,
     Initialized,
     InitProducerId,
-    NotAnswered,
     OffsetsAbandoned,
     OffsetsEnded,
     RecordFailed,
@@ -46,19 +44,16 @@ from ...core.transactions.events import (
 )
 from ...core.transactions.machine import TransactionMachine
 from ...core.transactions.transitions import OPEN, State
-from ...error_codes import ErrorCode
 from ...errors import (
     KafkaError,
     RequestTimedOut,
     TransactionAbortable,
     TransactionAborted,
     UsageError,
-    broker_error,
     fresh,
 )
 from ...net.pool import Pool
 from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from .control_requests import ControlRequests
 
@@ -138,9 +133,7 @@ class TransactionDriver:
         self.moved = Signal()
         self.begun = 0  # transactions, so far
         self.stopped_in = 0  # the transaction that was open when the producer was stopped, which aborts it
-        self.last_error: KafkaError | None = None  # why the last control request has failed; None if it has not
         self._look_at_version_at = 0.0
-        self._complaints = Complaints(logger)
         self._name = transactional_id
         self._batches = batches
         self.check = check
@@ -164,9 +157,7 @@ class TransactionDriver:
                 while True:
                     if self._next is not None:
                         request, self._next = self._next, None
-                        event = await self.requests.perform(request)
-                        self._note(event)
-                        self.feed(event)
+                        self.feed(await self.requests.perform(request))
                     elif (left := self.machine.deadline - loop.time()) > 0:
                         await self._sooner.wait(None if left == math.inf else left)
                     else:
@@ -174,21 +165,6 @@ class TransactionDriver:
         finally:
             self._tasks = None
             self.moved.notify()
-
-    def _note(self, event: Answered | NotAnswered) -> None:
-        """Keep why a request has failed, for who waits for it; report it now and then if it goes on."""
-        if isinstance(event, NotAnswered):
-            self.last_error = event.error
-        else:
-            self.last_error = broker_error(event.code, event.what) if event.code else None
-        if self.last_error is None:
-            return
-        if isinstance(event, Answered) and event.code == ErrorCode.UNSUPPORTED_VERSION:
-            self.requests.connect_anew()
-        what = type(event.sent).__name__
-        is_normal = isinstance(event, Answered) and event.code == ErrorCode.CONCURRENT_TRANSACTIONS
-        text, level = "transactional id %r: %s: %s", logging.INFO if is_normal else logging.WARNING
-        self._complaints.warn((what, is_normal), text, self._name, what, self.last_error, at_first=level)
 
     def feed(self, event: Event) -> None:
         """Feed ``event`` to the machine, and perform the effects that it returns."""
@@ -481,7 +457,7 @@ class TransactionDriver:
             raise fresh(error)
 
     def _timed_out(self, what: str, seconds: float) -> RequestTimedOut:
-        last = self.last_error or self.requests.error
+        last = self.requests.error
         why = f"; the last attempt: {last}" if last is not None else ""
         error = RequestTimedOut(f"transactional id {self._name!r}: {what}: not done after {seconds:.3g} s{why}")
         error.__cause__ = last

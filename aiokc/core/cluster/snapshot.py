@@ -14,6 +14,7 @@ from ...native import untrack
 from ...types import Broker, PartitionInfo, TopicInfo, TopicPartition, partition_count
 from ...wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from .leader_epochs import LeaderEpochs, LowerEpochs
+from .occasion import Occasion
 from .topic_ids import FormerIds, TopicIds
 
 _NO_ID = UUID(int=0)
@@ -127,19 +128,19 @@ def why_unusable(broker: str, response: MetadataResponse) -> KafkaError | None:
 
 
 def merge(
-    old: Cluster, response: MetadataResponse, *, complete: bool, found_wrong: bool = False, every: int = 100
+    old: Cluster, response: MetadataResponse, *, complete: bool, occasion: Occasion = Occasion.REGULAR, every: int = 100
 ) -> Generator[None, None, Cluster]:
     """Return the snapshot after ``response``. Yield after each ``every`` topics and partitions, for the loop's sake.
 
     ``complete``: the request was for all topics, so those not in the response are gone. Otherwise they stay. A topic of
     which nothing has changed is the same object as before, so no code needs to look at its partitions again.
-    ``found_wrong``: as in LeaderEpochs and TopicIds.
+    ``occasion``: why the question was asked. LeaderEpochs and TopicIds each say when its answer counts for them.
     """
     topics: dict[str, TopicInfo] = {} if complete else dict(old.topics)
     errors: dict[str, int] = {} if complete else dict(old.errors)
     partial: set[str] = set() if complete else set(old.partial)
-    ids = TopicIds(old.former, found_wrong=found_wrong)
-    epochs = LeaderEpochs(old.lower, found_wrong=found_wrong)
+    ids = TopicIds(old.former, occasion)
+    epochs = LeaderEpochs(old.lower, old.brokers, occasion)
     turns = count(1)
     for answer in response.topics:
         name = answer.name

@@ -6,10 +6,15 @@ would read from the beginning again; and once more after it had asked broker 1 a
 is newer by itself. But no id comes back either. So a broker that names an id that the topic had before is behind.
 
 A client that began with broker 1 has never seen the id that broker 2 names, and takes it for the newer one. It must not
-keep the wrong id for ever. So it believes a former id again once several answers in a row have named it. Only answers
-to a client that is in trouble count, as in LeaderEpochs: with the wrong id it can't fetch, and so it has found what it
-knew wrong; or it lacks the topic. One that reads the right topic may hear for hours of the former one, from a broker
-that is cut off.
+keep the wrong id for ever. So it believes a former id again once several answers in a row have named it.
+
+Only answers to a client that is in trouble count. With the wrong id it can't fetch, and so it has found what it knew
+wrong. Or it lacks something, and nothing is sent that could be refused: the topic, a leader of the former topic, whose
+broker is gone, or a partition that only the newer topic has. Nobody can tell by a partition that is lacking whether the
+topic is the wrong one. So it counts that anything is lacking, of whichever topic.
+
+One that reads the right topic and lacks nothing may hear for hours of the former one, from a broker that is cut off. If
+it looks for another topic meanwhile, other brokers are asked in turn (UselessAnswers), and these know the right id.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Final, NamedTuple
 from uuid import UUID
+
+from .occasion import Occasion
 
 #: The version of Metadata from which answers name topic ids, and that from which brokers take them in requests.
 NAMED_FROM: Final = 10
@@ -41,11 +48,11 @@ _NONE: Final = FormerIds()
 class TopicIds:
     """Judges the topic ids in one Metadata response. ``former``: the former ids of each topic that has any.
 
-    ``found_wrong``: the question was asked since what the answers before it said was found wrong.
+    ``occasion``: why the question was asked.
     """
 
-    def __init__(self, former: Mapping[str, FormerIds], *, found_wrong: bool) -> None:
-        self._found_wrong = found_wrong
+    def __init__(self, former: Mapping[str, FormerIds], occasion: Occasion) -> None:
+        self._again = occasion.again
         self._former: MutableMapping[str, FormerIds] = dict(former)
 
     def is_old(self, topic: str, known: UUID | None, named: UUID | None, *, exists: bool) -> bool:
@@ -60,7 +67,7 @@ class TopicIds:
         if not exists and left:
             *others, known = left  # the topic was gone for a while, or the last broker had not heard of it yet
             left = tuple(others)
-        named_again = before.named_again + (self._found_wrong or not exists)
+        named_again = before.named_again + (self._again or not exists)
         if named in left and named != known and named_again < _ENOUGH:
             self._former[topic] = before._replace(named_again=named_again)
             return True

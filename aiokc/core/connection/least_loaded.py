@@ -26,13 +26,13 @@ class NodeView:
 
 
 def least_loaded(
-    nodes: Sequence[NodeView], tried: Set[int], *, now: float, rather_not: Set[int] = frozenset()
+    nodes: Sequence[NodeView], tried: Set[int], *, now: float, rather_not: Sequence[int] = ()
 ) -> int | None:
     """Return the id of the node to ask next, or None if all of them were tried.
 
     The order is: connected, connecting, not connected, those to ask ``rather_not``, throttled, failed. Among
     equals the node with the fewest requests in flight comes first, then the one that may be used soonest, then one that
-    is not doubtful, then the first of ``nodes``.
+    is not doubtful, then the first of ``nodes``. Those in ``rather_not`` come in the order that they have there.
     """
 
     def rank(node: NodeView) -> tuple[int, int, float]:
@@ -41,7 +41,7 @@ def least_loaded(
         if node.muted_until > now:
             return 4, node.in_flight, node.muted_until
         if node.node_id in rather_not:
-            return 3, node.in_flight, float(node.doubtful)
+            return 3, rather_not.index(node.node_id), 0.0
         return (0 if node.connected else 1 if node.connecting else 2), node.in_flight, float(node.doubtful)
 
     fresh = [node for node in nodes if node.node_id not in tried]

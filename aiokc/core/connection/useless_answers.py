@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Set
+from collections.abc import Sequence
 from math import inf
 from typing import Final
 
@@ -20,7 +20,8 @@ class UselessAnswers:
 
     A broker may be cut off from the controllers, and well otherwise: it tells of the leaders and coordinators of an
     hour ago, or has no producer ids to give. The client is connected to it, and to no other broker for such requests,
-    so it would be the one to ask for ever. Times are those of the caller's clock, in seconds.
+    so it would be the one to ask for ever. Of two brokers each is asked every second time then: the one that is cut off
+    does not answer many times in a row. Times are those of the caller's clock, in seconds.
     """
 
     def __init__(self) -> None:
@@ -28,14 +29,18 @@ class UselessAnswers:
         self._in_a_row = 0
         self._asked_at = -inf
 
-    def next_question(self, now: float, *, again: bool) -> Set[int]:
-        """Return the brokers that others are to be asked before. ``again``: what the last answer said is of no use."""
+    def next_question(self, now: float, *, again: bool) -> Sequence[int]:
+        """Return the brokers that others are to be asked before, the one that answered last at the end.
+
+        ``again``: what the last answer said is of no use.
+        """
         self._in_a_row = self._in_a_row + 1 if again and now - self._asked_at <= _IN_A_ROW_SECONDS else 0
         self._asked_at = now
         if not self._in_a_row:
             self._told.clear()
-        return frozenset(self._told) if self._in_a_row >= _ENOUGH else frozenset()
+        return tuple(self._told) if self._in_a_row >= _ENOUGH else ()
 
     def answered_by(self, node_id: int) -> None:
-        if node_id not in self._told:
-            self._told.append(node_id)
+        if node_id in self._told:
+            self._told.remove(node_id)
+        self._told.append(node_id)

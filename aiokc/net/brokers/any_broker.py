@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from itertools import islice
 from math import inf
 from random import Random
@@ -94,7 +94,7 @@ class AnyBroker:
         awaited: set[Node] = set()  # without a connection so far: to be asked as soon as there is one
         pauses = retry_backoff(self._config, self._random)
         told = None if again is None else self._answers.setdefault(request_type, UselessAnswers())
-        rather_not = frozenset[int]() if told is None else told.next_question(_now(), again=bool(again))
+        rather_not: Sequence[int] = () if told is None else told.next_question(_now(), again=bool(again))
         while (now := _now()) < deadline:
             node = self._least_loaded(tried, awaited, rather_not)
             if node is None:  # all were asked: ask again, unless no error is retriable
@@ -200,7 +200,7 @@ class AnyBroker:
             raise _NotYet(outcome)
         raise fresh(outcome)
 
-    def _least_loaded(self, tried: set[int], awaited: Set[Node], rather_not: Set[int]) -> Node | None:
+    def _least_loaded(self, tried: set[int], awaited: Set[Node], rather_not: Sequence[int]) -> Node | None:
         tried = tried | {node.broker.node_id for node in awaited if node.spare()[1] is None}
         now = _now()
         trigger = self._config.metadata_recovery_rebootstrap_trigger_ms / 1e3

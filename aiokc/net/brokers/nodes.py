@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from random import Random
 
 from ...config import ClusterConfig
@@ -97,12 +97,12 @@ class Nodes:
     # Any of them
 
     def least_loaded(
-        self, tried: Set[int], *, now: float, overdue: bool, rather_not: Set[int] = frozenset()
+        self, tried: Set[int], *, now: float, overdue: bool, rather_not: Sequence[int] = ()
     ) -> Node | None:
         """Return the node to send a request to that any broker can answer; None if all were ``tried``.
 
-        Those in ``rather_not`` come after all others that may answer. ``overdue``: no broker has answered for so long
-        that the bootstrap servers count too. See ``candidates``.
+        Those in ``rather_not`` come after all others that may answer, in its order. ``overdue``: no broker has answered
+        for so long that the bootstrap servers count too. See ``candidates``.
         """
         brokers = [node.view(tried, now) for node in self._brokers.values()]
         bootstrap = [node.view(tried, now) for node in self._bootstrap.values()]

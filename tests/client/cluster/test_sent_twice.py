@@ -20,7 +20,7 @@ from aiokc.wire.messages.discovery import FindCoordinatorRequest
 from aiokc.wire.messages.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.group_admin import DeleteGroupsRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
-from aiokc.wire.messages.produce import ProduceRequest
+from aiokc.wire.messages.produce import InitProducerIdRequest, ProduceRequest
 from aiokc.wire.messages.sasl import SaslAuthenticateRequest
 from aiokc.wire.messages.txn import EndTxnRequest
 
@@ -51,8 +51,8 @@ def member(cluster: Cluster, **options: Any) -> Consumer[Any, Any]:
     )
 
 
-def in_secured_cluster(story: Any) -> None:
-    virtually(story, brokers=1, topics={"t": 1}, sasl={"alice": "secret"}, session_ms=SESSION_MS)
+def in_secured_cluster(story: Any, **options: Any) -> None:
+    virtually(story, brokers=1, topics={"t": 1}, sasl={"alice": "secret"}, session_ms=SESSION_MS, **options)
 
 
 def asked_of(cluster: Cluster) -> Asked:
@@ -216,3 +216,35 @@ def test_a_commit_behind_which_the_producer_is_fenced_may_be_done() -> None:
             assert raised.value.may_be_committed
 
     in_secured_cluster(story)
+
+
+@pytest.mark.parametrize(("level", "identities"), [(1, 2), (2, 1)], ids=["before KIP-890", "KIP-890"])
+def test_a_commit_that_is_asked_for_once_more_is_no_trouble(
+    caplog: pytest.LogCaptureFixture, level: int, identities: int
+) -> None:
+    """Before KIP-890 a late commit could hit the next transaction, so that one begins with an epoch of its own."""
+    told: list[Exception | None] = []
+
+    async def story(cluster: Cluster) -> None:
+        asked = asked_of(cluster)
+
+        def note(exchange: Exchange) -> None:
+            told.append(producer.health().last_error)
+
+        async with Producer(bootstrap_servers=cluster.bootstrap, transactional_id="id", **ALICE) as producer:
+            fault = cluster.intercept(EndTxnRequest, handled_as_the_session_ends, times=1)
+            again = cluster.intercept(EndTxnRequest, note, times=1)
+            async with producer.transaction():
+                await producer.send("t", b"1", partition=0)
+            async with producer.transaction():
+                await producer.send("t", b"2", partition=0)
+            assert (fault.hits, again.hits) == (1, 1)
+            assert len(asked.of(InitProducerIdRequest)) == identities
+        assert [record.value for record in cluster.records("t")] == [b"1", b"2"]
+
+    with caplog.at_level(logging.INFO):
+        in_secured_cluster(story, features={"transaction.version": level})
+    assert said(caplog)
+    assert told == [None]
+    told_of = [record for record in caplog.records if record.name == "aiokc.transactions"]
+    assert not [record for record in told_of if record.levelno >= logging.WARNING]

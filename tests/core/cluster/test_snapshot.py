@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from aiokc.core.cluster.occasion import Occasion
 from aiokc.core.cluster.snapshot import Cluster, NewLeader, merge, why_unusable, with_leaders
 from aiokc.core.cluster.unfollowed import without_old_topics
 from aiokc.error_codes import ErrorCode
@@ -21,6 +22,7 @@ from aiokc.wire.messages.discovery import (
 )
 
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
+REGULAR, LACKING, FOUND_WRONG = Occasion.REGULAR, Occasion.LACKING, Occasion.FOUND_WRONG
 
 
 def partition(number: int, leader: int = 1, epoch: int = 0) -> MetadataResponsePartition:
@@ -49,9 +51,9 @@ def response(*topics: MetadataResponseTopic, brokers: int = 2) -> MetadataRespon
 
 
 def merged(
-    old: Cluster, new: MetadataResponse, *, complete: bool = False, found_wrong: bool = True, every: int = 1
+    old: Cluster, new: MetadataResponse, *, complete: bool = False, occasion: Occasion = FOUND_WRONG, every: int = 1
 ) -> Cluster:
-    steps = merge(old, new, complete=complete, found_wrong=found_wrong, every=every)
+    steps = merge(old, new, complete=complete, occasion=occasion, every=every)
     while True:
         try:
             next(steps)
@@ -92,12 +94,12 @@ def test_an_older_leader_epoch_does_not_replace_a_newer_one() -> None:
     assert newer.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
 
 
-def epochs_after(*answers: int | None, found_wrong: bool = True) -> list[int]:
+def epochs_after(*answers: int | None, occasion: Occasion = FOUND_WRONG) -> list[int]:
     """Return the leader epoch of a-0 after each of these responses; None: it is about other topics."""
     cluster, found = Cluster(), []
     for epoch in answers:
         named = [] if epoch is None else [topic("a", partition(0, epoch=epoch), topic_id=ID)]
-        cluster = merged(cluster, response(*named, topic("b", partition(0))), found_wrong=found_wrong)
+        cluster = merged(cluster, response(*named, topic("b", partition(0))), occasion=occasion)
         found.append(cluster.leader_epoch(TopicPartition("a", 0)))
     return found
 
@@ -112,24 +114,31 @@ def test_a_leader_epoch_that_answers_name_again_and_again_is_believed_though_it_
     assert epochs_after(5, *[3] * 10, *[2] * 9) == [5] * 10 + [3] * 10, "counted anew"
 
 
-def test_a_client_that_is_well_believes_no_lower_epoch() -> None:
+@pytest.mark.parametrize("other", [REGULAR, LACKING])
+def test_a_client_that_is_well_believes_no_lower_epoch(other: Occasion) -> None:
     """It asks now and then, and maybe each time a broker that is cut off: that one leads what others lead by now."""
-    assert epochs_after(5, *[3] * 100, found_wrong=False) == [5] * 101
+    assert epochs_after(5, *[3] * 100, occasion=other) == [5] * 101
     cluster = merged(Cluster(), response(topic("a", partition(0, epoch=5), topic_id=ID)))
     lower = response(topic("a", partition(0, epoch=3), topic_id=ID))
-    for found_wrong in (True, False) * 9 + (True,):
+    for occasion in (FOUND_WRONG, other) * 9 + (FOUND_WRONG,):
         assert cluster.leader_epoch(TopicPartition("a", 0)) == 5
-        cluster = merged(cluster, lower, found_wrong=found_wrong)
+        cluster = merged(cluster, lower, occasion=occasion)
     assert cluster.leader_epoch(TopicPartition("a", 0)) == 3, "questions of other reasons count neither way"
 
 
-def test_a_client_that_knows_of_no_leader_believes_a_lower_epoch() -> None:
-    """The last answer before the cluster was restored named none. So nothing that the client asks can be refused."""
-    cluster = merged(Cluster(), response(topic("a", partition(0, leader=-1, epoch=5), topic_id=ID)))
+@pytest.mark.parametrize("leader", [-1, 3], ids=["none", "one that is gone"])
+def test_a_client_that_knows_of_no_leader_believes_a_lower_epoch(leader: int) -> None:
+    """The last answer before the cluster was restored named none, or a broker that is not up behind it.
+
+    So nothing that the client asks can be refused.
+    """
+    before = response(topic("a", partition(0, leader=leader, epoch=5), topic_id=ID), brokers=3)
+    gone = response(topic("a", partition(0, leader=leader, epoch=5), topic_id=ID))
+    cluster = merged(merged(Cluster(), before), gone)
     for _ in range(10):
         assert cluster.leader(TopicPartition("a", 0)) is None
         lower = response(topic("a", partition(0, leader=1, epoch=3), topic_id=ID))
-        cluster = merged(cluster, lower, found_wrong=False)
+        cluster = merged(cluster, lower, occasion=LACKING)
     assert cluster.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
 
 
@@ -150,7 +159,7 @@ def test_a_recreated_topic_starts_its_epochs_anew() -> None:
     assert again.topic_id("a") == OTHER_ID
 
 
-def ids_after(*answers: UUID | None, complete: bool = False, found_wrong: bool = True) -> list[UUID | None]:
+def ids_after(*answers: UUID | None, complete: bool = False, occasion: Occasion = FOUND_WRONG) -> list[UUID | None]:
     """Return the id of topic "a" after each of these responses; None: it says that there is no such topic."""
     cluster, found = Cluster(), []
     for topic_id in answers:
@@ -159,7 +168,7 @@ def ids_after(*answers: UUID | None, complete: bool = False, found_wrong: bool =
             answer = response(*gone)
         else:
             answer = response(topic("a", partition(0), topic_id=topic_id))
-        cluster = merged(cluster, answer, complete=complete, found_wrong=found_wrong)
+        cluster = merged(cluster, answer, complete=complete, occasion=occasion)
         found.append(cluster.topic_id("a"))
     return found
 
@@ -200,12 +209,26 @@ def test_a_client_that_took_the_old_topic_for_the_new_one_finds_its_way_back() -
 
 def test_a_client_that_reads_the_new_topic_never_goes_back_to_the_old_one() -> None:
     """It asks now and then, and maybe each time a broker that is cut off, and has never heard of the new topic."""
-    assert ids_after(ID, OTHER_ID, *[ID] * 100, found_wrong=False)[1:] == [OTHER_ID] * 101
+    assert ids_after(ID, OTHER_ID, *[ID] * 100, occasion=REGULAR)[1:] == [OTHER_ID] * 101
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_client_that_lacks_a_leader_or_a_partition_of_the_old_topic_finds_the_new_one(complete: bool) -> None:
+    """Its broker is gone, or the new topic has more partitions. Nothing is sent, so nothing is refused."""
+    newer = response(topic("a", partition(0), partition(1), topic_id=OTHER_ID))
+    older = response(topic("a", partition(0, leader=-1), topic_id=ID))
+    cluster = merged(merged(Cluster(), newer), older, complete=complete, occasion=REGULAR)
+    for occasion in (LACKING, REGULAR) * 10:
+        assert cluster.topic_id("a") == ID
+        cluster = merged(cluster, newer, complete=complete, occasion=occasion)
+        if cluster.topic_id("a") == OTHER_ID:
+            break
+    assert cluster.leader(TopicPartition("a", 1)) == Broker(1, "h1", 9092)
 
 
 def test_a_client_that_lacks_the_topic_believes_a_former_id() -> None:
     """It heard of the topic by its newer id, by its older one, and then that there is none: nothing can be refused."""
-    found = ids_after(OTHER_ID, ID, None, *[OTHER_ID] * 10, found_wrong=False)
+    found = ids_after(OTHER_ID, ID, None, *[OTHER_ID] * 10, occasion=REGULAR)
     assert found == [OTHER_ID, ID, *[None] * 10, OTHER_ID]
 
 

@@ -35,8 +35,15 @@ def test_a_node_to_ask_rather_not_comes_before_one_that_is_throttled_or_has_fail
         (NodeView(2, muted_until=101.0, connected=True), 1),
         (NodeView(2, failed=True), 1),
     ):
-        assert least_loaded([told, other], set(), now=100.0, rather_not={1}) == first
-    assert least_loaded([told], set(), now=100.0, rather_not={1}) == 1
+        assert least_loaded([told, other], set(), now=100.0, rather_not=[1]) == first
+    assert least_loaded([told], set(), now=100.0, rather_not=[1]) == 1
+
+
+def test_of_nodes_to_ask_rather_not_the_first_comes_first_however_busy_it_is() -> None:
+    """One that is cut off leads nothing, so no Fetch is in flight to it: it would be asked for ever."""
+    busy, idle = NodeView(1, connected=True, in_flight=1), NodeView(2, connected=True)
+    assert least_loaded([busy, idle], set(), now=100.0, rather_not=[1, 2]) == 1
+    assert least_loaded([busy, idle], set(), now=100.0, rather_not=[2, 1]) == 2
 
 
 def test_a_failed_node_comes_last_and_the_one_that_may_be_retried_first_before_the_others() -> None:

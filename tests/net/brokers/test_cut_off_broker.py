@@ -48,6 +48,15 @@ async def _with_former_leader(exchange: Exchange) -> Any:
     return response
 
 
+async def _with_former_topic(exchange: Exchange) -> Any:
+    """Answer as a broker that has not heard that topic "t" was recreated: the former one has one partition."""
+    response: Any = await exchange.handle()
+    for topic in response.topics:
+        if topic.name == "t":
+            topic.topic_id, topic.partitions = UUID(int=1), topic.partitions[:1]
+    return response
+
+
 def _failing_once(pool: Pool) -> Any:
     """Return what fails, and makes the pool ask for metadata as before from then on."""
     ask = pool.metadata
@@ -102,19 +111,13 @@ def test_a_former_leader_is_believed_only_by_a_client_whose_metadata_are_found_w
 def test_an_id_that_a_coordinator_assigns_is_believed_though_it_was_taken_for_a_former_one() -> None:
     """A broker that was behind has named the older id last. A member does not fetch what it knows no name of."""
 
-    async def before_it_was_recreated(exchange: Exchange) -> Any:
-        response: Any = await exchange.handle()
-        for topic in response.topics:
-            topic.topic_id = UUID(int=1)
-        return response
-
     async def story(cluster: Cluster) -> None:
         async with Client(bootstrap_servers=cluster.bootstrap) as client:
             metadata = client._cluster.metadata
             with metadata.interest() as interest:
                 interest.set(["t"])
                 current = await metadata.wait_for(lambda known: known.topic_id("t"), 5, "the topic")
-                cluster.intercept(MetadataRequest, before_it_was_recreated, times=1)
+                cluster.intercept(MetadataRequest, _with_former_topic, times=1)
                 metadata.request_update()
                 while metadata.cluster.topic_id("t") == current:
                     await metadata.changed.wait()
@@ -124,6 +127,74 @@ def test_an_id_that_a_coordinator_assigns_is_believed_though_it_was_taken_for_a_
                         await metadata.changed.wait()
 
     virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_a_refresh_that_was_only_due_counts_for_no_former_topic_though_it_fails_at_first() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Client(bootstrap_servers=cluster.bootstrap, metadata_max_age_ms=10_000) as client:
+            cluster.intercept(MetadataRequest, _with_former_topic, times=1)
+            metadata = client._cluster.metadata
+            with metadata.interest() as interest:
+                interest.set(["t"])
+                await metadata.wait_for(lambda known: known.topic_id("t"), 5, "the former topic")
+                metadata.request_update()
+                current = await metadata.wait_for(
+                    lambda known: known.topic_id("t") if known.topic_id("t") != UUID(int=1) else None, 5, "the topic"
+                )
+                cluster.intercept(MetadataRequest, _with_former_topic)
+                for _ in range(20):
+                    refreshed_at = metadata.refreshed_at
+                    metadata._pool.metadata = _failing_once(metadata._pool)  # type: ignore[method-assign]
+                    while metadata.refreshed_at == refreshed_at:
+                        await metadata.changed.wait()
+                    assert metadata.cluster.topic_id("t") == current
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_a_partition_that_only_the_recreated_topic_has_can_be_written_to() -> None:
+    """The producer has heard of the new topic, and then of the former one from a broker that was behind."""
+
+    async def story(cluster: Cluster) -> None:
+        async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            assert len(await producer.partitions_for("t")) == 2
+            cluster.intercept(MetadataRequest, _with_former_topic, times=1)
+            metadata = producer._runtime.cluster_client.metadata
+            metadata.request_update()
+            await metadata.changed.wait()
+            assert metadata.cluster.topic_id("t") == UUID(int=1)
+            async with asyncio.timeout(15):
+                await producer.send_and_wait("t", b"v", partition=1)
+
+    virtually(story, brokers=1, topics={"t": 2})
+
+
+def test_a_reader_of_a_recreated_topic_that_looks_for_another_one_stays_with_the_new_one() -> None:
+    """It can ask two brokers, and one of them is cut off: that one does not give ten answers in a row."""
+
+    async def story(cluster: Cluster) -> None:
+        asked: list[int] = []
+
+        async def answer(exchange: Exchange) -> Any:
+            asked.append(exchange.broker)
+            return await _with_former_topic(exchange) if exchange.broker == 1 else None
+
+        cluster.move_leader("t", to=2)
+        cluster.intercept(MetadataRequest, answer)
+        cluster.append("t", b"v")
+        options: dict[str, Any] = {"auto_offset_reset": "earliest", "allow_auto_create_topics": False}
+        async with Consumer("t", "missing", bootstrap_servers=first_only(cluster), **options) as consumer:
+            assert (await consumer.getone()).value == b"v"
+            metadata = consumer._runtime.cluster_client.metadata
+            current, begun = metadata.cluster.topic_id("t"), len(asked)
+            assert current != UUID(int=1)
+            assert await consumer.getmany(timeout_ms=60_000) == {}
+            assert metadata.cluster.topic_id("t") == current
+            first, second = asked[begun::2], asked[begun + 1 :: 2]
+            assert len(second) > 25
+            assert [{*first}, {*second}] in ([{1}, {2}], [{2}, {1}]), "in turn"
+
+    virtually(story, brokers=2, topics={"t": 1})
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT])
