@@ -217,10 +217,11 @@ class _TaskRead:
     async def _looked_up(
         self, client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], error: KafkaError
     ) -> tuple[dict[TopicPartition, UUID | None], set[TopicPartition], dict[TopicPartition, tuple[int, int]]]:
-        """Return the topic ids of the partitions that exist, which are recreated, and what the logs in question hold.
+        """Return the topic ids of the partitions that exist, which are recreated, and what the logs hold.
 
-        Those are the logs of recreated topics, and of the partitions that ``error`` names. The others are taken to have
-        what is wanted: if they have not, the next read fails, and names them, or times out, and _ended() tells.
+        After a timeout these are the logs of recreated topics alone: _ended() tells of the others. Else they are those
+        of all partitions, also of those that ``error`` does not name. The next read begins anew, without the epochs of
+        what was read. So it would not notice that another log was cut meanwhile, and is written on.
 
         Raises ``error`` if no broker tells, or if partitions are listed again that their leader does not know.
         """
@@ -237,12 +238,11 @@ class _TaskRead:
                 if tp.topic in there and tp.partition in there[tp.topic].partitions
             }
             recreated = {tp for tp, topic_id in existing.items() if self._is_other(tp, topic_id) or tp in twice}
-            named = existing.keys() & (error.offsets if isinstance(error, OffsetOutOfRange) else ())
+            asked = recreated if isinstance(error, RequestTimedOut) else existing.keys()
             try:
                 # Of a partition that is unknown, but listed, the leader says whether it is there.
-                asked = existing if isinstance(error, UnknownTopic) else recreated | named
-                logs = await self._logs(client, asked, untils={tp: wanted[tp][1] for tp in named - recreated})
-                return existing, recreated, {tp: logs[tp] for tp in recreated | named}
+                logs = await self._logs(client, asked, untils={tp: wanted[tp][1] for tp in asked - recreated})
+                return existing, recreated, logs
             except UnknownTopic:  # it was deleted just after it was listed
                 if existing == before:
                     raise error from error.__cause__

@@ -16,16 +16,27 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 _GRACE: Final = 30
 
 
+#: So many characters of the end of what it wrote to stderr are kept.
+_SAID: Final = 2_000
+
+
 class ProcessFailed(Exception):
-    """The process did not end as it should, or said nothing; str() is the reason, on one line."""
+    """The process did not end as it should, or said nothing; str() is the reason, on one line.
+
+    ``said`` is the end of what it wrote to stderr: a traceback, for instance.
+    """
+
+    def __init__(self, reason: str, said: str = "") -> None:
+        super().__init__(reason)
+        self.said = said.strip()[-_SAID:]
 
 
 def last_line(module: str, *job: str, timeout: float, environment: Mapping[str, str] | None = None) -> str:
     """Return the last line that ``python -m module job`` prints. Raises ProcessFailed, also after ``timeout`` seconds.
 
-    However the wait for it ends, it has ended then, too, with its JVM if it has one.
+    However the wait for it ends, it has ended then, too, with all that it has started: its JVM, if it has one.
     """
-    worker = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", __name__, str(int(timeout) + _GRACE), module, *job],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
@@ -34,21 +45,29 @@ def last_line(module: str, *job: str, timeout: float, environment: Mapping[str, 
         text=True,
         env={**os.environ, **(environment or {})},
         start_new_session=True,
-    )
-    try:
-        output, errors = worker.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        raise ProcessFailed(f"not done after {timeout:g} s") from None
-    finally:
-        if worker.poll() is None:
-            os.killpg(worker.pid, signal.SIGKILL)
-            worker.communicate()
+    ) as worker:
+        try:
+            output, errors = worker.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            kill_group(worker)
+            raise ProcessFailed(f"not done after {timeout:g} s", worker.communicate()[1]) from None
+        finally:
+            kill_group(worker)
     if worker.returncode != 0:
         reason = errors.strip().splitlines()[-1:] or ["it said nothing"]
-        raise ProcessFailed(f"ended with code {worker.returncode}: {reason[0]}")
+        raise ProcessFailed(f"ended with code {worker.returncode}: {reason[0]}", errors)
     if not output.strip():
-        raise ProcessFailed("it ended without a figure")
+        raise ProcessFailed("it ended without a figure", errors)
     return output.splitlines()[-1]
+
+
+def kill_group(leader: subprocess.Popen[str]) -> None:
+    """End the process, which leads a session of its own, and all that it has started, which may have outlived it."""
+    try:
+        os.killpg(leader.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    leader.wait()
 
 
 def exit_on_signals() -> None:

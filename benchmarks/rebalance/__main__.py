@@ -33,24 +33,32 @@ END: Final = "<!-- end of rebalances -->"
 
 
 @contextmanager
-def writing(bootstrap: str, topic: str, partitions: int) -> Iterator[None]:
-    """Keep writing a record to each partition."""
+def writing(bootstrap: str, topic: str, partitions: int) -> Iterator[threading.Thread]:
+    """Keep writing a record to each partition, in this thread."""
     stop = threading.Event()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 4})
+
+    def write_to(partition: int) -> None:
+        while not stop.is_set():
+            try:
+                producer.produce(topic, b"a record", partition=partition)
+                return
+            except BufferError:  # the broker takes nothing just now
+                producer.poll(WRITE_EVERY)
 
     def write() -> None:
         due = time.monotonic()
         while not stop.is_set():
             for partition in range(partitions):
-                producer.produce(topic, b"a record", partition=partition)
+                write_to(partition)
             producer.poll(0)
-            due += WRITE_EVERY
+            due = max(due + WRITE_EVERY, time.monotonic())
             stop.wait(max(0.0, due - time.monotonic()))
 
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        yield
+        yield thread
     finally:
         stop.set()
         thread.join()
@@ -67,6 +75,14 @@ def warm_up(bootstrap: str, clients: Sequence[str], members: int) -> None:
         measure(bootstrap, client, PROTOCOLS[client][0], members, 0.0, quiet=0.5, kill=False)
 
 
+def _check(kafka: LocalKafka, writer: threading.Thread) -> None:
+    """Raise Unsettled where a measurement would take its whole time: without a broker, or without new records."""
+    if not all(node.running for node in kafka.nodes):
+        raise Unsettled("the broker has ended before")
+    if not writer.is_alive():
+        raise Unsettled("no records are written any more")
+
+
 def run(
     clients: Sequence[str], protocols: Sequence[str], sizes: Sequence[int], rounds: int
 ) -> tuple[dict[Key, list[Settled]], dict[Key, list[str]]]:
@@ -79,17 +95,18 @@ def run(
     failures: dict[Key, list[str]] = {}
     with LocalKafka(fast=False, config=BROKER) as kafka:
         kafka.create_topic(TOPIC, PARTITIONS)
-        with writing(kafka.bootstrap, TOPIC, PARTITIONS):
+        with writing(kafka.bootstrap, TOPIC, PARTITIONS) as writer:
             warm_up(kafka.bootstrap, clients, max(sizes))
             for turn, size in itertools.product(range(rounds), sizes):
                 joins_after = JOINS_AFTER[turn % len(JOINS_AFTER)]
                 for client, protocol in rows[turn % len(rows) :] + rows[: turn % len(rows)]:
                     key, row = (size, protocol, client), f"{size:3} {protocol:11} {client:9}"
                     try:
+                        _check(kafka, writer)
                         settled = measure(kafka.bootstrap, client, protocol, size, joins_after)
                     except Unsettled as error:
                         failures.setdefault(key, []).append(f"round {turn + 1}: {error}")
-                        print(f"{row} failed: {error}", flush=True)
+                        print(f"{row} failed: {error}\n{error.said}".rstrip(), flush=True)
                         continue
                     print(f"{row} {settled}", flush=True)
                     found.setdefault(key, []).append(settled)

@@ -32,7 +32,11 @@ TIMEOUT: Final = 120.0
 
 
 class Unsettled(Exception):
-    """A measurement failed; str() is the reason, on one line."""
+    """A measurement failed; str() is the reason, on one line. ``said`` is the end of what it wrote to stderr."""
+
+    def __init__(self, reason: str, said: str = "") -> None:
+        super().__init__(reason)
+        self.said = said
 
 
 class _Group:
@@ -122,7 +126,7 @@ def measure(
     try:
         return Settled(**json.loads(last_line("benchmarks.rebalance", "--worker", job, timeout=4 * TIMEOUT)))
     except ProcessFailed as error:
-        raise Unsettled(str(error)) from None
+        raise Unsettled(str(error), error.said) from None
     except (ValueError, TypeError):
         raise Unsettled("its figures are not to be read") from None
 

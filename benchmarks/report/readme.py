@@ -76,7 +76,7 @@ def lacks(results: Results) -> Iterator[str]:
         if case.name not in BY_NAME and measured.get(case.name) != case.records:
             yield f"{case.name} of {case.records:,} records"
     yield from (client for client in CLIENTS if client not in results.settings["clients"])
-    studied = {study.name for study in results.studies}
+    studied = {study.name for study in results.studies if not study.left_out}
     yield from (f"the study {name}" for name in NAMES if name not in studied)
 
 

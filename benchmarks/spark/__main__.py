@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from ..cases import Case
 from ..clients import CLIENTS
 from ..environment import environment, keep_bytecode
 from ..load import LoadFailed, load
-from ..measuring.process import exit_on_signals
+from ..measuring.process import exit_on_signals, kill_group
 from ..report.readme import FOLDER, replace_section
 from .cases import PARTITIONS, READS, SLOTS, SOURCES, topics
 from .lacks import LEAST_ROUNDS, LEAST_TRIGGER_ROUNDS, lacks
@@ -128,7 +127,7 @@ def _session(job: Job) -> Generator[Found, None, None]:
                     else:
                         print(line, end="", file=sys.stderr)
             finally:
-                _kill(session)
+                kill_group(session)
     if session.returncode != 0:
         raise RuntimeError(f"the session of {job.slots} slots ended with code {session.returncode}: see above")
 
@@ -139,7 +138,7 @@ def _lines(session: subprocess.Popen[str]) -> Iterator[str]:
 
     def too_long() -> None:
         print(f"benchmarks.spark: no measurement was done within {_LINE_SECONDS:g} s", file=sys.stderr)
-        _kill(session)
+        kill_group(session)
 
     while True:
         limit = threading.Timer(_LINE_SECONDS, too_long)
@@ -153,15 +152,6 @@ def _lines(session: subprocess.Popen[str]) -> Iterator[str]:
         finally:
             limit.cancel()
         yield line
-
-
-def _kill(session: subprocess.Popen[str]) -> None:
-    """End it with all that it has started, which may have outlived it."""
-    try:
-        os.killpg(session.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    session.wait()
 
 
 def _say(found: Found) -> None:
@@ -215,7 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    epilog = f"A session that has no measurement done for {_LINE_SECONDS:g} s is ended, and the run with it."
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__, epilog=epilog)
     add = parser.add_argument
 
     def names(text: str) -> list[str]:

@@ -32,6 +32,9 @@ NAMES: Final = (
 #: that there is no such figure: librdkafka stalls no loop.
 FAILED: Final = "failed: "
 
+#: In a cell of a study that this machine can't make, before the reason: that is no failure.
+NOT_MEASURED: Final = "not measured: "
+
 _SECONDS: Final = 300
 
 
@@ -47,6 +50,11 @@ class Study:
     def failed(self) -> bool:
         """Whether a measurement of it failed."""
         return any(map(is_failed, self.rows))
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it was not made, since something that it needs is not here."""
+        return any(NOT_MEASURED in cell for row in self.rows for cell in row.values())
 
 
 def is_failed(row: Mapping[str, str]) -> bool:

@@ -19,9 +19,10 @@ from typing import Any, Final
 from aiokc.testing.kafka import LocalKafkaError, SecureKafka
 from aiokc.testing.kafka.secure.tokens import unsecured
 
+from ..foreign import JAVA, missing
 from ..load import LoadFailed, load_spread
 from ..measuring.stopwatch import LoopStopwatch
-from . import StudyFailed, measured
+from . import NOT_MEASURED, StudyFailed, measured
 
 TITLE: Final = (
     "Logins: ms from making a client to its first record, and how late timers of the loop fire meanwhile (p99 / max "
@@ -55,6 +56,8 @@ _WAYS: Final = (
 
 def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
     """Measure each way with each client. ``bootstrap`` is not used: that broker need have no such listeners."""
+    if reason := missing(JAVA):
+        return [{"way": "all", "aiokc": f"{NOT_MEASURED}{reason}"}]
     try:
         with SecureKafka(
             fast=False,

@@ -19,11 +19,12 @@ from typing import Any, Final
 
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError
 
+from ..foreign import JAVA, missing
 from ..load import LoadFailed, create_topic
 from ..measuring.stopwatch import peak_rss
 from ..producers.job import BUFFER_MEMORY, ProduceJob
 from ..producers.options import aiokafka_producer, aiokc_producer, librdkafka_settings
-from . import StudyFailed, measured
+from . import NOT_MEASURED, StudyFailed, measured
 
 TITLE: Final = (
     "A broker that stops (SIGSTOP) while an application sends as much as it may for six seconds: what was taken, and "
@@ -48,6 +49,11 @@ _OF_OUR_OWN: Final = {"auto.create.topics.enable": "false"}
 
 def run(bootstrap: str, rounds: int) -> list[dict[str, str]]:
     """Measure each client once for each size: memory hardly differs from round to round."""
+    reason = missing(JAVA)
+    if not Path("/proc").exists():
+        reason = "how much memory a process has now is read from /proc, which this system has not"
+    if reason:
+        return [{"client": "all", "memory MB": f"{NOT_MEASURED}{reason}"}]
     try:
         with LocalKafka(fast=False, config=_OF_OUR_OWN) as kafka:
             return [_row(kafka, client, label, size) for size in _SIZES for client, label in CLIENTS.items()]
@@ -102,8 +108,6 @@ class Stopped:
 
 
 def _rss() -> int:
-    if not Path("/proc").exists():
-        raise RuntimeError("how much memory a process has now is read from /proc, which this system has not")
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGESIZE")
 

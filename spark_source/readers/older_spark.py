@@ -39,6 +39,7 @@ class UnlimitedStreamReader(StreamReader):
         return self._plan.latest(self._reached)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._check()
         # After a restart Spark first plans an empty batch at the newest offset of the checkpoint, so that sources know
         # that offset. If it has an anchor, this belongs to the batch that ended there. Spark asks for the next end only
         # when the batch that it planned last is finished.

@@ -71,10 +71,14 @@ class StreamReader(DataSourceStreamReader):
 
     @property
     def _options(self) -> SourceOptions:
-        """The query's options, which all that Spark can ask needs. Raises what the reader is ``refusing``."""
+        """The query's options, which nearly all that Spark can ask needs. Raises what the reader is ``refusing``."""
+        self._check()
+        return self._accepted
+
+    def _check(self) -> None:
+        """Raise what the reader is ``refusing``."""
         if self._refusal is not None:
             raise fresh(self._refusal)
-        return self._accepted
 
     @cached_property
     def _cluster(self) -> DriverCluster:

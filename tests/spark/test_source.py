@@ -47,6 +47,7 @@ def test_who_writes_hears_that_the_source_only_reads() -> None:
             for ask in (
                 lambda reader: reader.initialOffset(),
                 lambda reader: reader.partitions({}, {"events": {"0": 1}}),
+                lambda reader: reader.partitions({"events": {"0": 1}}, {"events": {"0": 1}}),  # first after a restart
                 lambda reader: reader.commit({"events": {"0": 1}}),
                 lambda reader: reader.read(InputPartition(None)),
             )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -39,6 +41,36 @@ def test_a_process_that_has_no_figure_says_why(module: str, tmp_path: Path, text
     write(tmp_path, text)
     with pytest.raises(ProcessFailed, match=reason):
         last_line(module, "{}", timeout=200)
+
+
+def test_what_a_process_has_started_does_not_outlive_it(module: str, tmp_path: Path) -> None:
+    """A JVM, for instance, whose worker was killed. It is seen to end by a pipe, which it alone still holds open."""
+    path = tmp_path / "held"
+    os.mkfifo(path)
+    text = """
+import subprocess, sys
+with open({path!r}, "wb") as held:
+    subprocess.Popen(["sleep", "600"], stdin=held, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+sys.exit("the reason")
+"""
+    write(tmp_path, text.format(path=str(path)))
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as held:
+        with pytest.raises(ProcessFailed, match="ended with code 1: the reason"):
+            last_line(module, "{}", timeout=200)
+        has_ended, _, _ = select.select([held], [], [], 30)
+    assert has_ended
+
+
+@pytest.mark.parametrize("end", ["raise KeyError('client')", "import signal; signal.pause()"])
+def test_the_end_of_what_a_process_said_is_kept(module: str, tmp_path: Path, end: str) -> None:
+    write(tmp_path, f"import sys; print('x' * 5_000, 'a warning', file=sys.stderr, flush=True)\n{end}")
+    for timeout in (2, 200):  # on a busy machine it may have said nothing within the short one
+        with pytest.raises(ProcessFailed) as raised:
+            last_line(module, "{}", timeout=timeout)
+        if raised.value.said:
+            break
+    assert "a warning" in raised.value.said
+    assert len(raised.value.said) == 2_000
 
 
 def test_a_process_that_nobody_ends_ends_itself(module: str, tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import itertools
+import threading
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 
 from aiokc.testing import Cluster
+from benchmarks.measuring.process import ProcessFailed
 from benchmarks.rebalance import __main__ as rebalance
 from benchmarks.rebalance import settle
 from benchmarks.rebalance.__main__ import README
@@ -162,7 +165,7 @@ def test_a_round_that_fails_fails_its_row_and_no_other(
     def measure(_: str, client: str, *__: object) -> Settled:
         turns[client] += 1
         if (client, turns[client]) == ("confluent", 2):
-            raise Unsettled("not done after 480 s")
+            raise Unsettled("not done after 480 s", "Traceback:\nits end")
         return times(3.0)[0]
 
     monkeypatch.setattr(rebalance, "LocalKafka", MagicMock())
@@ -176,7 +179,60 @@ def test_a_round_that_fails_fails_its_row_and_no_other(
     assert turns == {"aiokc": 3, "confluent": 3}
     assert "| 10 | eager | aiokc |" in out
     assert "| 10 | eager | confluent |" not in out
+    assert out.count("failed: not done after 480 s\nTraceback:\nits end\n") == 1
     assert "- 10 eager confluent, round 2: not done after 480 s" in out
+
+
+@pytest.mark.parametrize(
+    ("has_broker", "has_writer", "reason"),
+    [(False, True, "the broker has ended before"), (True, False, "no records are written any more")],
+)
+def test_without_a_broker_or_new_records_the_rest_has_failed_at_once(
+    monkeypatch: pytest.MonkeyPatch, has_broker: bool, has_writer: bool, reason: str
+) -> None:
+    """Each measurement would take its whole time, eight minutes. What was measured before is there still."""
+    node, kafka, writing = MagicMock(running=True), MagicMock(), MagicMock()
+    kafka.return_value.__enter__.return_value.nodes = [node]
+    writer = writing.return_value.__enter__.return_value
+
+    def measure(*_: object) -> Settled:
+        node.running, writer.is_alive.return_value = has_broker, has_writer
+        return times(3.0)[0]
+
+    monkeypatch.setattr(rebalance, "LocalKafka", kafka)
+    monkeypatch.setattr(rebalance, "writing", writing)
+    monkeypatch.setattr(rebalance, "warm_up", lambda *_: None)
+    monkeypatch.setattr(rebalance, "measure", measure)
+    found, failures = rebalance.run(["aiokc", "confluent"], ["eager"], [10], 1)
+    assert found == {(10, "eager", "aiokc"): [times(3.0)[0]]}
+    assert failures == {(10, "eager", "confluent"): [f"round 1: {reason}"]}
+
+
+def test_who_writes_waits_for_a_producer_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = threading.Event()
+    producer = MagicMock()
+    producer.produce.side_effect = itertools.chain([BufferError("Local: Queue full")], itertools.repeat(None))
+
+    def poll(_: float) -> None:
+        if producer.produce.call_count >= 2:
+            written.set()
+
+    producer.poll.side_effect = poll
+    monkeypatch.setattr(rebalance, "Producer", lambda _: producer)
+    with rebalance.writing("localhost:1", "topic", 1) as writer:
+        assert written.wait(60)
+        assert writer.is_alive()
+    assert producer.poll.call_args_list[0].args == (rebalance.WRITE_EVERY,)
+
+
+def test_what_a_measurement_said_last_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_line(*_: object, **__: object) -> str:
+        raise ProcessFailed("ended with code 1: KeyError", "Traceback")
+
+    monkeypatch.setattr(settle, "last_line", last_line)
+    with pytest.raises(Unsettled, match="ended with code 1: KeyError") as raised:
+        settle.measure("localhost:1", "aiokc", "eager", 1, 0.0)
+    assert raised.value.said == "Traceback"
 
 
 def test_a_measurement_without_figures_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from benchmarks.report.readme import (
     replace_section,
 )
 from benchmarks.report.results import Results
+from benchmarks.studies import Study
 
 from ..examples import failed_study, measurement, results, whole_run
 
@@ -65,6 +66,10 @@ def test_the_table_replaces_what_is_between_the_markers(folder: Path) -> None:
         ),
         (replace(whole_run(), settings=whole_run().settings | {"clients": [*CLIENTS][1:]}), "without aiokc$"),
         (replace(whole_run(), studies=whole_run().studies[:-1]), "without the study scale$"),
+        (
+            replace(whole_run(), studies=[*whole_run().studies[:-1], Study("scale", "", [{"": "not measured: why"}])]),
+            "without the study scale$",
+        ),
     ],
     ids=[
         "two rounds",
@@ -76,6 +81,7 @@ def test_the_table_replaces_what_is_between_the_markers(folder: Path) -> None:
         "fewer records",
         "a client less",
         "a study less",
+        "a study left out",
     ],
 )
 def test_a_run_that_proves_nothing_is_not_published(folder: Path, found: Results, reason: str) -> None:

@@ -120,10 +120,31 @@ def test_nothing_is_compared_with_a_partition_that_failed() -> None:
 def test_a_broker_that_is_given_is_not_the_one_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no process of it here: the study starts a broker of its own, or says why it cannot."""
     monkeypatch.setenv("AIOKC_BOOTSTRAP", "localhost:1")
+    monkeypatch.setattr(stopped_broker, "missing", lambda _: None)
     monkeypatch.setattr(LocalKafka, "start", lambda kafka: kafka.bootstrap)  # fails where no broker was given
     monkeypatch.setattr(LocalKafka, "stop", lambda _: None)
     (row,) = stopped_broker.run("localhost:1", 1)
     assert row["memory MB"].startswith("failed: the local Kafka is not started")
+
+
+@pytest.mark.parametrize("name", ["logins", "stopped_broker"])
+def test_a_study_whose_broker_needs_java_is_left_out_without_java(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It is not measured, which is no failure, as with Java's tools: the broker of the run may be elsewhere."""
+    monkeypatch.setattr(f"benchmarks.studies.{name}.missing", lambda _: "no java on PATH: install Java 17")
+    study = studies.run(name, "localhost:1", 1)
+    assert not study.failed
+    assert study.left_out
+    (row,) = study.rows
+    assert "not measured: no java on PATH: install Java 17" in row.values()
+
+
+def test_a_stopped_broker_is_left_out_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(stopped_broker, "missing", lambda _: None)
+    monkeypatch.setattr(stopped_broker, "Path", lambda _: tmp_path / "none")
+    study = studies.run("stopped_broker", "localhost:1", 1)
+    assert not study.failed
+    (row,) = study.rows
+    assert row["memory MB"].startswith("not measured: how much memory")
 
 
 async def test_the_reader_of_stalls_looks_at_each_value(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,6 @@ from spark_source.data_loss import DataLoss
 from spark_source.options.source_options import SourceOptions
 from spark_source.options.topic_choice import subscribe
 from spark_source.planning.task_plan import OffsetRange
-from tests.suite.unused_faults import may_be_unused
 
 TP, RECORDS = TopicPartition("events", 0), 10
 LOSS = "its oldest records were deleted"
@@ -112,16 +112,21 @@ def test_what_is_missing_behind_a_record_that_was_read_is_a_loss(cluster: Cluste
         read(cluster, OffsetRange(TP, 0, 2, from_earliest=True), OffsetRange(TP, 2, 8))
 
 
-@pytest.mark.parametrize("fail", [True, False])
-@pytest.mark.parametrize(("topic", "times"), [("other", None), ("events", 1)])
-def test_a_leader_that_does_not_know_yet_where_its_log_ends_is_not_believed(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture, topic: str, times: int | None, fail: bool
-) -> None:
-    """It has just been elected. Nothing has said that `other` lacks records; the leader of `events` is asked again."""
-    other = TopicPartition("other", 0)
+def with_another_topic(cluster: Cluster) -> TopicPartition:
+    """Return the partition of a second topic, which has as many records."""
     cluster.create_topic("other", 1)
     for _ in range(RECORDS):
         cluster.append("other", b"x" * 1000)
+    return TopicPartition("other", 0)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("topic", ["other", "events"])
+def test_a_leader_that_does_not_know_yet_where_its_log_ends_is_not_believed(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, topic: str, fail: bool
+) -> None:
+    """It has just been elected, and is asked once more, also where the error was about another partition."""
+    other = with_another_topic(cluster)
 
     async def answer_too_early(exchange: Exchange) -> Response | None:
         response: Any = await exchange.handle()
@@ -134,9 +139,7 @@ def test_a_leader_that_does_not_know_yet_where_its_log_ends_is_not_believed(
         return any(part.timestamp == LATEST for part in asked)
 
     trim_at(cluster, {1: 4})
-    early = cluster.intercept(ApiKey.LIST_OFFSETS, answer_too_early, times=times, where=asks_for_the_end)
-    if topic == "other":
-        may_be_unused(early)
+    cluster.intercept(ApiKey.LIST_OFFSETS, answer_too_early, times=1, where=asks_for_the_end)
 
     with caplog.at_level(logging.WARNING, logger="spark_source"):
         task = OffsetRange(TP, 0, RECORDS, from_earliest=True), OffsetRange(other, 0, RECORDS)
@@ -144,6 +147,43 @@ def test_a_leader_that_does_not_know_yet_where_its_log_ends_is_not_believed(
 
     assert sorted(found) == sorted([*range(4, RECORDS), *range(RECORDS)])
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_log_that_is_cut_while_a_loss_of_another_one_is_looked_at_is_a_loss(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, fail: bool
+) -> None:
+    """`events` is trimmed, and `other` cut beyond what was read of it. The next read finds it written on."""
+    other = with_another_topic(cluster)
+    happened: list[str] = []
+
+    def happen(exchange: Exchange) -> None:
+        """Trim `events` at the first Fetch; make `other` as long as it was at the first one of the next read."""
+        parts = (part for topic in exchange.request.topics for part in topic.partitions)
+        if not happened:
+            happened.append("trimmed")
+            exchange.call.cluster.topics.partition(*TP).log.trim(4)
+        elif len(happened) == 1 and any(part.fetch_offset == 4 for part in parts):
+            happened.append("written on")
+            cluster.append("other", *[b"another record"] * 2)
+
+    def cut(exchange: Exchange) -> None:
+        cluster.truncate("other", to=6)
+        cluster.append("other", *[b"another record"] * 2)
+
+    cluster.intercept(ApiKey.FETCH, happen)
+    cluster.intercept(ApiKey.LIST_OFFSETS, cut, times=1)
+    task = OffsetRange(TP, 0, RECORDS, from_earliest=True), OffsetRange(other, 0, RECORDS)
+    ended = "its log ends before offsets that were read or planned already"
+    said = rf"topic 'other', partition 0: {ended}\. Wanted: offsets \d to 10 \(exclusive\); available: 0 to 8"
+
+    if fail:
+        with pytest.raises(DataLoss, match=said):
+            read(cluster, *task)
+    else:
+        with caplog.at_level(logging.WARNING, logger="spark_source"):
+            assert sorted(read(cluster, *task, fail=False)) == sorted([*range(4, RECORDS), *range(8)])
+        assert len(re.findall(said, caplog.text)) == 1
 
 
 @pytest.mark.parametrize("fail", [True, False])
