@@ -407,7 +407,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "double owner, duplicate, over-commit, zombie commit",
         (Holdings, "owned", property(lambda self: frozenset(self.held) & (self.target or frozenset()))),
         group=True,
-        first=43,
+        first=114,
         consumer=True,
     ),
     "commit by the newest epoch what was given up": _bug(
