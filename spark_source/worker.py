@@ -220,8 +220,9 @@ class _TaskRead:
         """Return the topic ids of the partitions that exist, which are recreated, and what the logs hold.
 
         After a timeout these are the logs of recreated topics alone: _ended() tells of the others. Else they are those
-        of all partitions, also of those that ``error`` does not name. The next read begins anew, without the epochs of
-        what was read. So it would not notice that another log was cut meanwhile, and is written on.
+        of all partitions, also of those that ``error`` does not name, as far as their leaders answer. The next read
+        begins anew, without the epochs of what was read. So it would not notice that another log was cut meanwhile, and
+        is written on.
 
         Raises ``error`` if no broker tells, or if partitions are listed again that their leader does not know.
         """
@@ -238,10 +239,12 @@ class _TaskRead:
                 if tp.topic in there and tp.partition in there[tp.topic].partitions
             }
             recreated = {tp for tp, topic_id in existing.items() if self._is_other(tp, topic_id) or tp in twice}
-            asked = recreated if isinstance(error, RequestTimedOut) else existing.keys()
+            named = _named_by(error, existing) - recreated
+            others = set() if isinstance(error, RequestTimedOut) else existing.keys() - recreated - named
             try:
                 # Of a partition that is unknown, but listed, the leader says whether it is there.
-                logs = await self._logs(client, asked, untils={tp: wanted[tp][1] for tp in asked - recreated})
+                logs = await self._logs(client, recreated | named, untils={tp: wanted[tp][1] for tp in named})
+                logs |= await self._logs_in_time(client, untils={tp: wanted[tp][1] for tp in others})
                 return existing, recreated, logs
             except UnknownTopic:  # it was deleted just after it was listed
                 if existing == before:
@@ -259,6 +262,24 @@ class _TaskRead:
             await asyncio.sleep(self._options.offset_retry_ms / 1e3)
             logs |= await log_ranges(client, behind, isolation_level="read_uncommitted")
         return logs
+
+    async def _logs_in_time(
+        self, client: Client, *, untils: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return what the logs of these partitions hold; {} where not all leaders answer: the next read waits for them.
+
+        The error that is looked at is about other partitions. It must neither be hidden by a leader that is away, nor
+        make a task fail that would have waited for that leader.
+        """
+        seconds = (_LOOK_MS + self._options.offset_retry_ms) / 1e3
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._logs(client, untils, untils=untils)
+        except (KafkaError, TimeoutError) as error:
+            if isinstance(error, KafkaError) and (isinstance(error, UnknownTopic) or not error.retriable):
+                raise
+            _log_silence(untils, error, seconds)
+            return {}
 
     async def _ended(
         self, client: Client, positions: Mapping[TopicPartition, int]
@@ -279,9 +300,7 @@ class _TaskRead:
                     # What lies behind an open transaction is in the log.
                     logs = await log_ranges(client, ended, isolation_level="read_uncommitted")
             except (KafkaError, TimeoutError) as error:
-                names = ", ".join(map(str, sorted(ended)))
-                why = str(error) or f"no answer within {_LOOK_MS / 1e3:g} s"
-                _logger.info("not all leaders said where the logs of %s end: %s", names, why)
+                _log_silence(ended, error, _LOOK_MS / 1e3)
                 return {}
             ended = {tp: log for tp, log in logs.items() if log[1] <= positions[tp]}
         return ended
@@ -313,6 +332,19 @@ class _TaskRead:
         began = loop.time()
         await self._handoff.put(pa.record_batch(batch), batch.nbytes)  # copies nothing
         self._waited += loop.time() - began
+
+
+def _named_by(error: KafkaError, existing: Iterable[TopicPartition]) -> set[TopicPartition]:
+    """Return the existing partitions that an error is about: those it names, and all if it may be about any."""
+    if isinstance(error, OffsetOutOfRange):
+        return {tp for tp in existing if tp in error.offsets}
+    return set() if isinstance(error, RequestTimedOut) else set(existing)
+
+
+def _log_silence(partitions: Iterable[TopicPartition], error: KafkaError | TimeoutError, seconds: float) -> None:
+    names = ", ".join(map(str, sorted(partitions)))
+    why = str(error) or f"no answer within {seconds:g} s"
+    _logger.info("not all leaders said where the logs of %s end: %s", names, why)
 
 
 def in_sparks_words(error: RecordError) -> RecordError:

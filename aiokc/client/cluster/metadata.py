@@ -66,6 +66,7 @@ class Metadata:
         self._asks_for_new = False  # topics are followed that no request has asked for
         self._pause_for_new = 0.0
         self._asking = False
+        self._refreshes = 0
         self._last_refresh = float("-inf")
         self._due = float("-inf")
         self._lacking: Mapping[str, int] = {}
@@ -229,7 +230,7 @@ class Metadata:
         # other tasks run, and may miss what it brings.
         self._asking = True
         try:
-            for request in self._questions():
+            for request in self._questions_in_turn():
                 left = deadline - asyncio.get_running_loop().time()
                 response = await self._pool.metadata(request, timeout=left, again=occasion.again)
                 is_complete = request.topics is None
@@ -314,6 +315,17 @@ class Metadata:
         if others or not questions:
             questions.append(_question(others, create=self._create and not others))
         return questions
+
+    def _questions_in_turn(self) -> list[MetadataRequest]:
+        """Return the requests to send, a different one first than at the refresh before.
+
+        Where answers are of no use, the brokers are asked in turn. Of two questions and two brokers, in the same order
+        each time, each question would go to the same broker for ever: maybe to the one that is cut off.
+        """
+        questions = self._questions()
+        turn = self._refreshes % len(questions)
+        self._refreshes += 1
+        return questions[turn:] + questions[:turn]
 
     async def wait_for(self, look: Callable[[Cluster], T | None], timeout: float, what: str) -> T:
         """Return ``look(cluster)`` as soon as it is not None. Raises RequestTimedOut after ``timeout`` seconds.

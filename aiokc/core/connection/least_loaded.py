@@ -32,7 +32,8 @@ def least_loaded(
 
     The order is: connected, connecting, not connected, those to ask ``rather_not``, throttled, failed. Among
     equals the node with the fewest requests in flight comes first, then the one that may be used soonest, then one that
-    is not doubtful, then the first of ``nodes``. Those in ``rather_not`` come in the order that they have there.
+    is not doubtful, then the first of ``nodes``. Those in ``rather_not`` come in the order that they have there,
+    doubtful or not: of two brokers the other one may be cut off, and the doubtful one have been restarted.
     """
 
     def rank(node: NodeView) -> tuple[int, int, float]:

@@ -46,6 +46,12 @@ def test_of_nodes_to_ask_rather_not_the_first_comes_first_however_busy_it_is() -
     assert least_loaded([busy, idle], set(), now=100.0, rather_not=[2, 1]) == 2
 
 
+def test_of_nodes_to_ask_rather_not_the_first_comes_first_though_it_failed_long_ago() -> None:
+    """It may be the only one that is well, and was restarted: nothing else would use it, and end the doubt."""
+    restarted, cut_off = NodeView(1, doubtful=True), NodeView(2, connected=True)
+    assert least_loaded([restarted, cut_off], set(), now=100.0, rather_not=[1, 2]) == 1
+
+
 def test_a_failed_node_comes_last_and_the_one_that_may_be_retried_first_before_the_others() -> None:
     failed_long, failed_short = NodeView(1, failed=True, retry_at=109.0), NodeView(2, failed=True, retry_at=101.0)
     assert chosen(failed_long, failed_short, NodeView(3, connected=True, muted_until=999.0)) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 from uuid import UUID
 
@@ -193,6 +194,27 @@ def test_a_reader_of_a_recreated_topic_that_looks_for_another_one_stays_with_the
             first, second = asked[begun::2], asked[begun + 1 :: 2]
             assert len(second) > 25
             assert [{*first}, {*second}] in ([{1}, {2}], [{2}, {1}]), "in turn"
+
+    virtually(story, brokers=2, topics={"t": 1})
+
+
+def test_each_question_of_a_refresh_goes_to_each_of_two_brokers() -> None:
+    """One asks by ids, one by names. A broker that is cut off must not be the only one that is asked one of them."""
+
+    async def story(cluster: Cluster) -> None:
+        asked: list[tuple[str, int]] = []
+
+        def note(exchange: Exchange) -> None:
+            asked.append(("ids" if exchange.request.topics[0].name is None else "names", exchange.broker))
+
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            cluster.intercept(MetadataRequest, note)
+            with client._cluster.metadata.interest() as interest:
+                interest.set(["missing"], [UUID(int=1)])
+                await asyncio.sleep(60)
+        often = Counter(asked)
+        assert often.keys() == {("ids", 1), ("ids", 2), ("names", 1), ("names", 2)}
+        assert min(often.values()) > len(asked) / 5, often
 
     virtually(story, brokers=2, topics={"t": 1})
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiokc import LATEST, ClientConfig, TopicPartition
+from aiokc.error_codes import ErrorCode
 from aiokc.records import ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
@@ -147,6 +148,35 @@ def test_a_leader_that_does_not_know_yet_where_its_log_ends_is_not_believed(
 
     assert sorted(found) == sorted([*range(4, RECORDS), *range(RECORDS)])
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("call_ms", "look_ms"), [(500, 10_000), (60_000, 500)], ids=["call", "look"])
+def test_a_leader_that_is_away_while_a_loss_of_another_log_is_looked_at_is_waited_for(
+    cluster: Cluster,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    call_ms: int,
+    look_ms: int,
+) -> None:
+    """It does not say where its log ends, but gives its records in time: the task need not fail."""
+    other = with_another_topic(cluster)
+
+    async def be_away(exchange: Exchange) -> Response | None:
+        response: Any = await exchange.handle()
+        for part in (part for answer in response.topics if answer.name == "other" for part in answer.partitions):
+            part.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+        return response  # type: ignore[no-any-return]
+
+    trim_at(cluster, {1: 4})
+    cluster.intercept(ApiKey.LIST_OFFSETS, be_away)
+    monkeypatch.setattr("spark_source.worker._LOOK_MS", look_ms)
+
+    with caplog.at_level(logging.INFO, logger="spark_source"):
+        task = OffsetRange(TP, 0, RECORDS, from_earliest=True), OffsetRange(other, 0, RECORDS)
+        found = read(cluster, *task, default_api_timeout_ms=call_ms)
+
+    assert sorted(found) == sorted([*range(4, RECORDS), *range(RECORDS)])
+    assert caplog.text.count(f"not all leaders said where the logs of {other} end") == 1
 
 
 @pytest.mark.parametrize("fail", [True, False])
