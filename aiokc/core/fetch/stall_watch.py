@@ -72,8 +72,10 @@ class StallWatch:
             known = self._before.get(tp)
             if known is not None and (known.token, known.offset) != (token, offset):
                 known = None
-            first = turn if known is None or turn.is_counted_anew(known.turn) else known.turn
-            is_stalled = turn.answers - first.answers > turn.waits_for
+            # One that waits for no turn at this look, between two Fetches say, goes on with its count at the next.
+            is_first = known is None or (turn.node_id >= 0 and turn.is_counted_anew(known.turn))
+            first = turn if known is None or is_first else known.turn
+            is_stalled = turn.waits_for == NO_WAIT or turn.answers - first.answers > turn.waits_for
             began = (known.began if known is not None and known.began is not None else now) if is_stalled else None
             found[tp] = _Still(token, offset, first, began)
         self._before = found

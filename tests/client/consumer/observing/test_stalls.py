@@ -65,6 +65,7 @@ def test_a_partition_waits_for_as_many_answers_as_there_are_partitions() -> None
     assert look(Turn(1, 104, 3), 30.0) == 0.0
     assert look(Turn(1, 105, 3), 31.0) == 1_000.0
     assert look(NO_TURN, 32.0) == 2_000.0, "another reason is no other stall"
+    assert look(Turn(1, 106, 3), 33.0) == 3_000.0, "nor does it begin the count anew"
     assert look(Turn(2, 900, 3), 40.0) is None, "another broker, another queue"
     assert look(Turn(2, 904, 3), 41.0) == 0.0
     assert look(Turn(2, 4, 3), 42.0) is None, "the broker was gone, and counts anew"
