@@ -110,8 +110,8 @@ class FetchResponseHandler:
             goes_on = goes_on or self._goes_on(buffer, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
         has_more = goes_on or 2 * size > plan.max_bytes
-        if has_more or not (plan.is_beside or throttled):  # one beside says nothing about all the others
-            self._planner.answered(node_id, has_more=has_more, is_beside=plan.is_beside)
+        if has_more or not (plan.is_of_some or throttled):
+            self._planner.answered(node_id, has_more=has_more, is_of_some=plan.is_of_some)
         if later:
             # Other tasks may have run since: what was sought meanwhile is to be fetched at once.
             left = [target.tp for target in later if self._subscription.get(target.tp, target.token) is not None]
