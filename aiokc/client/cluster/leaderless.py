@@ -47,6 +47,10 @@ class LeaderlessReport:
         if lasting and self._limit.admit(None, now) is not None:
             self._logger.warning("%s: no leader; looking again until there is one", named(lasting))
 
+    def over(self) -> None:
+        """All have a leader: what lacks one from now on has lacked it since then."""
+        self._lacking = {}
+
 
 def no_leader(partitions: Iterable[TopicPartition], cluster: Cluster) -> BrokerError | None:
     """Return the error that names those of ``partitions`` without a leader; None where each has one."""

@@ -30,3 +30,4 @@ class LeaderSearch:
     def over(self) -> None:
         """All have a leader."""
         self._pauses.reset()
+        self._report.over()

@@ -77,7 +77,8 @@ class FetchResponseHandler:
         time_slice = TimeSlice.begun() if len(answers) > 1 else None
         heard_at, node_id = self._clock(), plan.node_id
         moved = self._learn_leaders(answers, response, node_id)
-        self._refusals.answered(answers, time())
+        throttled = 0.0 if answers else response.throttle_time_ms / 1e3  # then it says nothing about any partition
+        self._refusals.answered(answers, time(), plan.session.asked, throttled)
         later: list[FetchTarget] = []
         size, goes_on, unlooked = 0, False, 0
         for target, data in answers:
@@ -109,9 +110,8 @@ class FetchResponseHandler:
             goes_on = goes_on or self._goes_on(buffer, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
         has_more = goes_on or 2 * size > plan.max_bytes
-        is_throttled = response.throttle_time_ms > 0 and not answers  # so it says nothing about any partition
-        if has_more or not (plan.is_beside or is_throttled):  # one beside says nothing about all the others
-            self._planner.answered(node_id, has_more=has_more, is_beside=plan.is_beside)
+        if has_more or not (plan.is_of_some or throttled):
+            self._planner.answered(node_id, has_more=has_more, is_of_some=plan.is_of_some)
         if later:
             # Other tasks may have run since: what was sought meanwhile is to be fetched at once.
             left = [target.tp for target in later if self._subscription.get(target.tp, target.token) is not None]

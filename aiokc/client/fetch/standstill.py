@@ -10,7 +10,7 @@ from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.planner import FetchPlanner
 from ...core.fetch.refusals import FetchRefusals
-from ...core.fetch.stall_watch import NO_TURN, Turn, patience
+from ...core.fetch.stall_watch import NO_TURN, SILENT, UNKNOWN, Turn, patience
 from ...core.subscription.position import PartitionPosition
 from ...errors import RecordError
 from ...net.pool import Pool
@@ -47,6 +47,8 @@ class Standstill:
     def of(self, tp: TopicPartition, position: PartitionPosition, lag: int | None, now: float) -> Turn | None:
         """What ``tp`` may wait for, which should bring records and has none; None where it does not stand still.
 
+        UNKNOWN where that can't be told now, since the buffer is full, and SILENT where its broker has been for long.
+
         It is the cause that matters: what a user or want of room causes, and what ends by itself, or with a broker's
         return, is no stall. Nor is a partition that waits for its turn: while a broker has more than an answer may
         bring, it serves partitions one after the other, which may take minutes over a slow network.
@@ -64,7 +66,7 @@ class Standstill:
         if position.retry_at > now or self._refusals.of(tp, position.token, now) is not None:
             return None
         if self._collector.resume_at is not None:
-            return None
+            return UNKNOWN
         leader = self._metadata.cluster.leader(tp)
         node_id = leader.node_id if position.read_replica is None and leader is not None else position.read_replica
         return None if node_id is None else self._left_out(node_id, now)
@@ -74,4 +76,4 @@ class Standstill:
         if node_id not in self._busy:  # so it is not even asked
             return None if self._pool.prompt_connection(node_id) is None else NO_TURN
         is_heard = now - self._counters.heard.get(node_id, -inf) < self._patience
-        return self._planner.turn(node_id) if is_heard else None
+        return self._planner.turn(node_id) if is_heard else SILENT

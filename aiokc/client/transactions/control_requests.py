@@ -58,6 +58,7 @@ class ControlRequests:
         )
         self._groups: dict[str, CoordinatorLookup] = {}
         self._last_error: KafkaError | None = None  # of the last control request
+        self._session_ended = False  # the last control request found the end of its connection's SASL session
         self._complaints = Complaints(logger)
 
     @property
@@ -127,8 +128,11 @@ class ControlRequests:
     def _note(self, event: Answered | NotAnswered) -> None:
         """Keep why a request has failed, for who waits for it; report it now and then if it goes on."""
         text, what = "transactional id %r: %s: %s", type(event.sent).__name__
+        again, self._session_ended = self._session_ended, False
         if isinstance(event, NotAnswered):
-            if isinstance(event.error, SessionEnded):  # no failure of the coordinator: it is asked once more
+            self._session_ended = isinstance(event.error, SessionEnded)
+            if self._session_ended and not again:  # no failure of the coordinator: it is asked once more
+                self._last_error = None
                 logger.info(text, self._transactional_id, what, event.error)
                 return
             self._last_error = event.error

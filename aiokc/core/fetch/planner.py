@@ -338,7 +338,9 @@ class FetchPlanner:
             room -= max(0, max_bytes - set_aside)
             node.has_more = False
             node.beside.planned(now, wait_ms)
-            fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms, with_rack, planned_at=now))
+            fetches.append(
+                FetchPlan(node_id, session, max_bytes, wait_ms, with_rack, planned_at=now, is_confined=left_out)
+            )
         parking = {node_id: node for node_id, node in asked.items() if node_id in busy and node_id not in beside}
         fetches_beside, beside_at = self._plan_beside(parking, now, room, with_rack) if parking else ([], inf)
         return Plans(
@@ -384,16 +386,16 @@ class FetchPlanner:
         """The bytes that are set aside for one broker's Fetch, if so many brokers are to be asked."""
         return min(self._most_bytes, int(self._config.fetch_buffer_bytes * _SET_ASIDE) // max(1, brokers))
 
-    def answered(self, node_id: int, *, has_more: bool, is_beside: bool = False) -> None:
+    def answered(self, node_id: int, *, has_more: bool, is_of_some: bool = False) -> None:
         """Note that a broker answered. ``has_more``: its logs go on behind what it sent: it can send more at once.
 
-        An answer ``is_beside`` another one says nothing of what it left out.
+        An answer to a Fetch that ``is_of_some`` partitions says nothing of what it left out.
         """
         node = self._nodes.get(node_id)
         if node is None:
             return
         node.has_more = has_more
-        if not is_beside:
+        if not is_of_some:
             node.had_room = not has_more
             node.full_answers += has_more
 

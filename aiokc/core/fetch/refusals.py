@@ -39,15 +39,17 @@ class _Refused:
     token: int
     error: BrokerError
     node_id: int
-    at: float
     retry_at: float | None
+    left_out_at: float | None = None  # when an answer to a Fetch that asked for it again had no word of it
 
 
 class FetchRefusals:
     """Keeps the newest error of each partition, and of each broker, until one of its answers is accepted.
 
     An error of a partition counts as long as its token is the same, it is to be fetched, and no more than
-    ``counts_for`` seconds have passed: a broker that still refuses it has said so again by then.
+    ``counts_for`` seconds have passed since a broker that was asked for it again has left it out: one that still
+    refuses it has said so again by then. Until it is asked for again, however long that takes, nothing has changed:
+    the buffer may be full for minutes, or the network slow.
     """
 
     def __init__(self, subscription: Subscription, new_backoff: Callable[[], Backoff], counts_for: float) -> None:
@@ -57,12 +59,13 @@ class FetchRefusals:
         self._partitions: dict[TopicPartition, _Refused] = {}  # the newest is the last one
         self._pauses: dict[int, _Pauses] = {}
         self._brokers: dict[int, KafkaError] = {}
+        self._unchecked: list[TopicPartition] = []  # the rest of a round through ``_partitions``
 
     def refused(self, tp: TopicPartition, token: int, error: BrokerError, node_id: int, now: float) -> float | None:
         """A broker refuses ``tp`` by an error that is retried. Return when to ask again; None: the shortest pause."""
         self._forget(tp)
         retry_at = self._next_attempt(tp, node_id, now) if error.code in _MAY_LAST else None
-        self._partitions[tp] = _Refused(token, error, node_id, now, retry_at)
+        self._partitions[tp] = _Refused(token, error, node_id, retry_at)
         return retry_at
 
     def _next_attempt(self, tp: TopicPartition, node_id: int, now: float) -> float:
@@ -80,27 +83,52 @@ class FetchRefusals:
         if refused is not None and refused.node_id in self._pauses:
             self._pauses[refused.node_id].partitions.discard(tp)
 
-    def answered(self, answers: Iterable[tuple[FetchTarget, PartitionData]], now: float) -> None:
-        """A broker has answered: forget the partitions that it does not refuse, and one that was left, or that nobody
-        has refused for long, if there is.
+    def answered(
+        self,
+        answers: Iterable[tuple[FetchTarget, PartitionData]],
+        now: float,
+        asked: Iterable[FetchTarget] = (),
+        throttled: float = 0.0,
+    ) -> None:
+        """A broker has answered: forget the partitions that it does not refuse, and note which ones it left out.
 
-        That one is the oldest, since each refusal puts its partition to the end.
+        ``asked`` are those that its Fetch asked for anew. An answer that says nothing, since the broker has
+        ``throttled`` the client for so many seconds, gives it so much longer to repeat a refusal.
         """
         if not self._partitions:
             return
+        for target in asked:
+            refused = self._partitions.get(target.tp)
+            if refused is not None and refused.left_out_at is None:
+                refused.left_out_at = now + throttled
         for target, data in answers:
-            if not is_retried(data.error_code):
+            refused = self._partitions.get(target.tp)
+            if refused is not None and is_retried(data.error_code):
+                refused.left_out_at = None
+            elif refused is not None:
                 self._forget(target.tp)
-        oldest = next(iter(self._partitions), None)
-        if oldest is not None:
-            refused = self._partitions[oldest]
-            if not self._counts(refused, now) or self._subscription.get(oldest, refused.token) is None:
-                self._forget(oldest)
+        self._check_one(now)
         for node_id in [node_id for node_id, pauses in self._pauses.items() if not pauses.partitions]:
             del self._pauses[node_id]
 
+    def _check_one(self, now: float) -> None:
+        """Forget the next partition of the round if it was given up, or if nobody refuses it any more.
+
+        A look at all of them after each answer would take long where a broker refuses thousands.
+        """
+        if not self._unchecked:
+            self._unchecked = list(self._partitions)
+        if not self._unchecked:
+            return
+        tp = self._unchecked.pop()
+        refused = self._partitions.get(tp)
+        if refused is None:
+            return
+        if not self._counts(refused, now) or self._subscription.get(tp, refused.token) is None:
+            self._forget(tp)
+
     def _counts(self, refused: _Refused, now: float) -> bool:
-        return now - refused.at <= self._counts_for
+        return refused.left_out_at is None or now - refused.left_out_at <= self._counts_for
 
     def ends_with(self, leader: int, tp: TopicPartition, position: PartitionPosition) -> bool:
         """Whether ``tp`` is left alone only because another broker than this ``leader`` has refused it."""

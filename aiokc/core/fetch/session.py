@@ -127,7 +127,7 @@ class FetchPlan:
 
     ``with_rack``: it names the client's rack, so that a leader may name a closer replica instead of sending records.
     ``is_beside``: it is in no session, beside a Fetch that the broker parks. ``planned_at`` is when, by the loop's
-    time.
+    time. ``is_confined``: the buffer is full, and it leaves out what the application does not wait for.
     """
 
     node_id: int
@@ -137,6 +137,12 @@ class FetchPlan:
     with_rack: bool = True
     is_beside: bool = False
     planned_at: float = 0.0
+    is_confined: bool = False
+
+    @property
+    def is_of_some(self) -> bool:
+        """Whether its answer says nothing of the other partitions that its broker is to be asked for."""
+        return self.is_beside or self.is_confined
 
     def request(self, version: int, config: ClientConfig) -> FetchRequest:
         """Return the Fetch request for the version that it is sent in."""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from aiokc import GroupMetadata, Producer
+from aiokc.client.cluster.coordinator_lookup import CoordinatorLookup
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import ProducerFenced, RecordRefused, RequestTimedOut, TransactionAbortable
+from aiokc.errors import KafkaError, ProducerFenced, RecordRefused, RequestTimedOut, TransactionAbortable
+from aiokc.net.login.endings import SessionEnded
 from aiokc.testing import ApiKey
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import deliver_late, disconnect, drop, lose_answer
 from aiokc.wire import Response
 from aiokc.wire.messages.discovery import MetadataResponse
-from aiokc.wire.messages.txn import AddPartitionsToTxnResponse, TxnOffsetCommitResponse
+from aiokc.wire.messages.txn import AddPartitionsToTxnResponse, EndTxnRequest, TxnOffsetCommitResponse
 
 from .on_stage import IN0, Stage, scenario
 
@@ -104,6 +107,35 @@ async def test_a_commit_whose_coordinator_could_not_be_reached_was_not_carried_o
         async with producer.transaction():
             await producer.send("out", b"2", partition=0)
     assert await stage.read() == [b"2"]
+
+
+@scenario()
+async def test_sessions_that_end_again_and_again_are_the_reason_and_one_that_ends_is_none(stage: Stage) -> None:
+    stage.cluster.intercept(ApiKey.END_TXN, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=1)
+    reasons: list[KafkaError | None] = []
+    async with stage.producer(max_block_ms=2_000) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait("out", b"1", partition=0)
+        ask = CoordinatorLookup.ask
+
+        async def ends(lookup: CoordinatorLookup, request: type[Any], *args: Any, **options: Any) -> Any:
+            if request is EndTxnRequest:
+                requests = producer._driver("test").requests
+                reasons.append(requests.error)
+                if len(reasons) > 1:
+                    raise SessionEnded("the session is over")
+            return await ask(lookup, request, *args, **options)
+
+        over = pytest.raises(RequestTimedOut, match="the last attempt: the session is over")
+        with patch.object(CoordinatorLookup, "ask", ends), over:
+            await producer.commit_transaction()
+        await producer.commit_transaction()
+    assert [str(reason).partition(":")[0] for reason in reasons[1:4]] == [
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "None",
+        "the session is over",
+    ]
+    assert await stage.read() == [b"1"]
 
 
 # Fencing

@@ -157,10 +157,10 @@ def test_what_it_may_bring_is_within_the_budget() -> None:
 
 def test_its_answer_says_nothing_of_what_the_other_one_leaves_out() -> None:
     parked = Parked()
-    parked.planner.answered(1, has_more=True, is_beside=True)
+    parked.planner.answered(1, has_more=True, is_of_some=True)
     assert parked.planner.turn(1) == (1, 0, NO_WAIT)
     parked.planner.answered(1, has_more=True)
-    parked.planner.answered(1, has_more=True, is_beside=True)
+    parked.planner.answered(1, has_more=True, is_of_some=True)
     assert parked.planner.turn(1) == (1, 1, 2 + 10)
     parked.planner.answered(1, has_more=False)
     assert parked.planner.turn(1) == (1, 1, NO_WAIT)
@@ -174,3 +174,14 @@ def test_there_is_none_without_room() -> None:
     assert parked.beside_at(5 * MS) == []
     parked.busy = {1: 10_000}
     assert parked.beside_at(6 * MS) == [(A0, 3)]
+
+
+def test_nor_does_that_of_a_fetch_which_leaves_partitions_out_for_want_of_room() -> None:
+    parked = Parked(demand=Demand(waits=True, only=frozenset({A0})), fetch_buffer_bytes=100_000)
+    assert not parked.first.is_of_some
+    parked.busy, parked.beside = {}, {7: 100_000}
+    (confined,) = parked.plan(1 * MS).fetches
+    assert (confined.is_confined, confined.is_of_some) == (True, True)
+    parked.demand = Demand(waits=True)
+    (of_all,) = parked.plan(2 * MS).fetches
+    assert not of_all.is_of_some, "the application waits for all of them"

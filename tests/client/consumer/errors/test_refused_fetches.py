@@ -181,11 +181,56 @@ def test_the_pauses_of_each_broker_grow_until_it_refuses_nothing() -> None:
 def test_a_refusal_that_is_not_repeated_counts_for_a_while() -> None:
     known, subscription = refusals()
     token = subscription[T0].token
+    again = [FetchTarget(T0, token, 0, 0)]
     known.refused(T0, token, STORAGE, 1, 10)
-    assert known.of(T0, token, 18) is known.newest(ANY, 18) is STORAGE
-    assert known.of(T0, token, 18.1) is known.newest(ANY, 18.1) is None
-    known.answered([], 18.1)
+    known.answered([answer(T1)], 20)
+    assert known.of(T0, token, 1_000) is known.newest(ANY, 1_000) is STORAGE, "it was not asked for again"
+    known.answered([], 1_000, again, throttled=5)
+    known.answered([answer(T0, ErrorCode.KAFKA_STORAGE_ERROR)], 1_010)
+    assert known.of(T0, token, 2_000) is STORAGE
+    known.answered([answer(T1)], 2_000, again)
+    known.answered([answer(T1)], 2_005, again)
+    assert known.of(T0, token, 2_008) is known.newest(ANY, 2_008) is STORAGE
+    assert known.of(T0, token, 2_008.1) is known.newest(ANY, 2_008.1) is None
+    known.answered([], 2_008.1)
     assert (known._partitions, known._pauses) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("answers_after", "pause", "options"),
+    [(0.0, 20.0, {"fetch_buffer_bytes": 20_000}), (20.0, 0.1, {})],
+    ids=["a full buffer", "a slow network"],
+)
+def test_a_refusal_counts_until_its_partition_is_asked_for_again(
+    answers_after: float, pause: float, options: dict[str, int]
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        async def slowly(exchange: Exchange) -> Any:
+            await asyncio.sleep(answers_after)
+            return await refusing(exchange)
+
+        async def application(reader: Consumer[Any, Any]) -> None:
+            while True:
+                await reader.getmany(max_records=10)
+                await asyncio.sleep(pause)
+
+        refusing = Refusing(ErrorCode.KAFKA_STORAGE_ERROR)
+        for _ in range(50):
+            cluster.append("t", *[bytes(1_000)] * 10)
+        cluster.append("t", b"v", partition=1)
+        cluster.intercept(FetchRequest, slowly)
+        async with consumer(cluster, max_partition_fetch_bytes=10_000, **options) as reader:
+            reader.assign([T0, T1])
+            await reader.getmany(max_records=1)
+            poll = asyncio.ensure_future(application(reader))
+            await asyncio.sleep(3)
+            for second in range(180):
+                await asyncio.sleep(1)
+                assert "KAFKA_STORAGE_ERROR" in str(reader.health().last_error), second
+            assert refusing.hits < 20, "it is asked for seldom"
+            poll.cancel()
+
+    virtually(story, brokers=1)
 
 
 def test_what_is_not_fetched_any_more_is_forgotten() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.contrib.health import Probe
-from aiokc.core.fetch.stall_watch import NO_TURN, NO_WAIT, StallWatch, Turn
+from aiokc.core.fetch.stall_watch import NO_TURN, NO_WAIT, SILENT, UNKNOWN, StallWatch, Turn
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import DeserializationFailed, RecordError
@@ -65,12 +65,35 @@ def test_a_partition_waits_for_as_many_answers_as_there_are_partitions() -> None
     assert look(Turn(1, 104, 3), 30.0) == 0.0
     assert look(Turn(1, 105, 3), 31.0) == 1_000.0
     assert look(NO_TURN, 32.0) == 2_000.0, "another reason is no other stall"
+    assert look(Turn(1, 106, 3), 33.0) == 3_000.0, "nor does it begin the count anew"
     assert look(Turn(2, 900, 3), 40.0) is None, "another broker, another queue"
     assert look(Turn(2, 904, 3), 41.0) == 0.0
     assert look(Turn(2, 4, 3), 42.0) is None, "the broker was gone, and counts anew"
     assert look(Turn(2, 4, NO_WAIT), 43.0) == 0.0, "its last answer had room"
     position.position = 8
     assert look(Turn(2, 9, 3), 44.0) is None, "it had its turn"
+
+
+def test_looks_that_tell_nothing_end_no_stall_and_count_no_time() -> None:
+    watch, position = StallWatch(), PartitionPosition(1, position=7)
+
+    def look(turn: Turn, now: float) -> float | None:
+        return watch.look([(T0, position, turn)], now).get(T0)
+
+    assert look(UNKNOWN, 0.0) is None
+    assert look(Turn(1, 100, 3), 10.0) is None
+    assert look(UNKNOWN, 20.0) is None
+    assert look(Turn(1, 104, 3), 30.0) == 0.0, "the answers were counted all the same"
+    assert look(Turn(1, 105, 3), 32.0) == 2_000.0
+    assert [look(UNKNOWN, now) for now in (40.0, 90.0)] == [None, None]
+    assert look(Turn(1, 106, 3), 93.0) == 5_000.0
+    assert look(SILENT, 94.0) is None
+    assert look(Turn(1, 106, 3), 95.0) == 0.0, "it begins anew, but not its count"
+    assert look(UNKNOWN, 95.0) is None
+    position.position = 8
+    assert look(UNKNOWN, 95.0) is None
+    position.position = 7
+    assert look(Turn(1, 107, 3), 96.0) is None, "it has moved meanwhile"
 
 
 def test_a_partition_that_is_not_fetched_any_more_is_stalled() -> None:
@@ -227,8 +250,13 @@ def test_a_partition_that_waits_for_its_turn_is_no_stall() -> None:
     virtually(story, brokers=1, topics={"many": 20})
 
 
-def test_a_partition_that_never_has_its_turn_is_stalled() -> None:
-    """Its broker always has more of another one. That one's records say nothing of this one."""
+@pytest.mark.parametrize(
+    ("pause", "seconds", "options"),
+    [(0.0, 1, {}), (4.0, 3, {"fetch_buffer_bytes": 4_000})],
+    ids=["a quick application", "a slow one"],
+)
+def test_a_partition_that_never_has_its_turn_is_stalled(pause: float, seconds: int, options: dict[str, int]) -> None:
+    """Its broker always has more of another one. That one's records say nothing of this one. Nor does a full buffer."""
 
     async def story(cluster: Cluster) -> None:
         async def empty(exchange: Exchange) -> Any:
@@ -243,15 +271,15 @@ def test_a_partition_that_never_has_its_turn_is_stalled() -> None:
         for _ in range(130):
             cluster.append("t", bytes(1_000))
         cluster.append("t", *[b"v"] * 10, partition=1)
-        async with consumer(cluster, max_partition_fetch_bytes=1_000) as reader:
+        async with consumer(cluster, max_partition_fetch_bytes=1_000, **options) as reader:
             reader.assign([T0, T1])
             await reader.getmany(T1, max_records=5)
             reader.seek(T1, 0)
             cluster.intercept(FetchRequest, empty)
             probe = Probe(reader)
-            poll = asyncio.ensure_future(application(reader))
-            assert await stalls(reader, 40) == {T1}
-            for _ in range(60):
+            poll = asyncio.ensure_future(application(reader, pause, max_records=1))
+            assert await stalls(reader, 40 * seconds) == {T1}
+            for _ in range(60 * seconds):
                 await asyncio.sleep(1)
                 found = probe.look()
             assert not found.live
