@@ -345,6 +345,7 @@ class Fetcher:
             answered = True
             answers = session.answered(response)
             if answers is None:
+                self._refusals.asked_in_vain(plan.session.asked, asyncio.get_running_loop().time())
                 await self._refused(response, plan, session)
             else:
                 self._backoffs.pop(plan.node_id, None)
@@ -377,6 +378,7 @@ class Fetcher:
         finally:
             if not answered:
                 session.failed()
+                self._refusals.asked_in_vain(plan.session.asked, asyncio.get_running_loop().time())
             del self._busy[plan.node_id]
         return was_little
 

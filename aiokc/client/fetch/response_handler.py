@@ -77,8 +77,8 @@ class FetchResponseHandler:
         time_slice = TimeSlice.begun() if len(answers) > 1 else None
         heard_at, node_id = self._clock(), plan.node_id
         moved = self._learn_leaders(answers, response, node_id)
-        throttled = 0.0 if answers else response.throttle_time_ms / 1e3  # then it says nothing about any partition
-        self._refusals.answered(answers, time(), plan.session.asked, throttled)
+        is_throttled = response.throttle_time_ms > 0 and not answers  # then it says nothing about any partition
+        self._note_refusals(answers, plan, time(), is_throttled=is_throttled)
         later: list[FetchTarget] = []
         size, goes_on, unlooked = 0, False, 0
         for target, data in answers:
@@ -110,7 +110,7 @@ class FetchResponseHandler:
             goes_on = goes_on or self._goes_on(buffer, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
         has_more = goes_on or 2 * size > plan.max_bytes
-        if has_more or not (plan.is_of_some or throttled):
+        if has_more or not (plan.is_of_some or is_throttled):
             self._planner.answered(node_id, has_more=has_more, is_of_some=plan.is_of_some)
         if later:
             # Other tasks may have run since: what was sought meanwhile is to be fetched at once.
@@ -209,6 +209,14 @@ class FetchResponseHandler:
             case Verdict.REFRESH | Verdict.RETRY:
                 return self._refused(answer, position, node_id)
         return False
+
+    def _note_refusals(
+        self, answers: list[tuple[FetchTarget, PartitionData]], plan: FetchPlan, now: float, *, is_throttled: bool
+    ) -> None:
+        if is_throttled:
+            return
+        known = () if plan.is_beside else self._planner.session(plan.node_id).known
+        self._refusals.answered(answers, now, plan.session.asked, known)
 
     def _refused(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
         """The leader refuses the partition for the moment. Return False if it is to be fetched again soon."""

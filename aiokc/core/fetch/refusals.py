@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,7 +40,7 @@ class _Refused:
     error: BrokerError
     node_id: int
     retry_at: float | None
-    left_out_at: float | None = None  # when an answer to a Fetch that asked for it again had no word of it
+    left_out_at: float | None = None  # when a Fetch that asked for it again has brought no word of it
 
 
 class FetchRefusals:
@@ -48,8 +48,9 @@ class FetchRefusals:
 
     An error of a partition counts as long as its token is the same, it is to be fetched, and no more than
     ``counts_for`` seconds have passed since a broker that was asked for it again has left it out: one that still
-    refuses it has said so again by then. Until it is asked for again, however long that takes, nothing has changed:
-    the buffer may be full for minutes, or the network slow.
+    refuses it has said so again by then. Nor does it count for longer where a Fetch that asked for it again has failed:
+    by then something else is wrong. Until it is asked for again, however long that takes, nothing has changed: the
+    buffer may be full for minutes, or the network slow.
     """
 
     def __init__(self, subscription: Subscription, new_backoff: Callable[[], Backoff], counts_for: float) -> None:
@@ -88,33 +89,39 @@ class FetchRefusals:
         answers: Iterable[tuple[FetchTarget, PartitionData]],
         now: float,
         asked: Iterable[FetchTarget] = (),
-        throttled: float = 0.0,
+        known: Container[tuple[str, int]] = (),
     ) -> None:
         """A broker has answered: forget the partitions that it does not refuse, and note which ones it left out.
 
-        ``asked`` are those that its Fetch asked for anew. An answer that says nothing, since the broker has
-        ``throttled`` the client for so many seconds, gives it so much longer to repeat a refusal.
+        ``asked`` are those that its Fetch asked for anew, ``known`` all that its session asks for.
         """
         if not self._partitions:
             return
-        for target in asked:
-            refused = self._partitions.get(target.tp)
-            if refused is not None and refused.left_out_at is None:
-                refused.left_out_at = now + throttled
+        self.asked_in_vain(asked, now)
         for target, data in answers:
             refused = self._partitions.get(target.tp)
             if refused is not None and is_retried(data.error_code):
                 refused.left_out_at = None
             elif refused is not None:
                 self._forget(target.tp)
-        self._check_one(now)
+        self._check_one(now, known)
         for node_id in [node_id for node_id, pauses in self._pauses.items() if not pauses.partitions]:
             del self._pauses[node_id]
 
-    def _check_one(self, now: float) -> None:
+    def asked_in_vain(self, asked: Iterable[FetchTarget], now: float) -> None:
+        """A Fetch that asked for these has brought no word of them, as far as is known yet."""
+        if not self._partitions:
+            return
+        for target in asked:
+            refused = self._partitions.get(target.tp)
+            if refused is not None and refused.left_out_at is None:
+                refused.left_out_at = now
+
+    def _check_one(self, now: float, known: Container[tuple[str, int]]) -> None:
         """Forget the next partition of the round if it was given up, or if nobody refuses it any more.
 
-        A look at all of them after each answer would take long where a broker refuses thousands.
+        A look at all of them after each answer would take long where a broker refuses thousands. A partition may also
+        have stayed in the session while it was left alone: then it is ``known``, and no Fetch asks for it anew.
         """
         if not self._unchecked:
             self._unchecked = list(self._partitions)
@@ -124,11 +131,14 @@ class FetchRefusals:
         refused = self._partitions.get(tp)
         if refused is None:
             return
+        if refused.left_out_at is None and tp in known:
+            refused.left_out_at = now
         if not self._counts(refused, now) or self._subscription.get(tp, refused.token) is None:
             self._forget(tp)
 
     def _counts(self, refused: _Refused, now: float) -> bool:
-        return refused.left_out_at is None or now - refused.left_out_at <= self._counts_for
+        left_out_at = refused.left_out_at  # once: another thread may read this while the loop changes it
+        return left_out_at is None or now - left_out_at <= self._counts_for
 
     def ends_with(self, leader: int, tp: TopicPartition, position: PartitionPosition) -> bool:
         """Whether ``tp`` is left alone only because another broker than this ``leader`` has refused it."""

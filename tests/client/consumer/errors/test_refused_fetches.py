@@ -18,6 +18,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, ConnectionFailed
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import disconnect
 from aiokc.wire.messages.fetch import FetchRequest, PartitionData
 
 from ...virtually import Asked, virtually
@@ -185,7 +186,8 @@ def test_a_refusal_that_is_not_repeated_counts_for_a_while() -> None:
     known.refused(T0, token, STORAGE, 1, 10)
     known.answered([answer(T1)], 20)
     assert known.of(T0, token, 1_000) is known.newest(ANY, 1_000) is STORAGE, "it was not asked for again"
-    known.answered([], 1_000, again, throttled=5)
+    known.asked_in_vain(again, 1_000)
+    assert known.of(T0, token, 1_008.1) is None, "that Fetch has failed"
     known.answered([answer(T0, ErrorCode.KAFKA_STORAGE_ERROR)], 1_010)
     assert known.of(T0, token, 2_000) is STORAGE
     known.answered([answer(T1)], 2_000, again)
@@ -194,6 +196,34 @@ def test_a_refusal_that_is_not_repeated_counts_for_a_while() -> None:
     assert known.of(T0, token, 2_008.1) is known.newest(ANY, 2_008.1) is None
     known.answered([], 2_008.1)
     assert (known._partitions, known._pauses) == ({}, {})
+
+
+def test_so_does_one_of_a_partition_that_has_stayed_in_the_session() -> None:
+    known, subscription = refusals()
+    token = subscription[T0].token
+    known.refused(T0, token, STORAGE, 1, 10)
+    known.answered([answer(T1)], 20, known={T0})
+    assert known.of(T0, token, 28) is STORAGE
+    assert known.of(T0, token, 28.1) is None
+
+
+def test_a_refusal_that_has_passed_hides_no_trouble_of_the_next_leader() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"v", partition=1)
+        async with consumer(cluster) as reader:
+            reader.assign([T1])
+            cluster.intercept(FetchRequest, Refusing(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
+            reading = asyncio.ensure_future(reader.getmany())
+            await asyncio.sleep(0.05)
+            leader = cluster.move_leader("t", 1)
+            cluster.intercept(FetchRequest, disconnect(), where=lambda exchange: exchange.broker == leader)
+            await asyncio.sleep(20)
+            error = reader.health().last_error
+            assert error is not None
+            assert ErrorCode.NOT_LEADER_OR_FOLLOWER.name not in str(error)
+            reading.cancel()
+
+    virtually(story, brokers=2)
 
 
 @pytest.mark.parametrize(
