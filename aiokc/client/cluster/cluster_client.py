@@ -13,11 +13,12 @@ from weakref import WeakSet
 from ...config import ClusterConfig
 from ...core.cluster.snapshot import Cluster, topic_error
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ClientClosed, KafkaError, RequestTimedOut, UsageError, fresh
+from ...errors import BrokerError, ClientClosed, KafkaError, UsageError, fresh
 from ...net.pool import Pool
 from ...types import TopicInfo
 from ..aio.supervisor import Driver, Supervisor
 from .calls_under_way import CallsUnderWay
+from .first_start import FirstStart
 from .metadata import Metadata
 from .start_order import StartOrder, start_order
 
@@ -69,7 +70,7 @@ class ClusterClient(Generic[Config_co]):
         self._calls = CallsUnderWay(self._why_closed)
         self.background.ended.followed_by(self._calls)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._start_is_over = asyncio.Event()  # with success or not
+        self._first_start = FirstStart(self.check)
         self._start_order: StartOrder | None = None  # kept alive for the clients of this loop that start later
         self._stopped = False
         self._is_forked = False
@@ -171,7 +172,7 @@ class ClusterClient(Generic[Config_co]):
         if self._stopped:
             raise self._closed("stopped: make a new one to go on")
         if self._loop is not None:
-            return await self._started_before(timeout)
+            return await self._first_start.wait(timeout)
         self._loop = running_loop()
         if os.getpid() != self._made_in:
             self.random.seed()  # its copies in other processes draw other member ids and pauses
@@ -195,17 +196,7 @@ class ClusterClient(Generic[Config_co]):
                 raise self.background.error from None  # the cause; `error` only says "closed", which came of it
             raise
         finally:
-            self._start_is_over.set()
-
-    async def _started_before(self, timeout: float) -> None:
-        """Return when the client is started, which another call does, or has done. Raises why it does not run."""
-        self.check()
-        try:
-            async with asyncio.timeout(timeout):
-                await self._start_is_over.wait()
-        except TimeoutError:
-            raise RequestTimedOut(f"start(): another task's start() was not over within {timeout:.3g} s") from None
-        self.check()
+            self._first_start.ends()
 
     async def _keep_connections(self) -> None:
         """Run the pool. If the task is cancelled without ``stop``, as at the end of the loop, close its connections."""

@@ -115,37 +115,20 @@ class Fetcher:
             config, subscription, self._buffer, self.counters, self.wake, self.arrived, self._planner.avoided
         )
         self._lost = PositionResets(subscription, self._buffer, reset or OffsetReset("none"), time.time)
+        buffer, planner, refusals, lost = self._buffer, self._planner, self._refusals, self._lost
         self._response_handler = FetchResponseHandler(
-            config,
-            metadata,
-            subscription,
-            self._buffer,
-            self._planner,
-            self._lost,
-            self._refusals,
-            self.counters,
-            self._complain,
-            time.time,
+            config, metadata, subscription, buffer, planner, lost, refusals, self.counters, self._complain, time.time
         )
         self._validator = PositionValidator(
             config, pool, metadata, subscription, self._buffer, random, self._lost.truncated
         )
-        self._validator.done.followed_by(self.wake)
-        self._validator.done.followed_by(self.arrived)
-        self._validator.done.followed_by(self.lost)
+        for signal in (self.wake, self.arrived, self.lost):
+            self._validator.done.followed_by(signal)
         self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how many bytes that may bring
         self._beside: dict[int, int] = {}  # the same for the Fetches beside those (FetchBeside)
         self._leader_search = LeaderSearch(metadata, self._new_backoff(), logger)
         self.standstill = Standstill(
-            config,
-            pool,
-            metadata,
-            self._buffer,
-            self._planner,
-            self.collector,
-            self._refusals,
-            self.counters,
-            self._busy.keys(),
+            config, pool, metadata, buffer, planner, self.collector, refusals, self.counters, self._busy.keys()
         )
         self._closed = False
         self._tasks: TaskGroup | None = None

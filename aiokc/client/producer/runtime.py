@@ -27,6 +27,7 @@ from ..aio.last_steps import to_its_end
 from ..aio.signal import Signal
 from ..aio.supervisor import Driver
 from ..cluster.cluster_client import ClusterClient, running_loop
+from ..cluster.first_start import FirstStart
 from ..produce.callbacks import Callbacks
 from ..produce.memory import MemoryWaiters
 from ..produce.outcomes import Outcomes
@@ -72,7 +73,7 @@ class ProducerRuntime:
     ) -> None:
         """``key`` and ``value`` are the application's serializers; None: there is none."""
         self._config = config
-        self._start_is_over = asyncio.Event()  # with success or not
+        self._first_start = FirstStart(self.check_running)
         self._stopping = False
         self._patient_until = math.inf  # how long stop() waits for callbacks (loop time), but for a second at least
         self.cluster_client = ClusterClient(config, random, allow_auto_topic_creation=True, closed=ProducerClosed)
@@ -168,11 +169,11 @@ class ProducerRuntime:
     async def start(self, *, timeout: float) -> None:
         """Start, and be ready for the first transaction. A second call waits for the first one, and changes nothing."""
         if self.cluster_client.loop is not None:
-            return await self._started_before(timeout)
+            return await self._first_start.wait(timeout)
         try:
             await self._start(timeout)
         finally:
-            self._start_is_over.set()
+            self._first_start.ends()
 
     async def _start(self, timeout: float) -> None:
         self.accumulator.owner = loop = running_loop()
@@ -190,16 +191,6 @@ class ProducerRuntime:
             except BaseException:
                 await self.stop(timeout=0.0)
                 raise
-
-    async def _started_before(self, timeout: float) -> None:
-        """Return when the producer is started, which another call does, or has done. Raises why it does not run."""
-        self.check_running()
-        try:
-            async with asyncio.timeout(timeout):
-                await self._start_is_over.wait()
-        except TimeoutError:
-            raise RequestTimedOut(f"start(): another task's start() was not over within {timeout:.3g} s") from None
-        self.check_running()
 
     async def stop(self, *, timeout: float) -> None:
         """Send what was appended, within ``timeout`` seconds; then every delivery is done, and the background ends."""

@@ -17,8 +17,8 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import DeserializationFailed, RecordError
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import delay, drop, throttle
-from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.testing.faults import Fault, delay, drop, throttle
+from aiokc.wire.messages.fetch import FetchRequest, PartitionData
 
 from ...virtually import virtually
 
@@ -30,6 +30,20 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def consumer(cluster: Cluster, **options: Any) -> Consumer[Any, Any]:
     settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **options}
     return Consumer(bootstrap_servers=cluster.bootstrap, **settings)
+
+
+def answered_by(change: Callable[[PartitionData], None], *, after: float = 0.0) -> Fault:
+    """A fault for Fetch that changes what is said of each partition; the broker works after so many seconds."""
+
+    async def fault(exchange: Exchange) -> Any:
+        await asyncio.sleep(after)
+        response: Any = await exchange.handle()
+        for topic in response.responses:
+            for partition in topic.partitions:
+                change(partition)
+        return response
+
+    return fault
 
 
 async def stalls(reader: Consumer[Any, Any], seconds: float, every: float = 1.0) -> set[TopicPartition]:
@@ -120,20 +134,15 @@ def test_a_partition_that_is_not_fetched_any_more_is_stalled() -> None:
 
 def test_a_broker_that_answers_without_the_records_stalls_their_partition() -> None:
     async def story(cluster: Cluster) -> None:
-        async def empty(exchange: Exchange) -> Any:
-            await asyncio.sleep(0.5)
-            response: Any = await exchange.handle()
-            for topic in response.responses:
-                for partition in topic.partitions:
-                    partition.records = b""
-            return response
+        def empty(partition: PartitionData) -> None:
+            partition.records = memoryview(b"")
 
         cluster.append("t", *[b"v"] * 10)
         async with consumer(cluster) as reader:
             reader.assign([T0, T1])
             await reader.getmany(max_records=5)
             reader.seek(T0, 0)
-            fault = cluster.intercept(FetchRequest, empty)
+            fault = cluster.intercept(FetchRequest, answered_by(empty, after=0.5))
             poll = asyncio.ensure_future(application(reader))
             assert await stalls(reader, 20) == {T0}
             fault.cancel()
@@ -165,16 +174,12 @@ def test_a_record_that_no_deserializer_takes_stalls_its_partition() -> None:
 
 def test_a_corrupt_batch_stalls_its_partition() -> None:
     async def story(cluster: Cluster) -> None:
-        async def corrupt(exchange: Exchange) -> Any:
-            response: Any = await exchange.handle()
-            for topic in response.responses:
-                for partition in topic.partitions:
-                    if partition.records:
-                        partition.records = bytes(partition.records)[:-1] + b"?"
-            return response
+        def corrupt(partition: PartitionData) -> None:
+            if partition.records:
+                partition.records = memoryview(bytes(partition.records)[:-1] + b"?")
 
         cluster.append("t", *[b"v"] * 10)
-        cluster.intercept(FetchRequest, corrupt)
+        cluster.intercept(FetchRequest, answered_by(corrupt))
         async with consumer(cluster) as reader:
             reader.assign([T0, T1])
 
@@ -259,14 +264,9 @@ def test_a_partition_that_never_has_its_turn_is_stalled(pause: float, seconds: i
     """Its broker always has more of another one. That one's records say nothing of this one. Nor does a full buffer."""
 
     async def story(cluster: Cluster) -> None:
-        async def empty(exchange: Exchange) -> Any:
-            await asyncio.sleep(1)
-            response: Any = await exchange.handle()
-            for topic in response.responses:
-                for partition in topic.partitions:
-                    if partition.partition_index == 1:
-                        partition.records = b""
-            return response
+        def empty(partition: PartitionData) -> None:
+            if partition.partition_index == 1:
+                partition.records = memoryview(b"")
 
         for _ in range(130):
             cluster.append("t", bytes(1_000))
@@ -275,7 +275,7 @@ def test_a_partition_that_never_has_its_turn_is_stalled(pause: float, seconds: i
             reader.assign([T0, T1])
             await reader.getmany(T1, max_records=5)
             reader.seek(T1, 0)
-            cluster.intercept(FetchRequest, empty)
+            cluster.intercept(FetchRequest, answered_by(empty, after=1.0))
             probe = Probe(reader)
             poll = asyncio.ensure_future(application(reader, pause, max_records=1))
             assert await stalls(reader, 40 * seconds) == {T1}
@@ -294,20 +294,15 @@ def test_a_partition_that_its_broker_refuses_is_no_stall(code: ErrorCode) -> Non
     """No restart cures that. A broker that is slow to say so leaves no pause in which it would be found."""
 
     async def story(cluster: Cluster) -> None:
-        async def refused(exchange: Exchange) -> Any:
-            await asyncio.sleep(3)
-            response: Any = await exchange.handle()
-            for topic in response.responses:
-                for partition in topic.partitions:
-                    partition.error_code, partition.records = code, None
-            return response
+        def refused(partition: PartitionData) -> None:
+            partition.error_code, partition.records = code, None
 
         cluster.append("t", *[b"v"] * 10)
         async with consumer(cluster) as reader:
             reader.assign([T0, T1])
             await reader.getmany(max_records=5)
             reader.seek(T0, 0)
-            cluster.intercept(FetchRequest, refused)
+            cluster.intercept(FetchRequest, answered_by(refused, after=3.0))
             poll = asyncio.ensure_future(application(reader))
             assert await stalls(reader, 60) == set()
             assert code.name in str(reader.health().last_error)
