@@ -168,9 +168,9 @@ class OffsetLister:
         if not by_leader:
             return None
         under_way = {node_id: anyio.CancelScope() for node_id in by_leader}
-        # The watching has a scope of its own, in its own task. The scope of the group would cancel this task, too. Where
-        # the application cancels it in the same iteration of the loop, anyio 4.8 and some later releases take that for
-        # their own cancellation: the call would return as if nobody had cancelled it
+        # The watching has a scope of its own, in its own task. The scope of the group would cancel this task, too. If
+        # the application cancels it in the same iteration of the loop, anyio 4.8 and some later releases take that
+        # for their own cancellation: the call would return as if nobody had cancelled it
         # (github.com/agronholm/anyio/issues/1214).
         watching = anyio.CancelScope()
 

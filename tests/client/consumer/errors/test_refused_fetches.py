@@ -198,6 +198,41 @@ def test_a_refusal_that_is_not_repeated_counts_for_a_while() -> None:
     assert (known._partitions, known._pauses) == ({}, {})
 
 
+def test_a_new_leader_ends_no_pause_of_another_cause() -> None:
+    known, subscription = refusals()
+    position = subscription[T0]
+    retry_at = known.refused(T0, position.token, STORAGE, 1, 10)
+    assert retry_at is not None
+    subscription.retry_later((T0,), retry_at)
+    assert known.ends_with(2, T0, position)
+    assert not known.ends_with(1, T0, position), "it is the same leader"
+    subscription.retry_later((T0,), retry_at + 5)
+    assert not known.ends_with(2, T0, position)
+
+
+def test_an_answer_that_only_throttles_says_nothing_of_a_refused_partition() -> None:
+    async def story(cluster: Cluster) -> None:
+        async def throttling(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            response.responses, response.throttle_time_ms = [], 1_000
+            return response
+
+        cluster.append("t", b"v", partition=1)
+        async with consumer(cluster) as reader:
+            reader.assign([T1])
+            cluster.intercept(FetchRequest, Refusing(ErrorCode.KAFKA_STORAGE_ERROR), times=1)
+            throttled = cluster.intercept(FetchRequest, throttling)
+            reading = asyncio.ensure_future(reader.getmany())
+            await asyncio.sleep(20)
+            assert "KAFKA_STORAGE_ERROR" in str(reader.health().last_error)
+            throttled.cancel()
+            assert T1 in await reading
+            await asyncio.sleep(2)
+            assert reader.health().last_error is None
+
+    virtually(story, brokers=1)
+
+
 def test_so_does_one_of_a_partition_that_has_stayed_in_the_session() -> None:
     known, subscription = refusals()
     token = subscription[T0].token
