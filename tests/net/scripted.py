@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
@@ -304,12 +305,19 @@ async def ask(
     return (await pool.request(node_id, request, timeout=timeout, purpose=purpose)).cluster_id
 
 
+_kept = ExitStack()  # the sockets of dead_port()
+atexit.register(_kept.close)
+
+
 def dead_port() -> int:
-    """Return a port of loopback that refuses connections (as long as no other program takes it)."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of loopback that refuses connections: it is taken until this process ends, and nobody listens.
+
+    A port that was only free may be given to a server of a test that runs beside this one.
+    """
+    probe = _kept.enter_context(socket.socket())
+    probe.bind(("127.0.0.1", 0))
+    port: int = probe.getsockname()[1]
+    return port
 
 
 async def ticks(count: int) -> None:
