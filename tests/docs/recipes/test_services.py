@@ -1,4 +1,4 @@
-"""Requests and replies, and a transaction that buries, as on their pages: where brokers refuse or lack."""
+"""Requests and replies, a transaction that buries, and the probes, as on their pages: where brokers refuse or lack."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, Producer
+from aiokc.contrib import health
 from aiokc.errors import AuthorizationFailed
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 
@@ -66,3 +67,22 @@ async def test_a_record_that_a_rebalance_kept_from_being_buried_is_buried_by_the
         running.cancel()
         await asyncio.wait([running])
         assert [words[:2] for words in said] == [("buried", b"no JSON")]
+
+
+async def test_a_consumer_of_a_misspelled_topic_is_not_ready_where_brokers_create_topics() -> None:
+    names = program("serve(consumer", "docs/production.md")
+    probes: list[health.Probe] = []
+
+    def serve(consumer: Consumer[Any, Any], port: int) -> Any:
+        probes.append(health.Probe(consumer))
+        return health.serve(consumer, port=0)
+
+    async with Cluster(brokers=1) as cluster:
+        names.globals.update(Consumer=of(cluster, Consumer), serve=serve)
+        running = asyncio.create_task(names.main())
+        await until(lambda: bool(probes) and (probes[0].look().ready or "events" in str(probes[0].look().reasons)))
+        assert not probes[0].look().ready
+        cluster.create_topic("events", 1)  # which raises an error if a broker has created it
+        await until(lambda: probes[0].look().ready)
+        running.cancel()
+        await asyncio.wait([running])
