@@ -32,24 +32,27 @@ async def test_a_record_that_waits_for_its_retry_is_not_committed() -> None:
         assert cluster.committed("billing") == {EVENTS: 1, retry: 0}
 
 
-async def test_a_row_of_the_outbox_that_is_not_stored_stays_there_with_all_others() -> None:
+async def test_a_row_of_the_outbox_that_is_not_stored_stays_there_with_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     names = program("outbox-id")
     async with Cluster(brokers=1, topics={"events-outbox": 1}) as cluster:
-        with closing(sqlite3.connect(":memory:", check_same_thread=False)) as database:
+        rows = [(1, b"key", b"a"), (2, b"key", b"b")]
+        with closing(sqlite3.connect("outbox.db")) as database, database:
             database.execute("CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, value BLOB)")
-            rows = [(1, b"key", b"a"), (2, b"key", b"b")]
             database.executemany("INSERT INTO outbox VALUES (?, ?, ?)", rows)
-            cluster.intercept(ApiKey.PRODUCE, lambda exchange: ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=1)
-            with pytest.raises(RecordRefused):
-                async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
-                    await names.relay(database, producer, asyncio.Event())
-            assert names.oldest(database) == rows
-            told_to_end = asyncio.Event()
+        cluster.intercept(ApiKey.PRODUCE, lambda exchange: ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=1)
+        with pytest.raises(RecordRefused):
             async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
-                relaying = asyncio.create_task(names.relay(database, producer, told_to_end))
-                await until(lambda: not names.oldest(database))
-                told_to_end.set()
-                await relaying
+                await names.relay(producer, asyncio.Event())
+        assert names.oldest() == rows
+        told_to_end = asyncio.Event()
+        async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            relaying = asyncio.create_task(names.relay(producer, told_to_end))
+            await until(lambda: not names.oldest())
+            told_to_end.set()
+            await relaying
         assert [record.value for record in cluster.records("events-outbox", 0)] == [b"a", b"b"]
 
 
@@ -58,9 +61,9 @@ async def test_the_relay_of_the_outbox_starts_again(tmp_path: Path, monkeypatch:
     names = program("outbox-id")
     relay = names.relay
 
-    async def relay_once(database: sqlite3.Connection, producer: Any, told_to_end: asyncio.Event) -> None:
+    async def relay_once(producer: Any, told_to_end: asyncio.Event) -> None:
         names.globals["print"] = lambda *words: told_to_end.set()
-        await relay(database, producer, told_to_end)
+        await relay(producer, told_to_end)
 
     async with Cluster(brokers=1, topics={"events-outbox": 1}) as cluster:
         names.globals.update(Producer=of(cluster, Producer), relay=relay_once)
