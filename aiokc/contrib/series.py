@@ -68,7 +68,7 @@ Point: TypeAlias = tuple[tuple[str, ...], Value]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series. ``source``: the field of Metrics, or ``health().FIELD``.
+    """One series. ``source``: the field of Metrics, or ``health().FIELD``, or what is made of such fields.
 
     ``prometheus`` has no prefix and no suffix; ``otel`` is whole, and empty where a histogram says the same. A latency
     in seconds is a summary in Prometheus, and in OpenTelemetry two counters: ``otel``, of what is ``counted``, and
@@ -225,7 +225,7 @@ SERIES: Final = (
         lambda now: _age(now.last_heartbeat_age_ms),
     ),
     _gauge(
-        "running",
+        "running and not health().error",
         "up",
         "1",
         "1 while the consumer runs and no error has ended its membership or background, else 0.",

@@ -132,7 +132,10 @@ def test_the_manifests_times_agree_with_those_of_the_consumer() -> None:
     assert instance == "metadata.name"
     session = int(environment["AIOKC_SESSION_TIMEOUT_MS"]["value"])
     assert session > 1e3 * pod["terminationGracePeriodSeconds"], "longer than a pod takes to come back"
-    ConsumerConfig(group_id="billing", group_instance_id="billing-0", session_timeout_ms=session)
+    written = {name: entry.get("value", "billing-0") for name, entry in environment.items()}
+    config = ConsumerConfig.from_mapping(written | {"AIOKC_GROUP_ID": "billing"}, prefix="AIOKC_")
+    assert (config.group_instance_id, config.session_timeout_ms) == ("billing-0", session)
+    assert not config.allow_auto_create_topics, "else a misspelled topic is created, and the pod ready"
     assert Rules().stall_after_ms == 1e3 * liveness["periodSeconds"] * liveness["failureThreshold"]
 
 

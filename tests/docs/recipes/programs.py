@@ -1,4 +1,4 @@
-"""The programs of docs/guide/recipes.md, in pieces that a test can call."""
+"""The programs of docs/guide/recipes.md, and of pages like it, in pieces that a test can call."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from aiokc.testing import Cluster
+
 from ..examples import examples
 
 
-def program(marker: str) -> Any:
+def program(marker: str, page: str = "docs/guide/recipes.md") -> Any:
     """The names of the program of the page that has this text; it is not started."""
-    (found,) = [example for example in examples("docs/guide/recipes.md") if marker in example.code]
+    (found,) = [example for example in examples(page) if marker in example.code]
     names: dict[str, Any] = {}
     exec(found.code.replace("asyncio.run(main())\n", ""), names)
     names["globals"] = names
     return SimpleNamespace(**names)
+
+
+def of(cluster: Cluster, client: Any, **more: Any) -> Any:
+    """Return what makes such clients, of this cluster."""
+    return lambda *topics, **options: client(*topics, **{**options, **more, "bootstrap_servers": cluster.bootstrap})
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, Producer, TopicPartition
-from aiokc.testing import Cluster
+from aiokc.testing import ApiKey, Cluster, ErrorCode
 
 from .programs import program, until
 
@@ -178,6 +178,28 @@ async def test_a_partition_that_moves_is_done_with_before_its_next_member_reads_
         await until(lambda: cluster.committed("billing") == {EVENTS: 3})
         await second.end()
         assert sorted(first.handling.done + second.handling.done) == [b"ann-0", b"bob-1", b"cid-2"]
+
+
+@pytest.mark.parametrize("moves", [True, False], ids=["a rebalance", "the end"])
+async def test_a_last_commit_that_failed_is_made_up_for(moves: bool) -> None:
+    """commit_soon() is sent once, and no record comes any more."""
+    async with Cluster(brokers=1, topics={"events": 1}) as cluster:
+        await write(cluster, ann=[b"ann-0"])
+        refusal = cluster.intercept(ApiKey.OFFSET_COMMIT, ErrorCode.NOT_COORDINATOR, times=1)
+        first = Member(cluster)
+        first.handling.finish(b"ann-0")
+        await first.has_done(b"ann-0")
+        async with asyncio.timeout(20):
+            await refusal.caught()
+        assert cluster.committed("billing") == {}
+        if moves:
+            second = Member(cluster)
+            await until(lambda: cluster.committed("billing") == {EVENTS: 1})
+            await second.end()
+            assert second.handling.begun == []
+        await first.end()
+        assert first.handling.begun == [b"ann-0"], "whoever has the partition next begins behind it"
+        assert cluster.committed("billing") == {EVENTS: 1}
 
 
 async def test_what_a_member_does_of_a_lost_partition_is_not_committed() -> None:
