@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from aiokc import Client, Consumer, RawRecord, TopicPartition
+from aiokc.client.fetch.fetcher import Fetcher
 from aiokc.core.fetch.partition.batch_queue import BatchQueue
 from aiokc.core.fetch.session import FetchTarget
 from aiokc.core.subscription.position import PartitionPosition
@@ -54,6 +55,41 @@ async def test_a_slow_user_does_not_make_it_grow(brokers: int, codec: int) -> No
                     await asyncio.sleep(0.001)
                     most = max(most, fetcher._buffer.bytes)
         assert most <= budget + brokers * one_batch + 2 * one_batch, "and what is open of the batch in hand"
+
+
+def really_kept(fetcher: Fetcher) -> int:
+    """Return how many bytes the buffers have that can be reached from the partitions, or wait for the next frames.
+
+    This does not ask the client's own count, on which its limit depends.
+    """
+    memory, found = fetcher._buffer._memory, list[Any]()
+    for partition in fetcher._buffer._partitions.values():
+        queue = partition._kept
+        found += [held.view.obj for held in (*queue.unread, *queue._passed)]
+    found += [*memory.buffers._spare, *memory.unpacking._spare]
+    return sum(memoryview(one).nbytes for one in {id(one): one for one in found}.values())
+
+
+@pytest.mark.parametrize("codec", [0, 3], ids=["none", "lz4"])
+async def test_the_limit_holds_for_what_is_really_kept(codec: int) -> None:
+    async with Cluster(topics={"t": 8}) as cluster:
+        for partition in range(8):
+            for _ in range(20):
+                cluster.append("t", NewRecord(bytes(4 * KIB)), partition=partition, codec=codec)
+        budget, one_batch = 100 * KIB, 5 * KIB
+        options: dict[str, Any] = {"fetch_buffer_bytes": budget, "max_partition_fetch_bytes": 4 * one_batch}
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options)
+        consumer.assign(TopicPartition("t", number) for number in range(8))
+        kept, counted, got = list[int](), list[int](), 0
+        async with consumer, asyncio.timeout(50):
+            fetcher = consumer._runtime.fetcher
+            while got < 160:
+                got += sum(map(len, (await consumer.getmany(max_records=3)).values()))
+                await asyncio.sleep(0.001)
+                kept.append(really_kept(fetcher))
+                counted.append(fetcher._buffer.bytes)
+        assert all(there <= count for there, count in zip(kept, counted, strict=True)), "something is not counted"
+        assert budget * 3 // 4 < max(kept) <= max(counted) <= budget + 2 * one_batch
 
 
 async def test_a_batch_that_is_held_takes_no_room_from_others() -> None:

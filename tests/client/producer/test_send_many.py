@@ -9,13 +9,22 @@ from unittest.mock import patch
 
 import pytest
 
-from aiokc import AsyncSerializer, Producer, ProducerInterceptor, ProducerRecord, StoredRecords, TopicPartition
+from aiokc import (
+    AsyncSerializer,
+    BatchDelivery,
+    Producer,
+    ProducerInterceptor,
+    ProducerRecord,
+    StoredRecords,
+    TopicPartition,
+)
 from aiokc.client.aio import time_slice
 from aiokc.client.producer import send_many as sending_many
 from aiokc.client.producer.appending import Appending
 from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused, SerializationFailed, UsageError
 from aiokc.records.encoding.batch_builder import append_records
 from aiokc.testing import ApiKey, Cluster, ErrorCode
+from aiokc.testing.brokers.exchange import Exchange
 from tests.client.virtually import virtually
 
 from .test_producer import producing, values
@@ -209,23 +218,47 @@ async def test_it_waits_for_memory_and_gives_up_in_time() -> None:
 
 
 async def test_failures_are_raised_once_all_is_known() -> None:
-    async with Cluster(topics={"t": 2}) as cluster, producing(cluster) as producer:
+    """The first partition of the call fails. The second one's answer is held back, and so is the failure."""
+    known, held = asyncio.Event(), asyncio.Event()
+
+    async def hold(exchange: Exchange) -> None:
+        held.set()
+        await known.wait()
+        await exchange.go_on()
+
+    async with Cluster(brokers=2, topics={"t": 2}) as cluster, producing(cluster) as producer:
+        failing, holding = cluster.leader("t", 0), cluster.leader("t", 1)
+        assert failing != holding
         await producer.partitions_for("t")
-        cluster.intercept(
-            ApiKey.PRODUCE,
-            ErrorCode.INVALID_TIMESTAMP,
-            where=lambda exchange: any(
-                data.index == 1 for topic in exchange.request.topic_data for data in topic.partition_data
-            ),
-            times=1,
-        )
+        cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_TIMESTAMP, where=lambda one: one.broker == failing)
+        cluster.intercept(ApiKey.PRODUCE, hold, where=lambda one: one.broker == holding)
         records = [ProducerRecord("t", b"", partition=number % 2) for number in range(10)]
         delivery = await producer.send_many("t", records)
+        awaited = asyncio.ensure_future(_awaited(delivery))
+        try:
+            async with asyncio.timeout(20):
+                await held.wait()
+                with pytest.raises(RecordRefused):  # it comes behind those of the call
+                    await producer.send_and_wait("t", b"", partition=0)
+            for _ in range(5):  # who is told of the failure could go on by now
+                await asyncio.sleep(0)
+            assert not awaited.done()
+            assert list(delivery.failures()) == [TopicPartition("t", 0)]
+            assert not delivery.done()
+            with pytest.raises(asyncio.InvalidStateError, match="not all records are acknowledged yet"):
+                delivery.result()
+        finally:
+            known.set()
         with pytest.raises(RecordRefused) as refused:
-            await delivery
-        assert refused.value.code == ErrorCode.INVALID_TIMESTAMP
-        assert list(delivery.failures()) == [TopicPartition("t", refused.value.partition)] or delivery.failures()
+            await awaited
+        assert (refused.value.code, refused.value.partition) == (ErrorCode.INVALID_TIMESTAMP, 0)
+        assert list(delivery.failures()) == [TopicPartition("t", 0)]
+        assert len(values(cluster, 1)) == 5
         await producer.flush()  # it was seen
+
+
+async def _awaited(delivery: BatchDelivery) -> None:
+    await delivery
 
 
 async def test_what_nobody_awaits_is_raised_by_flush() -> None:

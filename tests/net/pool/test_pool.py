@@ -16,6 +16,7 @@ from aiokc.net.pool import Pool, Purpose
 from aiokc.wire import RequestHeader, Response
 from aiokc.wire.messages.discovery import MetadataRequest
 
+from ..credentials.tokens.scripted import run_virtually
 from ..scripted import (
     Peer,
     ask,
@@ -329,13 +330,23 @@ async def test_the_same_metadata_again_changes_nothing() -> None:
 # Idle connections
 
 
-async def test_an_idle_connection_is_closed_and_made_anew_when_wanted() -> None:
-    async with serving(serve_plainly) as server, running_pool(server, connections_max_idle_ms=500) as pool:
-        pool.set_brokers({1: server.broker(1)})
-        await ask(pool, 1)
-        await server.all_closed()
-        await ask(pool, 1)
-        assert server.accepted == 2
+def test_an_idle_connection_is_closed_in_time_and_not_before_and_made_anew_when_wanted() -> None:
+    async def story() -> None:
+        async with serving(serve_plainly) as server, running_pool(server, connections_max_idle_ms=1000) as pool:
+            pool.set_brokers({1: server.broker(1)})
+            await ask(pool, 1)
+            for _ in range(3):  # each request puts the end off
+                await asyncio.sleep(0.9)
+                await ask(pool, 1)
+                assert server.accepted == 1
+            await asyncio.sleep(0.9)
+            assert server.open == 1
+            await asyncio.sleep(0.2)
+            assert server.open == 0
+            await ask(pool, 1)
+            assert server.accepted == 2
+
+    run_virtually(story)
 
 
 async def test_a_connection_with_a_request_in_flight_is_not_idle() -> None:
