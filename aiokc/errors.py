@@ -143,7 +143,7 @@ class AuthenticationFailed(KafkaError):
 
     def __init__(self, message: str, *, mechanism: str = "", code: int = 0, retriable: bool = False) -> None:
         super().__init__(message)
-        self.mechanism, self.code, self.retriable = mechanism, code, retriable
+        self.mechanism, self.code, self.retriable = mechanism, error_code(code) if code else 0, retriable
 
 
 class CertificateRefused(AuthenticationFailed):

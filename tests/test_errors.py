@@ -313,6 +313,19 @@ def test_calls_of_what_was_stopped_have_one_base() -> None:
         assert issubclass(closed, UsageError)
 
 
+def test_a_code_is_an_error_code_where_one_is_known() -> None:
+    refused = AuthenticationFailed("no", code=58).code
+    assert isinstance(refused, ErrorCode)
+    assert refused is ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert [AuthenticationFailed("no", code=code).code for code in (0, 30_000)] == [0, 30_000]
+
+
+def test_a_partial_listing_is_retriable_where_each_error_is() -> None:
+    passes, lasts = ConnectionFailed("broke"), BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert PartialListing([], {1: passes, 2: passes}).retriable
+    assert not PartialListing([], {1: passes, 2: lasts}).retriable
+
+
 def test_a_refused_record_keeps_its_code() -> None:
     assert RecordRefused(ErrorCode.INVALID_RECORD).code is ErrorCode.INVALID_RECORD
     assert RecordRefused(30_000).code == 30_000

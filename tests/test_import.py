@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import asyncio
 import importlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -140,6 +142,18 @@ def test_type_checkers_see_what_is_there_at_run_time() -> None:
     assert modules == aiokc._PUBLIC_MODULES
     assert {name: module for name, module in seen.items() if name not in modules} == aiokc._MODULES
     assert sorted(aiokc._MODULES) == sorted(aiokc.__all__)
+
+
+def test_annotations_of_public_names_can_be_read_at_run_time() -> None:
+    """As libraries read them that inject dependencies. What dataclasses make in a subclass lacks its base's names."""
+    for name in aiokc.__all__:
+        public = getattr(aiokc, name)
+        if not inspect.isclass(public):
+            continue
+        get_type_hints(public)
+        for method in (name for name in dir(public) if not name.startswith("_")):
+            if inspect.isroutine(member := getattr(public, method)) and hasattr(member, "__annotations__"):
+                get_type_hints(member)
 
 
 @pytest.mark.parametrize("name", aiokc.__all__)

@@ -10,12 +10,14 @@ from .groups import GroupListing, MemberDescription
 
 
 class PartialListing(KafkaError):
-    """Some brokers did not list their groups: ``errors`` has them by id, ``groups`` what the others listed."""
+    """Some brokers did not list their groups: ``errors`` has them by id, ``groups`` what the others listed.
 
-    retriable = True
+    ``retriable`` where each of these errors is.
+    """
 
     def __init__(self, groups: Iterable[GroupListing], errors: Mapping[int, KafkaError]) -> None:
         self.groups, self.errors = tuple(groups), dict(errors)
+        self.retriable = all(error.retriable for error in self.errors.values())
         failed = "; ".join(f"broker {node_id}: {error}" for node_id, error in sorted(self.errors.items()))
         super().__init__(
             f"the list of groups lacks those of {len(self.errors)} brokers ({failed}); .groups has the "

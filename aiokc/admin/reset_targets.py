@@ -7,8 +7,9 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import index
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..errors import ConfigError, shown
 from ..types import TopicPartition
@@ -41,10 +42,9 @@ class ToTime:
 
     def __init__(self, timestamp: int | datetime) -> None:
         if isinstance(timestamp, datetime):
-            timestamp = _in_ms(timestamp)
-            _check("timestamp", timestamp)
+            timestamp = _checked("timestamp", _in_ms(timestamp))
         else:
-            _check("timestamp", timestamp)
+            timestamp = _checked("timestamp", timestamp)
             _check_unit(timestamp)
         object.__setattr__(self, "timestamp", timestamp)
 
@@ -56,7 +56,7 @@ class ToOffset:
     offset: int
 
     def __post_init__(self) -> None:
-        _check("offset", self.offset)
+        object.__setattr__(self, "offset", _checked("offset", self.offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Shift:
     offsets: int
 
     def __post_init__(self) -> None:
-        _check("offsets", self.offsets, least=-_MOST)
+        object.__setattr__(self, "offsets", _checked("offsets", self.offsets, least=-_MOST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Back:
     duration_ms: int
 
     def __post_init__(self) -> None:
-        _check("duration_ms", self.duration_ms)
+        object.__setattr__(self, "duration_ms", _checked("duration_ms", self.duration_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class ToOffsets:
     def __post_init__(self) -> None:
         if not isinstance(self.offsets, Mapping):
             raise ConfigError(f"{shown(self.offsets)} are no offsets: give a mapping of partitions to offsets")
-        for tp, offset in self.offsets.items():
-            _check(f"offset of {tp}", offset)
+        offsets = {tp: _checked(f"offset of {tp}", offset) for tp, offset in self.offsets.items()}
+        object.__setattr__(self, "offsets", offsets)  # the mapping itself is the caller's, who may change it
 
     @classmethod
     def from_csv(cls, text: str) -> ToOffsets:
@@ -148,9 +148,15 @@ def _in_ms(when: datetime) -> int:
     return (when - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _check(name: str, given: object, least: int = 0) -> None:
-    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= _MOST:
+def _checked(name: str, given: Any, least: int = 0) -> int:
+    """Return ``given``, a whole number, as an int: it may be one of numpy's. Raises ConfigError."""
+    try:
+        number = int(index(given))
+    except TypeError:
+        number = _MOST + 1
+    if isinstance(given, bool) or not least <= number <= _MOST:
         raise ConfigError(f"{name}={shown(given)} must be a whole number of at least {least}, in 64 bits")
+    return number
 
 
 def _row(row: list[str], line: int) -> tuple[TopicPartition, int]:

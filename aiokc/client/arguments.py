@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 from operator import index
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, cast
 from uuid import UUID
 
 from ..config.checks import LONGEST_TEXT, MOST_32, MOST_64
@@ -243,8 +243,8 @@ def _next_offset(
 ) -> OffsetAndMetadata:
     if type(offset) is int and 0 <= offset <= MOST_64:  # made once: thousands of these hold the loop for milliseconds
         return OffsetAndMetadata(offset, topic_id=topic_id(tp))
-    if isinstance(offset, int) and not isinstance(offset, bool):
-        offset = OffsetAndMetadata(offset)
+    if hasattr(type(offset), "__index__") and not isinstance(offset, bool):
+        offset = OffsetAndMetadata(cast(int, offset))
     if not isinstance(offset, OffsetAndMetadata):
         raise ConfigError(
             f"cannot commit {type(offset).__name__} for {tp}: give the next offset to read, as int or "
@@ -259,21 +259,33 @@ def _next_offset(
 def checked_offset(what: str, where: OffsetAndMetadata) -> OffsetAndMetadata:
     """Return ``where`` if its fields can be sent. Raises ConfigError, whose message begins with ``what``.
 
+    Numbers of other types, numpy's for instance, become ints.
+
     Other clients say -1 where they know no leader epoch. Here that becomes None: a consumer that took it for an epoch
     would ask the broker about it, and the answer would look like that of a truncated log (KIP-320).
     """
-    if not _is_int(where.offset, MOST_64):
+    offset = _whole(where.offset, MOST_64)
+    if offset is None:
         raise ConfigError(f"{what} offset {shown(where.offset)}: it must not be negative, and be an int of 64 bits")
-    if where.leader_epoch == _NO_EPOCH:
-        where = replace(where, leader_epoch=None)
-    if where.leader_epoch is not None and not _is_int(where.leader_epoch, MOST_32):
+    has_epoch = where.leader_epoch is not None and where.leader_epoch != _NO_EPOCH
+    epoch = _whole(where.leader_epoch, MOST_32) if has_epoch else None
+    if has_epoch and epoch is None:
         raise ConfigError(f"{what} leader_epoch {shown(where.leader_epoch)}: it must be an int of 32 bits, or None")
     if not (is_text(where.metadata) or where.metadata is None):
         raise ConfigError(
             f"{what} metadata of type {type(where.metadata).__name__}: it must be a str of 32 KiB at most"
         )
-    return where
+    if offset is where.offset and epoch is where.leader_epoch:
+        return where
+    return replace(where, offset=offset, leader_epoch=epoch)
 
 
-def _is_int(value: object, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+def _whole(value: Any, most: int) -> int | None:
+    """Return ``value`` as an int, also where it is one of numpy's; None: it is no whole number from 0 to ``most``."""
+    if isinstance(value, bool):
+        return None
+    try:
+        number = int(index(value))
+    except TypeError:
+        return None
+    return number if 0 <= number <= most else None

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, M
 from contextlib import asynccontextmanager, closing, contextmanager
 from random import Random
 from types import TracebackType
-from typing import Any, Literal, Unpack, cast, overload
+from typing import Any, Literal, Self, Unpack, cast, overload
 from uuid import UUID
 
 from ..config import ClientConfig, ClientOptions, IsolationLevel, configured
@@ -85,7 +85,7 @@ class Client(ClusterCalls, GroupCalls):
         """Close every connection; a second call does nothing. Raises UsageError in another loop than start()'s."""
         await self._cluster.stop()
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

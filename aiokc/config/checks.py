@@ -46,7 +46,7 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "FilePath | None": (str, PathLike, type(None)),
     "Mapping[str, str] | None": (Mapping, type(None)),
     "ssl.SSLContext | None": (ssl.SSLContext, type(None)),
-    "object | None": (object,),
+    "TokenProvider | None": (object,),  # whether it is one, the login says
 }
 
 # For an annotation: its name in error messages, where that differs from the annotation.

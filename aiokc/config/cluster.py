@@ -79,6 +79,8 @@ class ClusterConfig(SecurityConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.bootstrap_servers, str):  # a list is the caller's, who may change it
+            object.__setattr__(self, "bootstrap_servers", tuple(self.bootstrap_servers))
         parse_addresses(self.bootstrap_servers)
         at_least(self, 1, "request_timeout_ms", "socket_connection_setup_timeout_ms")
         at_least(self, 1, "metadata_max_age_ms", "connections_max_idle_ms")

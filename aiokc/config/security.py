@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Literal, TypeAlias, TypedDict
 
 from ..secret import Secret
+from ..token_provider import TokenProvider
 from .checks import check_types
 from .hidden import hides_secrets
 from .security_rules import check_login_times, check_protocol, check_sasl, check_tls, warnings_of
@@ -41,7 +42,7 @@ class SecurityOptions(TypedDict, total=False):
     sasl_plain_password: Secret | str | None
     sasl_credentials_provider: CredentialsProvider | None
     sasl_tokenauth: bool
-    sasl_oauth_token_provider: object | None
+    sasl_oauth_token_provider: TokenProvider | None
     sasl_oauthbearer_token_endpoint_url: str | None
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: Secret | str | None
@@ -120,7 +121,7 @@ class SecurityConfig:
     sasl_plain_password: Secret | str | None = None
     sasl_credentials_provider: CredentialsProvider | None = None
     sasl_tokenauth: bool = False
-    sasl_oauth_token_provider: object | None = None
+    sasl_oauth_token_provider: TokenProvider | None = None
     sasl_oauthbearer_token_endpoint_url: str | None = None
     sasl_oauthbearer_client_credentials_client_id: str | None = None
     sasl_oauthbearer_client_credentials_client_secret: Secret | str | None = None

@@ -29,17 +29,17 @@ async def examine(
     config: ClientConfig | None = None,
     *,
     topic: str | None = None,
-    group: str | None = None,
     timeout_ms: float = _TIMEOUT_MS,
     on_finding: Callable[[Finding], None] | None = None,
     **options: Unpack[ConsumerOptions],
 ) -> Report:
     """Examine the way from this process to a cluster, a topic and a group, as a client with these options goes it.
 
-    Give the ``config`` of a Client or Consumer, or their options by keyword, or both. ``on_finding`` is called with
-    each finding as soon as it is there. Returns within ``timeout_ms``, and the second that closing connections may
-    take, whatever the brokers do. It raises nothing for what is wrong: options that contradict each other are a
-    finding, too. It raises ConfigError for a ``topic``, ``group`` or ``timeout_ms`` that is no name or number.
+    Give the ``config`` of a Client or Consumer, or their options by keyword, or both. The group is that of the option
+    ``group_id``, which may stand beside the ``config`` of a Client, too. ``on_finding`` is called with each finding as
+    soon as it is there. Returns within ``timeout_ms``, and the second that closing connections may take, whatever the
+    brokers do. It raises nothing for what is wrong: options that contradict each other are a finding, too. It raises
+    ConfigError for a ``topic`` or ``timeout_ms`` that is no name or number.
 
     It changes nothing in the cluster, joins no group, and creates no topic. It uses the client's own TLS contexts,
     credentials and login code, and logs in no second time where a broker has refused the credentials.
@@ -47,18 +47,20 @@ async def examine(
     seconds = checked_seconds(timeout_ms)
     if topic is not None:
         checked_topics([topic])
-    if group is not None:
-        checked_group(group)
     try:
-        if isinstance(config, ClientConfig) and not isinstance(config, ConsumerConfig):
-            used: ClientConfig = configured(ClientConfig, config, cast(dict[str, Any], options))
-        else:
-            used = configured(ConsumerConfig, config, cast(dict[str, Any], options))
+        used, group = _asked(config, cast(dict[str, Any], options))
     except ConfigError as error:
         found = config_problem(error)
         if on_finding is not None:
             on_finding(found)
         return Report(findings=(found,), seconds=0.0)
-    if group is None and isinstance(used, ConsumerConfig):
-        group = used.group_id
     return await examine_cluster(used, topic=topic, group=group, seconds=seconds, on_finding=on_finding)
+
+
+def _asked(config: ClientConfig | None, options: dict[str, Any]) -> tuple[ClientConfig, str | None]:
+    """Return the config to examine with, and the group to look at. Raises ConfigError."""
+    if isinstance(config, ClientConfig) and not isinstance(config, ConsumerConfig):
+        group = options.pop("group_id", None)  # a Client has no such option
+        return configured(ClientConfig, config, options), None if group is None else checked_group(group)
+    used = configured(ConsumerConfig, config, options)
+    return used, used.group_id

@@ -35,6 +35,26 @@ from ..wire.primitives import NO_UUID
 from .brokers.exchange import Exchange
 from .cluster.hosting import Flag
 
+__all__ = [
+    "Fault",
+    "Hold",
+    "Interception",
+    "Verdict",
+    "Where",
+    "delay",
+    "deliver_late",
+    "disconnect",
+    "drop",
+    "garble",
+    "half_frame",
+    "lose_answer",
+    "refuse_afterwards",
+    "refuse_partition",
+    "reject_records",
+    "stale_leader",
+    "throttle",
+]
+
 Verdict: TypeAlias = Response | ErrorCode | None
 Fault: TypeAlias = ErrorCode | Callable[[Exchange], Verdict | Awaitable[Verdict]]
 Where: TypeAlias = Callable[[Exchange], bool]

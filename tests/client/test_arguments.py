@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from aiokc import Client, Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
+from aiokc import (
+    Client,
+    Consumer,
+    GroupMetadata,
+    OffsetAndMetadata,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+)
 from aiokc.client import arguments
 from aiokc.errors import ConfigError, shown
 from aiokc.testing import Cluster
@@ -119,6 +127,52 @@ async def test_what_is_no_offset_is_neither_sought_nor_committed(
         assert (await consumer.getone()).value == b"0"
         await consumer.commit({T0: OffsetAndMetadata(1, "", -1)})
         assert consumer.health().running
+
+
+class Whole:
+    """A whole number that is no int, as those of numpy's arrays."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __index__(self) -> int:
+        return self._number
+
+
+def with_epoch(number: int) -> OffsetAndMetadata:
+    given: list[Any] = [Whole(number), "", Whole(0)]
+    return OffsetAndMetadata(*given)
+
+
+@pytest.mark.parametrize("made", [Whole, with_epoch])
+async def test_any_whole_number_is_an_offset_for_every_call_that_takes_one(made: Callable[[int], Any]) -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        listening(cluster) as consumer,
+        Client(bootstrap_servers=cluster.bootstrap) as client,
+        Producer(bootstrap_servers=cluster.bootstrap, transactional_id="x") as producer,
+    ):
+        cluster.append("t", b"0", b"1")
+        consumer.assign([T0])
+        consumer.seek(T0, made(1))
+        assert await consumer.position(T0) == 1
+
+        async def commit_soon(offsets: Any) -> None:
+            told: list[Any] = []
+            consumer.commit_soon(offsets, on_done=lambda stored, error: told.append((stored, error)))
+            await consumer.commit({})  # returns after the outcome of the former is told
+            assert [error for _, error in told] == [None]
+
+        async def in_transaction(offsets: Any) -> None:
+            async with producer.transaction() as transaction:
+                await transaction.send_offsets(offsets, GroupMetadata("g"))
+
+        calls: list[Callable[[Any], Any]] = [consumer.commit, commit_soon, partial(client.commit, "g"), in_transaction]
+        for number, call in enumerate(calls):
+            await call({T0: made(number)})
+            assert cluster.committed("g") == {T0: number}
+        whole: Any = (Whole(0), Whole(2))
+        assert [part.next_offset async for part in client.read({T0: whole})] == [2]
 
 
 @pytest.mark.parametrize("given", [[T0], "t", 5, ("t", "0"), ("t", -1)], ids=repr)

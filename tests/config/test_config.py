@@ -100,7 +100,11 @@ def test_a_call_may_take_longer_than_32_bits_can_tell() -> None:
 )
 def test_bootstrap_servers(given: str | list[str], addresses: tuple[tuple[str, int], ...]) -> None:
     assert parse_addresses(given) == addresses
-    assert ClientConfig(bootstrap_servers=given).addresses == addresses
+    config = ClientConfig(bootstrap_servers=given)
+    assert hash(config) == hash(ClientConfig(bootstrap_servers=given if isinstance(given, str) else tuple(given)))
+    if isinstance(given, list):
+        given.clear()  # it is the caller's
+    assert config.addresses == addresses
 
 
 @pytest.mark.parametrize(

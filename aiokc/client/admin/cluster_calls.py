@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
 
+from ...admin import BrokerVersions, ClusterDescription, ConfigEntry, LogDir, TopicDescription
 from ...config import ClientConfig
 from ...errors import KafkaError
 from ..arguments import checked_topics
 from ..cluster.cluster_client import ClusterClient
 from .arguments import checked_names, checked_nodes
 from .asking import Asking
-
-if TYPE_CHECKING:
-    from ...admin import BrokerVersions, ClusterDescription, ConfigEntry, LogDir, TopicDescription
 
 
 class ClusterCalls:

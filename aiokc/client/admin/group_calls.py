@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
 
+from ...admin import GroupDescription, GroupListing, Lag, ResetPlan, ResetTarget
 from ...admin.groups import GROUP_STATES, GROUP_TYPES
 from ...config import ClientConfig, IsolationLevel
 from ...errors import KafkaError
@@ -20,9 +20,6 @@ from .arguments import (
     checked_words,
 )
 from .asking import Asking, raised
-
-if TYPE_CHECKING:
-    from ...admin import GroupDescription, GroupListing, Lag, ResetPlan, ResetTarget
 
 
 class GroupCalls:

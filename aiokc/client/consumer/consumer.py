@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any, Generic, Unpack, cast
+from typing import Any, Generic, Self, Unpack, cast
 
 from ...config import ConsumerConfig, ConsumerOptions, configured, named
 from ...errors import ConfigError
@@ -147,7 +147,7 @@ class Consumer(Introspection, Generic[K, V]):
         self._poll.stream.report()
         await self._stop(checked_seconds(timeout_ms), leave, raises=True)
 
-    async def __aenter__(self) -> Consumer[K, V]:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

@@ -33,7 +33,7 @@ class BatchDelivery:
         self.count = 0
         self._pieces: list[tuple[ProducerBatch, int, int]] = []
 
-    def add(self, batch: ProducerBatch, start: int, count: int) -> None:
+    def _add(self, batch: ProducerBatch, start: int, count: int) -> None:
         """The batch has ``count`` records of the call from its index ``start`` on."""
         self.count += count
         if self._pieces:

@@ -104,15 +104,15 @@ class Delivery(RecordPlace):
             yield from outcome_told(*found)
         return self.result()
 
-    def place(self) -> tuple[ProducerBatch, int, int]:
+    def _place(self) -> tuple[ProducerBatch, int, int]:
         """The batch, the index in it, and one record: a piece of a BatchDelivery."""
         return self._batch, self._index, 1
 
-    def call_when_done(self, on_done: OnDelivered) -> None:
+    def _call_when_done(self, on_done: OnDelivered) -> None:
         """Have the application's callback called with the outcome, which must not be known yet."""
-        self.when_done(Told(on_done, self._timestamp))
+        self._when_done(Told(on_done, self._timestamp))
 
-    def when_done(self, told: Told) -> None:
+    def _when_done(self, told: Told) -> None:
         """Have ``told`` called with the outcome, which must not be known yet."""
         batch, index = self._find()
         batch.callbacks.append((index, told))

@@ -277,7 +277,7 @@ class Appending:
         delivery = Delivery(batch, count - 1, timestamp)
         if self.interceptors is not None:
             acknowledged = partial(self._acknowledged, headers)
-            delivery.when_done(Told(acknowledged, timestamp, observes=False))
+            delivery._when_done(Told(acknowledged, timestamp, observes=False))
         if on_done is not None:
             batch.call_when_done(count - 1, Told(on_done, timestamp))
         self.quick.appended(route, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Generic, Unpack, cast
+from typing import Any, Final, Generic, Self, Unpack, cast
 
 from ...config import ProducerConfig, ProducerOptions, configured
 from ...config.checks import check_producer_observer
@@ -87,7 +87,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         """
         await self._runtime.stop(timeout=checked_seconds(timeout_ms))
 
-    async def __aenter__(self) -> Producer[K, V]:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

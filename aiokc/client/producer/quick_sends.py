@@ -101,7 +101,7 @@ class QuickSends:
                 )
             delivery: Delivery | None = appended
             if on_done is not None and delivery is not None:
-                delivery.call_when_done(on_done)
+                delivery._call_when_done(on_done)
             return delivery
         except Exception as error:  # whatever it is, a lack of memory, too
             self._refused(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -152,7 +152,7 @@ class ManyRecords:
     ) -> None:
         record = _record(rows.topic, rows.record(at))
         one = await self._appending.send(record, timeout=timeout, serialized=rows.serialized, begun=begun)
-        delivery.add(*one.place())
+        delivery._add(*one._place())
 
 
 def _check_many(records: Any) -> None:
@@ -162,6 +162,9 @@ def _check_many(records: Any) -> None:
         # To iterate over a table gives its columns, or their names, and a serializer may take these for values.
         way = "table.to_batches() of pyarrow, frame.to_arrow().to_batches() of polars"
         raise ConfigError(f"records is {type(records).__name__}, a table: send its record batches one by one ({way})")
+    if isinstance(records, Mapping):  # to iterate over one gives its keys, which are no values
+        way = "[ProducerRecord(topic, value, key) for key, value in records.items()]"
+        raise ConfigError(f"records is {type(records).__name__}, a mapping: give a list, of its keys and values {way}")
     if is_one_value or not (is_batch or hasattr(records, "__iter__")):
         raise ConfigError(f"records is {type(records).__name__}: give a list of values, or of ProducerRecords")
 

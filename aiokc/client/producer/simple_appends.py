@@ -144,7 +144,7 @@ class SimpleAppends:
         for partition in touched:
             grown = accumulator.take_in(route.queues[partition])
             if grown is not None:
-                delivery.add(*grown)
+                delivery._add(*grown)
                 if partition == route.sticky.partition:
                     self._appending.routes.stuck(route, route.queues[partition])
 

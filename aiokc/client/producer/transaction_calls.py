@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...errors import KafkaError, UsageError
 from ...types import GroupMetadata
+from ..transactions.driver import TransactionDriver
 from ..transactions.transaction import Offsets, Transaction, send_offsets
-
-if TYPE_CHECKING:
-    from ..transactions.driver import TransactionDriver
-    from .runtime import ProducerRuntime
+from .runtime import ProducerRuntime
 
 
 class TransactionCalls:

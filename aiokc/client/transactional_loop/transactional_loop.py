@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from typing import Any, Final, Generic, TypeAlias
@@ -38,8 +38,8 @@ from ..transactions.driver import TransactionDriver
 
 logger = logging.getLogger("aiokc.transactions")
 
-#: What the application makes of a batch; it sends the results by the loop's producer.
-Process: TypeAlias = Callable[[ConsumerRecords[K | None, V | None]], Awaitable[None] | None]
+#: What the application makes of a batch; it sends the results by the loop's producer. What it returns is not used.
+Process: TypeAlias = Callable[[ConsumerRecords[K | None, V | None]], object]
 
 #: What comes of a rebalance, of a transaction that took too long, or of brokers that are away. The same batch may
 #: succeed at the next attempt, here or at the member that has its partitions by then.

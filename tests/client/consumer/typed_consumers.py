@@ -13,6 +13,7 @@ from aiokc import (
     AsyncDeserializer,
     AsyncSerializer,
     Client,
+    ClientConfig,
     ClientOptions,
     ClusterOptions,
     Consumer,
@@ -21,6 +22,7 @@ from aiokc import (
     ConsumerRecord,
     ConsumerRecords,
     Headers,
+    OAuthToken,
     OffsetAndTimestamp,
     PartitionRecords,
     Producer,
@@ -30,6 +32,7 @@ from aiokc import (
     RecordColumns,
     Secret,
     TopicPartition,
+    TransactionalLoop,
 )
 
 
@@ -104,6 +107,33 @@ async def typed(consumer: Consumer[str, Order]) -> None:
     await consumer.commit(await consumer.getmany())
 
 
+# The block's client is of the class that was given.
+class OfOrders(Consumer[str, Order]): ...
+
+
+class WithOrders(Producer[str, Order]): ...
+
+
+class Looking(Client): ...
+
+
+async def derived(reading: OfOrders, writing: WithOrders, looking: Looking) -> None:
+    async with reading as consumer, writing as producer, looking as client:
+        assert_type(consumer, OfOrders)
+        assert_type(producer, WithOrders)
+        assert_type(client, Looking)
+
+
+# What becomes of a batch may be returned, and is not used.
+async def count(batch: ConsumerRecords[str | None, Order | None]) -> int:
+    return len(batch)
+
+
+async def from_topic_to_topic(loop: TransactionalLoop[str, Order]) -> None:
+    await loop.run(count)
+    await loop.run(lambda batch: batch.next_offsets)
+
+
 # A producer's types follow its serializers, and what it is sent may be without headers by name.
 def encoded(value: object) -> bytes:
     return json.dumps(value).encode()
@@ -167,6 +197,20 @@ async def some(client: Client, ranges: dict[TopicPartition, tuple[int, int]]) ->
             assert_type(batch, RecordColumns)
 
 
+# Tokens come from an object that has a method for them.
+class Tokens:
+    async def token(self) -> str:
+        return "token"
+
+
+class PlainTokens:
+    def token(self) -> OAuthToken:
+        return OAuthToken("token")
+
+
+Consumer(sasl_oauth_token_provider=Tokens())
+ClientConfig(sasl_oauth_token_provider=PlainTokens())
+
 # One dictionary of options for several clients.
 connecting: ClusterOptions = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_password": Secret("a secret")}
 Consumer("t", group_id="g", **connecting)
@@ -187,5 +231,7 @@ Consumer("t", key_deserializer="utf-8")  # type: ignore[arg-type]
 Consumer("t", max_poll_record=5)  # type: ignore[call-arg]
 misspelled: ClusterOptions = {"sasl_mechanisms": "PLAIN"}  # type: ignore[typeddict-unknown-key]
 Consumer("t", max_poll_records="5")  # type: ignore[arg-type]
+Consumer("t", sasl_oauth_token_provider=Tokens)  # type: ignore[arg-type]
+Consumer("t", sasl_oauth_token_provider=Tokens().token)  # type: ignore[arg-type]
 of_int: Consumer[bytes | None, int] = Consumer("t", value_deserializer=order)  # type: ignore[arg-type]
 not_awaited: Consumer[bytes | None, Order] = Consumer("t", value_deserializer=looked_up)  # type: ignore[arg-type]

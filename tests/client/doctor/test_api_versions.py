@@ -93,10 +93,10 @@ EPOCHS, CLASSIC, CONSUMER = ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.JOIN_GROUP, A
 @pytest.mark.parametrize(
     ("hidden", "options", "needed"),
     [
-        ({EPOCHS}, {"topic": "t", "group": "g"}, None),
-        ({ApiKey.LEAVE_GROUP}, {"group": "g"}, None),
+        ({EPOCHS}, {"topic": "t", "group_id": "g"}, None),
+        ({ApiKey.LEAVE_GROUP}, {"group_id": "g"}, None),
         ({CLASSIC, ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_COMMIT}, {"topic": "t"}, None),
-        ({CLASSIC}, {"group": "g"}, "JoinGroup"),
+        ({CLASSIC}, {"group_id": "g"}, "JoinGroup"),
         ({ApiKey.OFFSET_COMMIT}, {"group_id": "g"}, "OffsetCommit"),
         ({CLASSIC}, {"group_id": "g", "group_protocol": "consumer"}, None),
         ({CONSUMER}, {"group_id": "g", "group_protocol": "consumer"}, "ConsumerGroupHeartbeat"),

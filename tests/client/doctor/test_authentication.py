@@ -158,7 +158,7 @@ def test_sessions_that_end_during_the_examination() -> None:
     async def story(cluster: Cluster, loop: VirtualLoop) -> None:
         cluster.append("t", b"x")
         cluster.intercept(FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE, times=20)
-        report = await examined(cluster.bootstrap, topic="t", group="g", **OVER_PLAINTEXT)
+        report = await examined(cluster.bootstrap, topic="t", group_id="g", **OVER_PLAINTEXT)
         assert ill(report) == ["group.unknown"]
         assert {found.code for found in report.findings} >= {"authentication.short_session", "fetch.answered"}
 

@@ -55,7 +55,7 @@ async def test_each_listener(
 
 async def test_a_topic_a_group_and_a_session_of_seconds(secure_kafka: SecureKafka) -> None:
     secure_kafka.create_topic("doctor", 2)
-    report = await examined(secure_kafka.bootstrap, topic="doctor", group="nobody-is-called-so")
+    report = await examined(secure_kafka.bootstrap, topic="doctor", group_id="nobody-is-called-so")
     assert ill(report) == ["group.unknown"]
     assert only(report, "topic.described").details["partitions"] == 2
     assert only(report, "fetch.answered").details["bytes"] == 0

@@ -66,6 +66,11 @@ async def test_a_config_of_a_client_or_consumer_will_do() -> None:
             assert report.is_healthy
         report = await examine(ClientConfig(bootstrap_servers="127.0.0.1:1"), bootstrap_servers=cluster.bootstrap)
         assert report.is_healthy
+        of_group = ConsumerConfig(bootstrap_servers=cluster.bootstrap, group_id="other")
+        for config in (ClientConfig(bootstrap_servers=cluster.bootstrap), of_group):
+            report = await examine(config, group_id="billing")
+            assert {found.subject for found in report.findings if found.step == "group"} == {"group 'billing'"}
+            assert (await examine(config, group_id="")).cause is not None
         with pytest.raises(ConfigError, match="timeout_ms"):
             await examine(timeout_ms=-1)
         with pytest.raises(ConfigError, match="topic"):

@@ -35,7 +35,7 @@ async def test_random_bytes_in_the_place_of_answers(seed: int) -> None:
             peer.send(len(body).to_bytes(4, "big") + body if seed < 6 else body)
 
     async with serving(script) as server:
-        report = await examined(server.bootstrap, topic="t", group="g", timeout_ms=3_000)
+        report = await examined(server.bootstrap, topic="t", group_id="g", timeout_ms=3_000)
     assert report.cause is not None
 
 
@@ -44,7 +44,7 @@ async def test_a_cluster_whose_answers_are_garbled(api: str) -> None:
     async with Cluster(2, topics={"t": 2}) as cluster:
         cluster.append("t", b"x")
         cluster.intercept(ApiKey[api], faults.garble())
-        report = await examined(cluster.bootstrap, topic="t", group="g", timeout_ms=4_000)
+        report = await examined(cluster.bootstrap, topic="t", group_id="g", timeout_ms=4_000)
         assert all(found.text for found in report.findings)
 
 
@@ -119,7 +119,7 @@ def test_whoever_says_nothing_is_waited_for_within_the_deadline(
     async def story() -> None:
         async with serving(script) as one, serving(script) as two, serving(script) as three:  # type: ignore[arg-type]
             servers = ",".join(server.bootstrap for server in (one, two, three))
-            report = await examined(servers, timeout_ms=seconds * 1000, topic="t", group="g", **options)
+            report = await examined(servers, timeout_ms=seconds * 1000, topic="t", group_id="g", **options)
         assert report.cause is not None
         assert report.seconds <= seconds + 1
 

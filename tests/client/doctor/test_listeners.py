@@ -198,7 +198,7 @@ async def test_brokers_that_refuse_a_login_that_the_first_one_takes(step: Step) 
 
         cluster.intercept(ApiKey.METADATA, of_the_other)
         refusing = [first_of(other.bootstrap)] if step is Step.AUTHENTICATION else []
-        report = await examined(",".join([first_of(cluster.bootstrap), *refusing]), topic="t", group="g", **options)
+        report = await examined(",".join([first_of(cluster.bootstrap), *refusing]), topic="t", group_id="g", **options)
         assert problems(report) == ["authentication.refused"]
         assert (cause(report).step, report.is_reached) == (step, True)
         assert ("broker 2 announces" in cause(report).text) == (step is Step.LISTENERS)

@@ -45,7 +45,7 @@ async def chosen(producer: Producer[bytes, bytes], seconds: float) -> Counter[in
     until, to = loop.time() + seconds, Counter[int]()
     while loop.time() < until:
         for _ in range(15):
-            to[(await producer.send("t", bytes(50))).place()[0].tp.partition] += 1
+            to[(await producer.send("t", bytes(50)))._place()[0].tp.partition] += 1
         await asyncio.sleep(0.05)
     return to
 

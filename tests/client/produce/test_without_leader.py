@@ -77,7 +77,7 @@ def test_the_leader_is_asked_for_until_there_is_one() -> None:
             leader = await without_leader(cluster, producer)
             sent = await producer.send("alone", b"", partition=1)
             await asyncio.sleep(30)
-            assert producer.health().troubled[sent.place()[0].tp].error == "the partition has no leader"
+            assert producer.health().troubled[sent._place()[0].tp].error == "the partition has no leader"
             cluster.bring_up(leader)
             async with asyncio.timeout(3):
                 await sent
@@ -98,7 +98,7 @@ def test_what_expires_leaves_nothing_of_its_records(codec: str) -> None:
             await without_leader(cluster, producer, partitions=30)
             dead = [number for number, info in enumerate(await producer.partitions_for("alone")) if info.leader is None]
             sent = [await producer.send("alone", bytes(10_000), partition=number) for number in dead]
-            appended = [delivery.place()[0].open for delivery in sent]
+            appended = [delivery._place()[0].open for delivery in sent]
             assert len(appended) == 10
             for delivery in sent:
                 with pytest.raises(DeliveryTimedOut):

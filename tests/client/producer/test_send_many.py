@@ -12,6 +12,7 @@ import pytest
 from aiokc import (
     AsyncSerializer,
     BatchDelivery,
+    Delivery,
     Producer,
     ProducerInterceptor,
     ProducerRecord,
@@ -57,6 +58,12 @@ async def test_repr_says_how_far_the_delivery_is() -> None:
         with pytest.raises(RecordRefused):
             await producer.flush()
         assert repr(refused) == "<BatchDelivery of 2 records failed>"
+
+
+def test_what_a_delivery_offers_is_safe_to_call_at_any_time() -> None:
+    """The producer's own calls must come before the outcome, and count a failure as seen: they are not public."""
+    offered = {kind: {name for name in dir(kind) if not name.startswith("_")} for kind in (Delivery, BatchDelivery)}
+    assert offered == {Delivery: {"done", "result"}, BatchDelivery: {"count", "done", "failures", "result"}}
 
 
 async def test_each_key_goes_where_send_would_take_it() -> None:

@@ -6,6 +6,7 @@ import copy
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -175,6 +176,21 @@ def test_a_time_is_milliseconds_or_a_datetime_with_its_zone() -> None:
     with pytest.raises(ConfigError, match="must be a whole number of at least 0"):
         ToTime(datetime(1969, 1, 1, tzinfo=UTC))
     assert pickle.loads(pickle.dumps(ToTime(8_000))) == ToTime(8_000) == copy.deepcopy(ToTime(8_000))
+
+
+class Whole:
+    """A whole number that is no int, as those of numpy's arrays."""
+
+    def __index__(self) -> int:
+        return 5
+
+
+def test_whole_numbers_become_ints() -> None:
+    five: Any = Whole()
+    offsets = {READ: five}
+    made = [ToTime(five), ToOffset(five), Shift(five), Back(five), ToOffsets(offsets)]
+    offsets.clear()  # it is the caller's
+    assert made == [ToTime(5), ToOffset(5), Shift(5), Back(5), ToOffsets({READ: 5})]
 
 
 @pytest.mark.parametrize("wrong", [-1, True, 1.5, "5", 1 << 63, None])

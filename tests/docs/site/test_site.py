@@ -19,6 +19,7 @@ from aiokc import (
     Consumer,
     ConsumerConfig,
     ConsumerRecord,
+    KafkaError,
     PartitionInfo,
     Producer,
     ProducerConfig,
@@ -70,6 +71,24 @@ def test_the_reference_has_every_public_name() -> None:
         if inherits and "inherited_members" not in options:
             hidden.append(entry)
     assert hidden == []
+
+
+def test_the_reference_shows_nothing_that_is_not_public() -> None:
+    """Whole modules are on its page, and helpers of the package stand in some of them."""
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    public = {*aiokc.__all__, "ArrowBatch", "AwaitedSerializer"}  # both stand in signatures
+    for entry, options in re.findall(r"^::: (\S+)\n((?: +.*\n)*)", reference + "\n", re.MULTILINE):
+        if not entry.islower():  # a class
+            continue
+        module, hidden = importlib.import_module(entry), re.findall(r'"!([^"]+)"', options) or ["^_"]
+        shown = {
+            name
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", None) == entry and (inspect.isclass(value) or inspect.isfunction(value))
+            if not any(re.search(pattern, name) for pattern in hidden)
+            if not (inspect.isclass(value) and issubclass(value, KafkaError))
+        }
+        assert shown <= public | set(getattr(module, "__all__", ())), entry
 
 
 def is_private_only(base: type) -> bool:

@@ -45,7 +45,7 @@ _NARROWEST: Final = 30
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help="look at this topic, and fetch from its leaders")
-    parser.add_argument("-g", "--group", metavar="GROUP", help="look at this group (group_id, if that is set)")
+    parser.add_argument("-g", "--group", metavar="GROUP", help="look at this group (default: group_id, if that is set)")
     parser.set_defaults(client_kind="consumer")
 
 
@@ -55,6 +55,8 @@ async def run(context: Context) -> int:
 
     args = context.args
     options = context.settings.of_kind("consumer")  # a profile may have a producer's, too
+    if args.group is not None:
+        options["group_id"] = args.group
     found: list[Finding] = []
 
     def on_finding(finding: Finding) -> None:
@@ -68,7 +70,7 @@ async def run(context: Context) -> int:
         context.out.flush()
 
     timeout_ms = context.timeout_ms
-    report = await examine(topic=args.topic, group=args.group, timeout_ms=timeout_ms, on_finding=on_finding, **options)
+    report = await examine(topic=args.topic, timeout_ms=timeout_ms, on_finding=on_finding, **options)
     if context.out.format == "csv":
         context.out.rows(_COLUMNS, ([one.as_dict()[column.name] for column in _COLUMNS] for one in found))
     elif context.out.format == "table":
