@@ -11,9 +11,13 @@ _MOST_COMPARED: Final = 249  # no topic has a longer name
 
 
 class Problem(Exception):
-    """Ends the command with a sentence on stderr and ``exit_code``. ``hint`` is a second line: what to do."""
+    """Ends the command with a sentence on stderr and ``exit_code``. ``hint`` is a second line: what to do.
+
+    ``passes``: it may end by itself, so that a command that runs for ever may wait for that.
+    """
 
     exit_code = FAILED
+    passes = False
 
     def __init__(self, sentence: str, hint: str = "") -> None:
         super().__init__(sentence)

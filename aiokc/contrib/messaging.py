@@ -173,6 +173,22 @@ class _HeaderGetter(Getter[Headers]):
 _GETTER: Final = _HeaderGetter()
 
 
+class _AskedFor(Getter[Headers]):
+    """Hears which headers a propagator asks for, and has none of them."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.all = False
+
+    def get(self, carrier: Headers, key: str) -> list[str] | None:
+        self.names.add(key)
+        return None
+
+    def keys(self, carrier: Headers) -> list[str]:
+        self.all = True
+        return []
+
+
 def carried_by(record: ConsumerRecord[Any, Any]) -> Context | None:
     """The context (trace and baggage) that the record's producer has sent with it; None where it sent none.
 
@@ -180,11 +196,6 @@ def carried_by(record: ConsumerRecord[Any, Any]) -> Context | None:
     """
     headers = record.headers
     return extract(headers, Context(), _GETTER) if headers else None
-
-
-def span_context_of(record: ConsumerRecord[Any, Any]) -> SpanContext | None:
-    """The valid span context that the record carries; None without one."""
-    return span_context_in(record.headers) if record.headers else None
 
 
 def span_context_in(headers: Headers) -> SpanContext | None:
@@ -195,11 +206,21 @@ def span_context_in(headers: Headers) -> SpanContext | None:
 
 
 def span_contexts_of(records: Iterable[ConsumerRecord[Any, Any]], most: int) -> list[SpanContext]:
-    """The valid span contexts of the first ``most`` records that carry one."""
+    """The valid span contexts of the first ``most`` records that carry one.
+
+    A batch may have twenty thousand records without one, and the event loop waits: so the propagators look only at a
+    record with a header that they have asked for. What they give as their ``fields`` are the headers that they write;
+    some read others, too.
+    """
     found: list[SpanContext] = []
+    asked = _AskedFor()
+    extract((), Context(), asked)
     for record in records:
         if len(found) >= most:
             break
-        if record.headers and (context := span_context_of(record)) is not None:
+        headers = record.headers
+        if not headers or not (asked.all or any(name in asked.names for name, _ in headers)):
+            continue
+        if (context := span_context_in(headers)) is not None:
             found.append(context)
     return found

@@ -40,7 +40,7 @@ class ProducerInstruments:
 
     def __init__(self, meter: Meter) -> None:
         self.clients: WatchedClients[Producer[Any, Any], ProducerSample] = WatchedClients(
-            lambda producer: ProducerSample(producer.health(), producer.metrics())
+            lambda producer: ProducerSample(producer.health(), producer.metrics()), PRODUCER_SERIES
         )
         self.operations = messaging.operation_durations(meter)
         self.sent = meter.create_counter(_SENT, "{message}", "Records that were stored, or have failed.")
@@ -72,9 +72,9 @@ class ProducerInstruments:
     def _observations(
         self, series: ProducerSeries, name: str, of_latency: Callable[[Latency], float] | None
     ) -> Iterator[Observation]:
-        for identity, sample in self.clients.seen(name):
-            for where, value in series.points(sample):
-                attributes = identity | ({series.label: where[0]} if series.label else {})
+        for seen in self.clients.seen(name):
+            for where, value in seen.points(series):
+                attributes = seen.identity | ({series.label: where[0]} if series.label else {})
                 if isinstance(value, Latency):
                     assert of_latency is not None
                     yield Observation(of_latency(value), attributes)

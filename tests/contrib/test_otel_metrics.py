@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 from opentelemetry import metrics
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, Metric, NumberDataPoint
+from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    HistogramDataPoint,
+    InMemoryMetricReader,
+    Metric,
+    NumberDataPoint,
+)
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
 from opentelemetry.util._once import Once
 
 from aiokc import Consumer, Producer
-from aiokc.contrib import messaging, otel, producer_otel
+from aiokc.contrib import instruments, messaging, otel, producer_otel
 from aiokc.contrib.instruments import InstrumentsByProvider
 from aiokc.contrib.otel import instrument, instrument_producer
 from aiokc.contrib.series import SERIES, Kind
@@ -260,6 +266,67 @@ def without_a_global_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(internal, "_PROXY_METER_PROVIDER", internal._ProxyMeterProvider())
     for module in (otel, producer_otel):
         monkeypatch.setattr(module, "_instruments", InstrumentsByProvider())
+
+
+@pytest.mark.usefixtures("without_a_global_provider")
+@pytest.mark.parametrize("is_early", [False, True], ids=["one provider", "its stand-in"])
+@pytest.mark.parametrize("how", ["stopped", "closed", "gone"])
+def test_a_counter_goes_on_where_that_of_the_former_client_ended(how: str, is_early: bool) -> None:
+    """A reader that exports differences would export a negative one, of a counter that only grows."""
+    memory = InMemoryMetricReader({ObservableCounter: AggregationTemporality.DELTA})
+    provider = MeterProvider([memory])
+    if is_early:
+        instrument(Consumer("t", client_id="other"), meter_provider=provider)
+        instrument_producer(Producer(client_id="other"), meter_provider=provider)
+    poll = {"messaging__operation__name": "poll"}
+    kept: list[Any] = []
+
+    async def run(cluster: Cluster, count: int, given: MeterProvider | None) -> None:
+        reader = consumer(cluster, "t", group_id="g")
+        producer = Producer(bootstrap_servers=cluster.bootstrap, client_id="p")
+        telemetry, sending = (
+            instrument(reader, meter_provider=given),
+            instrument_producer(producer, meter_provider=given),
+        )
+        if is_early and given is None:
+            metrics.set_meter_provider(provider)
+        async with reader, producer:
+            await reader.wait_assigned()
+            for _ in range(count):
+                await producer.send_and_wait("t", b"v")
+                await reader.getone()
+            if how == "closed":
+                telemetry.close()
+                sending.close()
+                telemetry = instrument(reader, meter_provider=given)
+                sending = instrument_producer(producer, meter_provider=given)
+            found = collected(memory)
+            assert value(found, "messaging.client.consumed.messages", **poll) == count
+            me = {"messaging.system": "kafka", "messaging.client.id": "p"}
+            for name in ("aiokc.producer.records", "aiokc.producer.request.count"):
+                points = [one for one in found[name].data.data_points if dict(one.attributes or {}) == me]
+                assert [one.value for one in points if isinstance(one, NumberDataPoint)] == [count]
+        if how == "closed":
+            telemetry.close()
+            sending.close()
+        if how != "gone":
+            kept.extend((reader, producer))
+
+    async def story(cluster: Cluster) -> None:
+        for count, given in ((9, None if is_early else provider), (2, provider), (1, provider)):
+            await run(cluster, count, given)
+            gc.collect()
+
+    virtually(story)
+
+
+def test_of_identities_without_a_client_the_last_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instruments, "_MOST_ENDED", 2)
+    watched = instruments.Instruments(MeterProvider().get_meter("aiokc"), per_partition=True, nodes=False).clients
+    for number in range(4):
+        watched.add(reader := Consumer("t", client_id=f"c{number}"))
+        watched.remove(reader)
+    assert [dict(identity)["messaging.client.id"] for identity in watched._ended] == ["c2", "c3"]
 
 
 @pytest.mark.usefixtures("without_a_global_provider")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from opentelemetry import baggage, trace
+from opentelemetry import baggage, propagate, trace
 from opentelemetry.sdk.trace import ReadableSpan, Tracer, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBasedTraceIdRatio, Sampler
 from opentelemetry.semconv._incubating.attributes import messaging_attributes, server_attributes
 from opentelemetry.semconv.attributes import error_attributes
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from aiokc import Observer
 from aiokc.contrib import messaging
@@ -440,6 +442,32 @@ def test_of_a_batch_that_is_not_sampled_no_record_is_looked_at(monkeypatch: pyte
 
     monkeypatch.setattr(messaging, "span_contexts_of", look)
     virtually(story)
+
+
+@pytest.mark.parametrize("names", [("traceparent",), ("x-trace", "x-other"), None], ids=["W3C", "its own", "any"])
+def test_propagators_look_only_at_records_with_headers_that_they_read(
+    names: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop waits meanwhile: a batch may have thousands of records with headers of other kinds."""
+    carriers: list[Any] = []
+
+    class Propagator(TraceContextTextMapPropagator):
+        def extract(self, carrier: Any, context: Any = None, getter: Any = None) -> Any:
+            carriers.append(carrier)
+            if names is None:
+                getter.keys(carrier)
+            elif next(filter(None, [getter.get(carrier, name) for name in names]), None) is None:
+                return context
+            return trace.set_span_in_context(
+                NonRecordingSpan(SpanContext(TRACE, len(carriers), is_remote=True)), context
+            )
+
+    monkeypatch.setattr(propagate, "get_global_textmap", Propagator)
+    found = (names or ("whatever",))[-1], b"1"
+    batch: Any = [SimpleNamespace(headers=headers) for headers in ((), (("id", b""),), (("id", b""), found)) * 100]
+    links = messaging.span_contexts_of(batch, 10)
+    assert len(links) == 10
+    assert len(carriers) == 11, "and once to hear what is asked for"
 
 
 def test_without_a_provider_nothing_is_traced() -> None:

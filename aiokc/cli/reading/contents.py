@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..problems import Problem
 from .decoding import DECODERS, NULL, Decoded, Decoder, decoded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from aiokc import PartitionRecords, RawRecord
+    from aiokc import RawRecord
 
-    from .avro import AvroDecoder
+    from .avro.decoder import AvroDecoder
 
 
 class Choice(NamedTuple):
@@ -24,18 +25,31 @@ class Choice(NamedTuple):
     strict: bool = False
 
 
+class Prepared(NamedTuple):
+    """Records that can be decoded; and where one can't for now, why that is, and it with those behind it."""
+
+    ready: Iterable[RawRecord]
+    problem: Problem | None = None
+    rest: Iterable[RawRecord] = ()
+
+
 class Contents:
-    """Decodes the keys and values of records. ``undecodable`` counts those that are shown as hex."""
+    """Decodes the keys and values of records. ``undecodable`` counts those that are shown as hex.
+
+    ``first_problem`` says where the first of them is, and what is wrong with it.
+    """
 
     def __init__(self, choice: Choice, timeout_s: float, environ: Mapping[str, str]) -> None:
         self._choice = choice
         self._avro: AvroDecoder | None = None
         if "avro" in (choice.key, choice.value):
-            from .avro import USER_INFO, AvroDecoder
+            from .avro.decoder import KEY_HEADER, VALUE_HEADER, AvroDecoder, id_in
+            from .avro.registry import USER_INFO
 
             self._avro = AvroDecoder(choice.registry, timeout_s, environ.get(USER_INFO, ""))
-        self._key, self._value = self._decoder(choice.key), self._decoder(choice.value)
+            self._key_id, self._value_id = partial(id_in, name=KEY_HEADER), partial(id_in, name=VALUE_HEADER)
         self.undecodable = 0
+        self.first_problem = ""
 
     @property
     def is_raw(self) -> bool:
@@ -47,21 +61,34 @@ class Contents:
         """Whether keys are to be seen."""
         return self._choice.key != "none"
 
-    async def prepare(self, part: PartitionRecords) -> None:
+    async def prepare(self, records: Iterable[RawRecord]) -> Prepared:
         """Get what is needed to decode these records: the schemas that they name."""
-        if self._avro is not None:
-            if self._choice.key == "avro":
-                await self._avro.prepare(*(record.key for record in part.records))
-            if self._choice.value == "avro":
-                await self._avro.prepare(*(record.value for record in part.records))
+        if self._avro is None:
+            return Prepared(records)
+        ready: list[RawRecord] = []
+        coming = iter(records)
+        for record in coming:
+            try:
+                if self._choice.key == "avro":
+                    await self._avro.prepare(record.key, self._key_id(record.headers))
+                if self._choice.value == "avro":
+                    await self._avro.prepare(record.value, self._value_id(record.headers))
+            except Problem as problem:
+                return Prepared(ready, problem, [record, *coming])
+            ready.append(record)
+        return Prepared(ready)
 
     def key(self, record: RawRecord) -> Decoded:
         """Return the decoded key. Raises Problem for one that is undecodable, with --strict."""
-        return self._checked(record, "key", decoded(record.key, self._key)) if record.key is not None else NULL
+        if record.key is None:
+            return NULL
+        return self._checked(record, "key", decoded(record.key, self._decoder(record, "key", self._choice.key)))
 
     def value(self, record: RawRecord) -> Decoded:
         """Return the decoded value. Raises Problem for one that is undecodable, with --strict."""
-        return self._checked(record, "value", decoded(record.value, self._value)) if record.value is not None else NULL
+        if record.value is None:
+            return NULL
+        return self._checked(record, "value", decoded(record.value, self._decoder(record, "value", self._choice.value)))
 
     def key_bytes(self, record: RawRecord) -> bytes | None:
         """Return the key as bytes: as it is stored, unless --key names a decoding."""
@@ -75,17 +102,18 @@ class Contents:
             return record.value
         return self.value(record).text.encode(errors="surrogatepass")
 
-    def _decoder(self, name: str | None) -> Decoder:
+    def _decoder(self, record: RawRecord, part: str, name: str | None) -> Decoder:
         if name == "avro":
             assert self._avro is not None
-            return self._avro
+            header = (self._key_id if part == "key" else self._value_id)(record.headers)
+            return self._avro if header is None else partial(self._avro, header=header)
         return DECODERS[name or "utf8"]
 
     def _checked(self, record: RawRecord, part: str, content: Decoded) -> Decoded:
         if content.problem:
+            sentence = f"{record.topic}-{record.partition} at offset {record.offset}: the {part} {content.problem}"
             if self._choice.strict:
-                raise Problem(
-                    f"{record.topic}-{record.partition} at offset {record.offset}: the {part} {content.problem}"
-                )
+                raise Problem(sentence)
             self.undecodable += 1
+            self.first_problem = self.first_problem or sentence
         return content

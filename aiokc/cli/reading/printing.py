@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from .filters import Filter
@@ -29,18 +30,20 @@ class Printer:
         """Whether as many records are written as were asked for."""
         return self._most is not None and self.count >= self._most
 
+    def wanted(self, records: Iterable[RawRecord]) -> Iterable[RawRecord]:
+        """Return those that pass the filter, up to the most: they are for ``take()``."""
+        passing = records if self._passes is None else filter(self._passes, records)
+        return passing if self._most is None else islice(passing, self._most - self.count)
+
     def take(self, records: Iterable[RawRecord]) -> None:
-        """Write records, up to the most."""
+        """Write records, all of which are wanted."""
         written: list[bytes] = []
         try:
             for record in records:
-                if self.done:
-                    break
-                if self._passes is None or self._passes(record):
-                    written.append(self._format.written(record))
-                    self.count += 1
-                    if self._at_once:
-                        self._flush(written)
+                written.append(self._format.written(record))
+                self.count += 1
+                if self._at_once:
+                    self._flush(written)
         finally:  # also what comes before a record that can't be decoded
             self._stream.write(b"".join(written))
 

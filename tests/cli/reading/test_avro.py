@@ -13,12 +13,14 @@ from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pytest
 
+from aiokc.cli.commands.records import tail
 from aiokc.cli.problems import Problem, UsageProblem
-from aiokc.cli.reading.avro import AvroDecoder
+from aiokc.cli.reading.avro.decoder import AvroDecoder
 from aiokc.cli.reading.decoding import Undecodable, decoded
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
@@ -37,6 +39,7 @@ MANY_TYPES = {
         {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
     ],
 }
+GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
 LINE = {"type": "record", "name": "shop.Line", "fields": [{"name": "amount", "type": "Money"}]}
 MONEY = {"type": "record", "name": "shop.Money", "fields": [{"name": "cents", "type": "long"}]}
@@ -55,7 +58,8 @@ def refers(schema: Any, *references: tuple[str, str]) -> tuple[int, dict[str, An
     return 200, {"schema": json.dumps(schema), "references": named}
 
 
-ANSWERS: dict[str, tuple[int, Any]] = {
+CUT = b'{"schema": "'
+ANSWERS: dict[str, tuple[int, Any] | list[tuple[int, Any]]] = {
     "/schemas/ids/5": refers(ORDER, ("shop.Line", "lines/v"), ("shop.Money", "money")),
     "/schemas/ids/6": refers(["null", "shop.Line"], ("shop.Line", "lines/v")),
     "/schemas/ids/7": refers("shop.Money", ("shop.Money", "money")),
@@ -65,6 +69,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "/subjects/money/versions/1?deleted=true": (200, {"schema": json.dumps(MONEY)}),
     "/subjects/loop/versions/1?deleted=true": refers(OTHER, ("Loop", "loop"), ("Other", "loop")),
     "/schemas/ids/1": (200, {"schema": json.dumps(SCHEMA)}),
+    f"/schemas/guids/{GUID}": (200, {"schema": json.dumps(SCHEMA)}),
     "/schemas/ids/4": (200, {"schema": json.dumps(MANY_TYPES)}),
     "/schemas/ids/11": (200, {"schema": json.dumps(NODE)}),
     "/schemas/ids/2": (200, {"schema": "syntax = proto3", "schemaType": "PROTOBUF"}),
@@ -72,7 +77,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
 }
 DRIPS, AWAY, ELSEWHERE = "/schemas/ids/12", "/schemas/ids/13", "/schemas/ids/14"
 ANSWERS |= {
-    DRIPS: ANSWERS["/schemas/ids/1"],
+    DRIPS: (200, {"schema": json.dumps(SCHEMA)}),
     AWAY: (302, {}),
     ELSEWHERE: (302, {}),
 }
@@ -91,12 +96,15 @@ def registry() -> Iterator[tuple[str, list[str]]]:
         def do_GET(self) -> None:
             asked.append(self.path)
             logins.append(self.headers["Authorization"])
-            status, answer = ANSWERS.get(self.path, (404, {"error_code": 40403}))
+            found = ANSWERS.get(self.path, (404, {"error_code": 40403}))
+            status, answer = found.pop(0) if isinstance(found, list) else found
             self.send_response(status)
+            if answer == CUT:
+                self.send_header("Content-Length", "99")
             if self.path in PLACES:
                 self.send_header("Location", PLACES[self.path])
             self.end_headers()
-            body = json.dumps(answer).encode()
+            body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             for at in range(len(body)) if self.path == DRIPS else ():
                 self.wfile.write(body[at : at + 1])
                 is_over.wait(0.03)
@@ -118,7 +126,8 @@ async def test_the_registry_is_asked_once_a_schema(registry: tuple[str, list[str
     url, asked = registry
     decoder = AvroDecoder(f"{url}/", 5)
     framed = b"\x00\x00\x00\x00\x01\x0c"
-    await decoder.prepare(framed, framed, None, b"short")
+    for content in (framed, framed, None, b"short"):
+        await decoder.prepare(content)
     await decoder.prepare(framed)
     assert asked == ["/schemas/ids/1"]
     assert decoded(framed, decoder).text == '{"a":6}'
@@ -265,14 +274,16 @@ async def test_a_registry_is_not_asked_for_whatever_ids_records_have(registry: t
     url, asked = registry
     decoder = AvroDecoder(url, 5)
     unknown = [b"\0" + number.to_bytes(4, "big") for number in range(1000, 11_000)]
-    await decoder.prepare(b"\0\0\0\0\1", *unknown)
+    for content in (b"\0\0\0\0\1", *unknown):
+        await decoder.prepare(content)
     assert len(asked) == 501
     assert "answered 404" in decoded(unknown[0], decoder).problem
     assert "schema 10999, which was not asked for" in decoded(unknown[-1], decoder).problem
     gc.collect()
     kept = [each for each in gc.get_objects() if isinstance(each, Undecodable)]
     assert len(kept) <= 1, "the last one at most, of a thread that ends"
-    await decoder.prepare(b"\0\0\0\0\1", b"\0\0\0\0\x04", unknown[0])
+    for content in (b"\0\0\0\0\1", b"\0\0\0\0\x04", unknown[0]):
+        await decoder.prepare(content)
     assert asked[501:] == ["/schemas/ids/4"], "a known one comes: these records are Avro"
 
 
@@ -317,6 +328,166 @@ async def test_a_schema_may_refer_to_others(
     await decoder.prepare(framed)
     assert (decoded(framed, decoder).problem, decoded(framed, decoder).text) == ("", text)
     assert len(asked) == asked_for
+
+
+def decimal(**more: int) -> Any:
+    return {"type": "bytes", "logicalType": "decimal", **more}
+
+
+def number(value: int) -> bytes:
+    """``value`` as Avro has it."""
+    zigzag, found = (value << 1) ^ (value >> 63), b""
+    while zigzag >= 0x80:
+        found += bytes([zigzag & 0x7F | 0x80])
+        zigzag >>= 7
+    return found + bytes([zigzag])
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "text"),
+    [
+        ("bytes", b"\x04hi", '"046869"'),
+        ({"type": "bytes"}, b"hi", '"6869"'),
+        (decimal(precision=2, scale=1), b"hi", '"6869"'),
+        ({"type": "int", "logicalType": "date"}, number(2**31 - 1), "2147483647"),
+        ({"type": "int", "logicalType": "date"}, number(2_932_896), '"9999-12-31"'),
+        ({"type": "int", "logicalType": "date"}, number(2_932_897), "2932897"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, number(2**63 - 1), "9223372036854775807"),
+        ({"type": "int", "logicalType": "timestamp-millis"}, number(5), "5"),
+        ({"type": "int", "logicalType": "time-millis"}, number(86_400_000), "86400000"),
+        ({"type": "string", "logicalType": "uuid"}, b"\6abc", '"abc"'),
+        ({"type": "string", "logicalType": ["uuid"]}, b"\6abc", '"abc"'),
+        ([decimal(precision=2, scale=2)], b"\0\6\x12\x34\x56", '"11930.46"'),
+        ([decimal(precision=40, scale=9)], b"\0\2\xff", '"-0.000000001"'),
+        ([decimal(precision=40, scale=2)], b"\0\x22\1" + bytes(16), '"3402823669209384634633746074317682114.56"'),
+        ([decimal(precision=2000, scale=2000)], b"\0\2\5", '"5E-2000"'),
+        ([decimal(precision=2, scale=1)], b"\0" + number(1_001) + b"\1" * 1_001, f'"{"01" * 1_001}"'),
+        ([decimal()], b"\0\2\5", '"05"'),
+        ([decimal(precision=2, scale=4)], b"\0\2\5", '"05"'),
+        ([decimal(precision=2, scale=-1)], b"\0\2\5", '"05"'),
+        (record("R", {"type": "int", "logicalType": "date"}), number(2**31 - 1), '{"f0":2147483647}'),
+        ({"type": "array", "items": {"type": "int", "logicalType": "date"}}, b"\2\0\0", '["1970-01-01"]'),
+        ({"type": "map", "values": {"type": "int", "logicalType": "date"}}, b"\2\2a\0\0", '{"a":"1970-01-01"}'),
+    ],
+)
+async def test_a_good_record_is_read_whatever_its_logical_types_are(
+    registry: tuple[str, list[str]], schema: Any, data: bytes, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "/schemas/ids/1", refers(schema))
+    decoder = AvroDecoder(registry[0], 5)
+    await decoder.prepare(framed := b"\0\0\0\0\1" + data)
+    assert (decoded(framed, decoder).problem, decoded(framed, decoder).text) == ("", text)
+
+
+async def test_a_default_that_is_not_valid_does_not_matter(
+    registry: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cents = {"type": "record", "name": "Cents", "fields": [{"name": "cents", "type": "long", "default": "0"}]}
+    fields = [{"name": "total", "type": "Cents", "default": None}, {"name": "n", "type": ["int"], "default": "x"}]
+    monkeypatch.setitem(ANSWERS, "/subjects/money/versions/1?deleted=true", refers(cents))
+    monkeypatch.setitem(
+        ANSWERS, "/schemas/ids/1", refers({"type": "record", "name": "R", "fields": fields}, ("Cents", "money"))
+    )
+    decoder = AvroDecoder(registry[0], 5)
+    await decoder.prepare(framed := b"\0\0\0\0\1\x06\0\2")
+    assert decoded(framed, decoder).text == '{"total":{"cents":3},"n":1}'
+
+
+@pytest.mark.parametrize(
+    ("header", "content", "text"),
+    [
+        (b"\1" + GUID.bytes, b"\0", '{"a":0}'),
+        (b"\1" + GUID.bytes, b"\0\0\0\0\1\x0c", "<hex:00000000010c>"),
+        (b"\0\0\0\0\1", b"\0", '{"a":0}'),
+        (b"\1" + bytes(16), b"\0", "<hex:00>"),
+        (b"\2\0\0\0\1", b"\0\0\0\0\1\x0c", "<hex:00000000010c>"),
+        (b"", b"\0\0\0\0\1\x0c", "<hex:00000000010c>"),
+        (None, b"\0\0\0\0\1\x0c", '{"a":6}'),
+        (None, b"\1" + GUID.bytes + b"\x0c", '{"a":6}'),
+    ],
+)
+@pytest.mark.parametrize("part", ["key", "value"])
+async def test_the_id_of_a_schema_may_stand_in_a_header(
+    registry: tuple[str, list[str]], part: str, header: bytes | None, content: bytes, text: str
+) -> None:
+    """As Confluent's deserializers look for it: the first header of the name counts, and then the content."""
+    headers = [("id", b"\0\0\0\0\2"), (f"__{part}_schema_id", header), (f"__{part}_schema_id", b"\0\0\0\0\2")]
+    made = NewRecord(content, key=content, headers=headers)
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", made)
+        words = ("cat", "t", f"--{part}", "avro", "-r", registry[0], "-f", "%k" if part == "key" else "%s")
+        result = await aiokc(*words, bootstrap=cluster.bootstrap)
+    assert (result.code, result.out) == (0, text)
+    assert text.startswith("{") or f"t-0 at offset 0: the {part} " in result.err
+
+
+NO_REGISTRY = "the schema registry refuses: URL/schemas/ids/1 answered 404 Not Found"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ((404, {"error_code": 404}), NO_REGISTRY),
+        ((404, b"<html>"), NO_REGISTRY),
+        ((404, []), NO_REGISTRY),
+        ((200, b"<html>"), "URL/schemas/ids/1 answered no JSON: Expecting value"),
+        ((200, CUT), "the schema registry does not answer: URL/schemas/ids/1: 87 bytes less than it announced"),
+    ],
+)
+async def test_an_answer_that_is_no_registrys_says_nothing_of_the_schema(
+    registry: tuple[str, list[str]], answer: tuple[int, Any], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "/schemas/ids/1", [answer, refers(SCHEMA)])
+    decoder = AvroDecoder(registry[0], 5)
+    with pytest.raises(Problem) as raised:
+        await decoder.prepare(framed := b"\0\0\0\0\1\x0c")
+    assert str(raised.value).startswith(problem.replace("URL", registry[0]))
+    await decoder.prepare(framed)
+    assert decoded(framed, decoder).text == '{"a":6}'
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[::1", "http://h:1/\xe4", "http://", "http://h:99999", "http://h:x", "http://h?x", "http://a b"]
+)
+def test_a_wrong_address_of_a_registry_is_wrong_usage(address: str) -> None:
+    with pytest.raises(UsageProblem, match="-r "):
+        AvroDecoder(address, 5)
+
+
+async def test_a_schema_that_can_not_be_had_stops_its_own_record_only(
+    registry: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, asked = registry
+    monkeypatch.setitem(ANSWERS, "/schemas/ids/2", (503, {}))
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"\0\0\0\0\1\2", b"no avro", b"\0\0\0\0\2\4", b"\0\0\0\0\1\4")
+        words = ("cat", "t", "--value", "avro", "-r", url)
+        whole = await aiokc(*words, bootstrap=cluster.bootstrap)
+        first = await aiokc(*words, "-c", "2", bootstrap=cluster.bootstrap)
+        asked.clear()
+        none = await aiokc(*words, "--grep", "v:^nothing", bootstrap=cluster.bootstrap)
+    assert (whole.code, whole.out) == (1, '{"a":1}\n<hex:6e6f206176726f>\n')
+    assert f"the schema registry refuses: {url}/schemas/ids/2 answered 503" in whole.err
+    assert (first.code, first.out) == (0, whole.out)
+    assert (none.code, none.out, asked) == (0, "", [])
+
+
+@pytest.mark.parametrize("status", [503, 401])
+async def test_tail_waits_for_a_registry_that_may_come_back(
+    registry: tuple[str, list[str]], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "_AGAIN_S", 0.0)
+    monkeypatch.setitem(ANSWERS, "/schemas/ids/2", [(status, {})] * 2 + [refers("long")])
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"\0\0\0\0\1\2", b"\0\0\0\0\2\4", b"\0\0\0\0\1\4")
+        words = ("tail", "t", "--value", "avro", "-c", "3", "-r", registry[0])
+        result = await aiokc(*words, bootstrap=cluster.bootstrap)
+    if status == 401:
+        assert (result.code, result.out) == (1, '{"a":1}\n')
+        return
+    assert (result.code, result.out) == (0, '{"a":1}\n2\n{"a":2}\n')
+    assert result.err.count("answered 503 Service Unavailable; trying again until Ctrl-C") == 1
+    assert "the schema registry answers again" in result.err
 
 
 @pytest.mark.parametrize("status", [401, 429, 503])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import ConsumerRecord, PartitionRecords, RawRecord, TopicPartition
+from aiokc import ConsumerRecord, RawRecord
 from aiokc.cli.commands.records.asking import _ENCODINGS
 from aiokc.cli.output.terminal import Terminal
 from aiokc.cli.problems import Problem, UsageProblem
@@ -181,4 +181,5 @@ def test_wrong_filters(expression: str) -> None:
 
 
 async def test_contents_need_no_preparation_without_avro() -> None:
-    await contents().prepare(PartitionRecords(TopicPartition("t", 0), [record()], 1))
+    coming = iter([record()])
+    assert (await contents().prepare(coming)).ready is coming

@@ -89,8 +89,10 @@ async def write_ranges(
     with progress(context.system, context.terminal, topic.name, ranges.offsets, quiet=context.args.quiet) as bar:
         async with aclosing(client.read(spans)) as parts:
             async for part in parts:
-                await contents.prepare(part)
-                printer.take(part.records)
+                found = await contents.prepare(printer.wanted(part.records))
+                printer.take(found.ready)
+                if found.problem is not None:
+                    raise found.problem
                 if context.terminal.is_terminal:
                     printer.flush()
                 done += part.next_offset - positions[part.partition]
@@ -102,6 +104,9 @@ async def write_ranges(
 
 
 def tell_undecodable(context: Context, contents: Contents) -> None:
-    """Say how many keys and values are shown as hex."""
+    """Say how many keys and values are shown as hex, and why the first one is."""
     if contents.undecodable:
-        context.warn(f"{contents.undecodable} keys or values could not be decoded, and are shown as hex")
+        context.warn(
+            f"{contents.undecodable} keys or values could not be decoded, and are shown as hex; the first one: "
+            f"{contents.first_problem}"
+        )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .asking import FORMAT_HELP, add_reading, contents_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "Write the last ten records of each partition, and then those that come, until Ctrl-C. It joins no group and "
-    "commits nothing. Brokers that go away are waited for: stderr says so."
+    "commits nothing. Brokers that go away are waited for, and a schema registry, too: stderr says so."
 )
 EXAMPLES = (
     ("aiokc tail orders", "the last ten of each partition, and what comes"),
@@ -29,6 +30,7 @@ EXAMPLES = (
 NOTES = FORMAT_HELP
 _START = "-10"
 _LOOK_MS = 1_000
+_AGAIN_S = 1.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -58,7 +60,7 @@ async def run(context: Context) -> int:
 
 async def _follow(context: Context, ranges: Ranges, contents: Contents, printer: Printer) -> None:
     """Write what the partitions have from the starts on, for ever."""
-    from aiokc import Consumer, PartitionRecords
+    from aiokc import Consumer
 
     # Where retention overtakes the reader, it must not skip records without a word.
     options = {} if "auto_offset_reset" in context.settings.values else {"auto_offset_reset": "none"}
@@ -70,12 +72,32 @@ async def _follow(context: Context, ranges: Ranges, contents: Contents, printer:
             consumer.seek(tp, start)
         while not printer.done:
             batch = await consumer.getmany(timeout_ms=_LOOK_MS)
-            for tp, records in batch.items():
-                raw: Sequence[RawRecord] = records
-                await contents.prepare(PartitionRecords(tp, raw, raw[-1].offset + 1))
-                printer.take(raw)
+            for records in batch.values():
+                await _write(context, printer.wanted(records), contents, printer)
             printer.flush()
             trouble.look(consumer.health().last_error, records=len(batch))
+
+
+async def _write(context: Context, records: Iterable[RawRecord], contents: Contents, printer: Printer) -> None:
+    """Write these records; a schema registry that does not answer is waited for, as brokers are.
+
+    Raises Problem where it refuses, which does not end by itself.
+    """
+    said = ""
+    while True:
+        ready, problem, records = await contents.prepare(records)
+        printer.take(ready)
+        printer.flush()
+        if problem is None:
+            break
+        if not problem.passes:
+            raise problem
+        if str(problem) != said:
+            said = str(problem)
+            context.warn(f"{said}; trying again until Ctrl-C")
+        await asyncio.sleep(_AGAIN_S)
+    if said:
+        context.say("the schema registry answers again")
 
 
 class _Trouble:
