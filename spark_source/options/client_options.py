@@ -176,8 +176,8 @@ def in_words_of_a_query() -> Iterator[None]:
     """Raise what is raised inside with Java's names, and advice that a query can follow.
 
     This is about connections, logins, answers that are too long, and offsets that the logs do not hold. What is raised
-    is a copy, of the same class and with the same fields. An error of another kind is raised as it is: a ConfigError may
-    quote the name of a file.
+    is a copy, of the same class and with the same fields. An error of another kind is raised as it is: a ConfigError
+    may quote the name of a file.
     """
     try:
         yield
