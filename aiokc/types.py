@@ -24,6 +24,7 @@ else:
     V_co = TypeVar("V_co", covariant=True)
     K = TypeVar("K")
     V = TypeVar("V")
+_Named = TypeVar("_Named", str, "TopicPartition")
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 #: The headers of a record to send: pairs, in any iterable, which a send reads once.
@@ -55,10 +56,10 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def named(partitions: Collection[TopicPartition], most: int = 20, write: Callable[[TopicPartition], str] = str) -> str:
-    """Return "a-0, a-1 and 4,998 more": the first ``most`` in order. A consumer may have thousands."""
-    shown = ", ".join(map(write, nsmallest(most, partitions))) or "no partition"
-    return f"{shown} and {len(partitions) - most:,} more" if len(partitions) > most else shown
+def named(those: Collection[_Named], most: int = 20, write: Callable[[_Named], str] = str) -> str:
+    """Return "a-0, a-1 and 4,998 more": the first ``most`` partitions or topics. A consumer may have thousands."""
+    shown = ", ".join(map(write, nsmallest(most, those))) or "no partition"
+    return f"{shown} and {len(those) - most:,} more" if len(those) > most else shown
 
 
 @dataclass(frozen=True, slots=True)

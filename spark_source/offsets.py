@@ -23,8 +23,20 @@ ANCHOR: Final = "__aiokc_from__"
 
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,9}")  # "00" would be another name of partition 0
 
+_MOST_SHOWN: Final = 100  # characters of a value in an error
+
 Offsets: TypeAlias = dict[TopicPartition, int]
 OffsetJson: TypeAlias = dict[str, dict[str, Any]]
+
+
+def quoted(value: object) -> str:
+    """Return the value in quotes, for an error; of a long one the beginning: JSON may be about thousands of partitions.
+
+    With text beyond that, the error of a query would be longer than its whole log.
+    """
+    text = repr(value[: _MOST_SHOWN + 1] if isinstance(value, str) else value)
+    is_long = len(value if isinstance(value, str) else text) > _MOST_SHOWN
+    return f"{text[:_MOST_SHOWN]}..." if is_long else text
 
 
 def to_json(ends: Mapping[TopicPartition, int], anchor: Mapping[TopicPartition, int] | None = None) -> OffsetJson:
@@ -55,16 +67,16 @@ def anchor(written: Mapping[str, Any]) -> Offsets:
 def from_json(origin: str, document: object, *, least: int) -> Offsets:
     """Return the offsets in ``{"topic": {"0": offset}}``; none may be smaller than ``least``. Raises ConfigError."""
     if not isinstance(document, Mapping):
-        raise ConfigError(f'{origin}: {document!r} is no JSON object of the form {{"topic": {{"0": 23}}}}')
+        raise ConfigError(f'{origin}: {quoted(document)} is no JSON object of the form {{"topic": {{"0": 23}}}}')
     offsets: Offsets = {}
     for topic, parts in document.items():
         if not isinstance(parts, Mapping):
-            raise ConfigError(f'{origin}: topic {topic!r} must hold {{"partition": offset}}, not {parts!r}')
+            raise ConfigError(f'{origin}: topic {quoted(topic)} must hold {{"partition": offset}}, not {quoted(parts)}')
         for partition, offset in parts.items():
             if not _NUMBER.fullmatch(partition):
-                raise ConfigError(f"{origin}: {partition!r} of topic {topic!r} is no partition number")
+                raise ConfigError(f"{origin}: {quoted(partition)} of topic {quoted(topic)} is no partition number")
             if isinstance(offset, bool) or not isinstance(offset, int) or not least <= offset < 1 << 63:
-                raise ConfigError(f"{origin}: {offset!r} is no offset for {topic}-{partition} (least: {least})")
+                raise ConfigError(f"{origin}: {quoted(offset)} is no offset for {topic}-{partition} (least: {least})")
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
 from copy import copy
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from aiokc import Client, KafkaError, RecordColumns, TopicPartition
 from aiokc.errors import LogTruncated, OffsetOutOfRange, RecordError, RequestTimedOut, UnknownTopic
+from aiokc.types import named
 
 from .cluster.driver import log_ranges, topics
 from .data_loss import GO_ON, RECREATED, DataLoss, OtherTopic, report, within
@@ -128,7 +129,7 @@ class _TaskRead:
             await self._read(client, ranges)
         _logger.info(
             "task done: %s: %d records, %d bytes in %d Arrow batches, %d fetches, waited for Spark %.0f ms of %.0f ms",
-            ", ".join(f"{part.partition} [{part.start}, {part.until})" for part in task),
+            _ranges_of(task),
             self._records,
             self._bytes,
             self._batches,
@@ -341,10 +342,16 @@ def _named_by(error: KafkaError, existing: Iterable[TopicPartition]) -> set[Topi
     return set() if isinstance(error, RequestTimedOut) else set(existing)
 
 
-def _log_silence(partitions: Iterable[TopicPartition], error: KafkaError | TimeoutError, seconds: float) -> None:
-    names = ", ".join(map(str, sorted(partitions)))
+def _ranges_of(task: Task) -> str:
+    ranges: dict[TopicPartition, str] = {}
+    for part in task:
+        ranges[part.partition] = f"{ranges.get(part.partition, part.partition)} [{part.start}, {part.until})"
+    return named(ranges, write=ranges.__getitem__)
+
+
+def _log_silence(partitions: Collection[TopicPartition], error: KafkaError | TimeoutError, seconds: float) -> None:
     why = str(error) or f"no answer within {seconds:g} s"
-    _logger.info("not all leaders said where the logs of %s end: %s", names, why)
+    _logger.info("not all leaders said where the logs of %s end: %s", named(partitions), why)
 
 
 def in_sparks_words(error: RecordError) -> RecordError:

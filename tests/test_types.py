@@ -26,6 +26,10 @@ def test_the_first_of_them_and_how_many_more(partitions: list[TopicPartition], t
     assert named(partitions, 3) == text
 
 
+def test_topics_are_named_as_partitions_are() -> None:
+    assert named({"b", "d", "a", "c"}, 3) == "a, b, c and 1 more"
+
+
 def test_thousands_of_partitions_make_a_line_that_can_be_read() -> None:
     assert len(named(A)) < 200
 

@@ -53,10 +53,19 @@ def outcome(error: Exception) -> tuple[str, int]:
     """
     if isinstance(error, Problem):
         return str(error), error.exit_code
-    from aiokc.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KafkaError, RequestTimedOut
+    from aiokc.errors import (
+        AuthenticationFailed,
+        BrokerError,
+        ConfigError,
+        ConnectionFailed,
+        KafkaError,
+        RequestTimedOut,
+    )
 
     if isinstance(error, ConfigError):
         return str(error), USAGE
+    if isinstance(error, RequestTimedOut) and isinstance(error.__cause__, BrokerError):
+        return str(error), FAILED  # a broker was reached, and went on refusing
     if isinstance(error, AuthenticationFailed | ConnectionFailed | RequestTimedOut):
         return str(error), UNREACHED
     if isinstance(error, KafkaError):

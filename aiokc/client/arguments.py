@@ -149,7 +149,9 @@ def checked_headers(given: Iterable[Any]) -> Headers:
     try:
         pairs = tuple((name, content) for name, content in given)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"headers={shown(given)}: give pairs of a name and bytes, or None") from error
+        instead = ": give list(headers.items())" if isinstance(given, Mapping) else ""
+        kind = type(given).__name__  # not what they hold: one may be a password
+        raise ConfigError(f"headers= must be pairs of a name and bytes, or None, not a {kind}{instead}") from error
     for name, content in pairs:
         if type(name) is not str or not (content is None or type(content) is bytes) or not _is_encodable(name):
             raise ConfigError(

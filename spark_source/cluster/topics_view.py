@@ -10,6 +10,7 @@ from uuid import UUID
 
 from aiokc import EARLIEST, LATEST, TopicInfo, TopicPartition
 from aiokc.errors import AuthorizationFailed, ConfigError, UnknownTopic
+from aiokc.types import named
 
 from ..data_loss import GONE, DataLoss, report
 from ..offsets import Offsets
@@ -88,7 +89,7 @@ class TopicsView:
             missing = [tp for tp in wanted if tp not in there and self._may_be_news(tp.topic)]
             if not missing:
                 break
-            _logger.warning("%s is missing from what a broker says; asking again", ", ".join(map(str, missing)))
+            _logger.warning("%s is missing from what a broker says; asking again", named(missing))
             self._sleep(self._options.offset_retry_ms / 1e3)
             self._valid_until = self._clock()
             there = set(self.partitions())
@@ -242,7 +243,7 @@ class TopicsView:
             behind = [tp for tp, position in reached.items() if known.get(tp, position) < position]
             if not behind:
                 return known
-            _logger.warning("the logs of %s end before what was expected; asking again", ", ".join(map(str, behind)))
+            _logger.warning("the logs of %s end before what was expected; asking again", named(behind))
             self._sleep(self._options.offset_retry_ms / 1e3)
             self._valid_until = self._clock()
             self.partitions()

@@ -8,11 +8,14 @@ from typing import Final, Literal, TypeAlias
 
 from aiokc import EARLIEST, LATEST, TopicPartition
 from aiokc.errors import ConfigError
+from aiokc.types import named
 
-from ..offsets import Offsets, from_json
+from ..offsets import Offsets, from_json, quoted
 from .values import at_least, json_object, one_of
 
 _NAMED: Final = {"earliest": EARLIEST, "latest": LATEST}
+_START_EXAMPLE: Final = '{"events":{"0":23,"1":-2}}'
+_END_EXAMPLE: Final = '{"events":{"0":23,"1":-1}}'
 _TIME_EXAMPLE: Final = '{"events":{"0":1700000000000,"1":1700000000000}}'
 
 
@@ -94,14 +97,20 @@ def _offsets(option: str, text: str, default: int | None, given: Mapping[str, st
         if default is not None:
             raise ConfigError(f"option '{option}Default' has no meaning with {option}={name}: leave it out")
         return AtOffset(option, _NAMED[name])
-    words = "earliest, latest, committed" if option == "startingOffsets" else "latest"
+    is_start = option == "startingOffsets"
+    example = _START_EXAMPLE if is_start else _END_EXAMPLE
     if not text.strip().startswith("{"):
+        words = "earliest, latest (in a stream), committed" if is_start else "latest"
         raise ConfigError(
-            f"option '{option}': {text!r} is none of {words}, and JSON like "
-            '{"events":{"0":23,"1":-2}} (-2: earliest, -1: latest)'
+            f"option '{option}': give {words}, or JSON like {example} {_meaning(option)}, not {quoted(text)}"
         )
-    document = json_object(option, '{"events":{"0":23,"1":-2}}', text)
+    document = json_object(option, example, text)
     return AtOffset(option, from_json(f"option '{option}'", document, least=EARLIEST), default)
+
+
+def _meaning(option: str) -> str:
+    """What the numbers below 0 mean in the JSON of this option, as far as a query takes them."""
+    return "(-2: earliest; in a stream, -1: latest)" if option == "startingOffsets" else "(-1: latest)"
 
 
 def _default(side: Side, given: Mapping[str, str]) -> int | None:
@@ -167,14 +176,14 @@ def spread(bound: AtOffset | AtTime, partitions: Iterable[TopicPartition]) -> Of
     wanted = sorted(partitions)
     if isinstance(bound.at, int):
         return dict.fromkeys(wanted, bound.at)
-    if unknown := [str(tp) for tp in sorted(bound.at.keys() - wanted)]:
-        raise ConfigError(f"{bound.option} names {', '.join(unknown)}, which this query does not read")
+    if unknown := bound.at.keys() - wanted:
+        raise ConfigError(f"{bound.option} names {named(unknown)}, which this query does not read")
     missing = [tp for tp in wanted if tp not in bound.at]
     if missing and bound.otherwise is None:
         default = bound.option.replace("ByTimestamp", "") + "Default"
         raise ConfigError(
-            f"{bound.option} leaves out {', '.join(map(str, missing))}: name every partition"
-            f"{' (-2: earliest, -1: latest)' if isinstance(bound, AtOffset) else ''}, or say what the others do in "
+            f"{bound.option} leaves out {named(missing)}: name every partition"
+            f"{f' {_meaning(bound.option)}' if isinstance(bound, AtOffset) else ''}, or say what the others do in "
             f"'{default}' ({'earliest, latest' if default.startswith('starting') else 'latest'})"
         )
     return {tp: bound.at.get(tp, bound.otherwise or LATEST) for tp in wanted}

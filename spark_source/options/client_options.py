@@ -12,7 +12,14 @@ from typing import Any, Final
 from aiokc import ClientConfig
 from aiokc.config import SecurityConfig
 from aiokc.config.checks import in_32_bits
-from aiokc.errors import AuthenticationFailed, ConfigError, ConnectionFailed, OffsetOutOfRange, RequestTimedOut
+from aiokc.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    ConnectionFailed,
+    MalformedResponse,
+    OffsetOutOfRange,
+    RequestTimedOut,
+)
 
 from .refused_security import is_about_security, spelled_here
 from .security_options import FIELDS, SECURITY_OPTIONS, SecurityTexts
@@ -168,13 +175,13 @@ def in_java_names() -> Iterator[None]:
 def in_words_of_a_query() -> Iterator[None]:
     """Raise what is raised inside with Java's names, and advice that a query can follow.
 
-    This is about connections, logins, and offsets that the logs do not hold. What is raised is a copy, of the same
-    class and with the same fields. An error of another kind is raised as it is: a ConfigError may quote the name of a
-    file.
+    This is about connections, logins, answers that are too long, and offsets that the logs do not hold. What is raised
+    is a copy, of the same class and with the same fields. An error of another kind is raised as it is: a ConfigError
+    may quote the name of a file.
     """
     try:
         yield
-    except (AuthenticationFailed, ConnectionFailed, RequestTimedOut, OffsetOutOfRange) as error:
+    except (AuthenticationFailed, ConnectionFailed, MalformedResponse, RequestTimedOut, OffsetOutOfRange) as error:
         text = str(error)
         for clients, queries in _ADVICE:
             text = clients.sub(queries, text)

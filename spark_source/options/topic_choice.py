@@ -11,7 +11,7 @@ from typing import Final
 from aiokc import TopicPartition
 from aiokc.errors import ConfigError
 
-from ..offsets import ANCHOR
+from ..offsets import ANCHOR, quoted
 from .values import json_object
 
 STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
@@ -81,10 +81,10 @@ def _assigned(text: str) -> TopicChoice:
     for topic, numbers in json_object("assign", example, text).items():
         _check_name("assign", topic)
         if not isinstance(numbers, list):
-            raise ConfigError(f"option 'assign': topic {topic!r} must have a list of partitions, like {example}")
+            raise ConfigError(f"option 'assign': topic {quoted(topic)} must have a list of partitions, like {example}")
         for number in numbers:
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                raise ConfigError(f"option 'assign': {number!r} of topic {topic!r} is no partition number")
+                raise ConfigError(f"option 'assign': {quoted(number)} of topic {quoted(topic)} is no partition number")
             partitions.add(TopicPartition(topic, number))
     if not partitions:
         raise ConfigError(f"option 'assign' names no partition; give some, like {example}")
@@ -102,7 +102,7 @@ def _matching(text: str) -> TopicChoice:
             raise re.error("[ in brackets")  # Java's union of two classes; Python means the character, and warns not
     except (re.error, Warning) as error:
         raise ConfigError(
-            f"option 'subscribePattern': {text!r} is no regular expression that Python understands ({error}); "
+            f"option 'subscribePattern': {quoted(text)} is no regular expression that Python understands ({error}); "
             "of Java's, leave out \\p{...}, \\Q...\\E, and in brackets && and another ["
         ) from error
     return TopicChoice("subscribePattern", None, pattern)
@@ -110,4 +110,4 @@ def _matching(text: str) -> TopicChoice:
 
 def _check_name(option: str, topic: str) -> None:
     if topic == ANCHOR or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", topic):
-        raise ConfigError(f"option '{option}': {topic!r} cannot be a topic's name here")
+        raise ConfigError(f"option '{option}': {quoted(topic)} cannot be a topic's name here")

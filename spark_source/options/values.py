@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
 from aiokc.config.checks import MOST_64
 from aiokc.errors import ConfigError
+
+from ..offsets import quoted
 
 _LONGEST: Final = 20  # the digits of 64 bits, and a sign
 # Spark's own units of time (JavaUtils.timeStringAsMs); a bare number is in milliseconds.
@@ -27,7 +30,7 @@ _MICROSECONDS: Final = {
 def integer(option: str, text: str) -> int:
     """Return a whole number. Raises ConfigError."""
     if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
-        raise ConfigError(f"option '{option}' must be a whole number, not {text!r}")
+        raise ConfigError(f"option '{option}' must be a whole number, not {quoted(text)}")
     if len(text.strip()) > _LONGEST or not -(1 << 63) <= int(text) < 1 << 63:
         raise ConfigError(f"option '{option}' must fit into 64 bits: {text.strip()[:_LONGEST]} does not")
     return int(text)
@@ -46,7 +49,7 @@ def at_least(option: str, least: int, text: str, most: int = MOST_64) -> int:
 def number(option: str, text: str) -> float:
     """Return a number, which may have decimals. Raises ConfigError."""
     if not re.fullmatch(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?", text.strip()):
-        raise ConfigError(f"option '{option}' must be a number, not {text!r}")
+        raise ConfigError(f"option '{option}' must be a number, not {quoted(text)}")
     return float(text)
 
 
@@ -54,7 +57,7 @@ def boolean(option: str, text: str) -> bool:
     """Return true or false, written in any case. Raises ConfigError."""
     lowered = text.strip().lower()
     if lowered not in ("true", "false"):
-        raise ConfigError(f"option '{option}' must be true or false, not {text!r}")
+        raise ConfigError(f"option '{option}' must be true or false, not {quoted(text)}")
     return lowered == "true"
 
 
@@ -62,7 +65,7 @@ def one_of(option: str, values: tuple[str, ...], text: str) -> str:
     """Return the one of ``values`` that ``text`` is, written in any case. Raises ConfigError."""
     lowered = text.strip().lower()
     if lowered not in values:
-        raise ConfigError(f"option '{option}' must be one of {', '.join(values)}, not {text!r}")
+        raise ConfigError(f"option '{option}' must be one of {', '.join(values)}, not {quoted(text)}")
     return lowered
 
 
@@ -70,7 +73,7 @@ def milliseconds(option: str, text: str) -> int:
     """Return the ms of a time span in Spark's notation: "15m", "30s", "500ms", "1500". Raises ConfigError."""
     found = re.fullmatch(r"([0-9]{1,18})([a-z]*)", text.strip().lower())
     if found is None or found[2] not in _MICROSECONDS:
-        raise ConfigError(f"option '{option}' must be a time span like 500ms, 30s, 15m or 1h, not {text!r}")
+        raise ConfigError(f"option '{option}' must be a time span like 500ms, 30s, 15m or 1h, not {quoted(text)}")
     return int(found[1]) * _MICROSECONDS[found[2]] // 1000
 
 
@@ -80,8 +83,8 @@ def json_object(option: str, example: str, text: str) -> Mapping[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            twice = next(key for key in found if [name for name, _ in pairs].count(key) > 1)
-            raise ConfigError(f"option '{option}' names {twice!r} twice")
+            twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+            raise ConfigError(f"option '{option}' names {quoted(twice)} twice")
         return found
 
     try:
@@ -89,7 +92,8 @@ def json_object(option: str, example: str, text: str) -> Mapping[str, Any]:
     except ConfigError:
         raise
     except (ValueError, RecursionError) as error:  # no JSON, too many digits for int(), nested too deeply
-        raise ConfigError(f"option '{option}': {text!r} is no JSON like {example}") from error
+        where = f": {error.msg}, after {error.pos:,} characters" if isinstance(error, json.JSONDecodeError) else ""
+        raise ConfigError(f"option '{option}': {quoted(text)} is no JSON like {example}{where}") from error
     if not isinstance(document, dict):
-        raise ConfigError(f"option '{option}': {text!r} is no JSON object like {example}")
+        raise ConfigError(f"option '{option}': {quoted(text)} is no JSON object like {example}")
     return document

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from aiokc import EARLIEST, LATEST, TopicPartition
 from aiokc.errors import ConfigError
+from aiokc.types import named
 
 from ..cluster.topics_view import TopicsView
 from ..offsets import Offsets
@@ -45,23 +46,24 @@ def as_offsets(wanted: Offsets, view: TopicsView, ends: Offsets) -> Offsets:
 def _committed(bound: AtCommitted, view: TopicsView, ends: Mapping[TopicPartition, int]) -> Offsets:
     committed = view.committed(bound.group_id, ends)
     found = {tp: bound.otherwise if offset is None else offset for tp, offset in committed.items()}
-    missing = [str(tp) for tp, offset in sorted(found.items()) if offset is None]
+    missing = [tp for tp, offset in found.items() if offset is None]
     if missing:
         raise ConfigError(
-            f"startingOffsets=committed: group {bound.group_id!r} has committed nothing for {', '.join(missing)}; say "
+            f"startingOffsets=committed: group {bound.group_id!r} has committed nothing for {named(missing)}; say "
             "where these start in 'startingOffsetsDefault' (earliest, latest)"
         )
     return {tp: offset for tp, offset in found.items() if offset is not None}
 
 
 def _at_times(bound: AtTime, view: TopicsView, wanted: Offsets, ends: Offsets) -> Offsets:
-    named = {tp: at for tp, at in wanted.items() if at < 0}  # EARLIEST or LATEST, where the JSON has no time
+    said = {tp: at for tp, at in wanted.items() if at < 0}  # EARLIEST or LATEST, where the JSON has no time
     found = view.at_times({tp: at for tp, at in wanted.items() if at >= 0}, ends, is_start=bound.is_start)
     offsets = {tp: bound.no_match if offset is None else offset for tp, offset in found.items()}
-    missing = [f"{tp} (asked for {wanted[tp]})" for tp, offset in sorted(offsets.items()) if offset is None]
+    missing = [tp for tp, offset in offsets.items() if offset is None]
     if missing:
+        where = named(missing, write=lambda tp: f"{tp} (asked for {wanted[tp]})")
         raise ConfigError(
-            f"{bound.option}: no record is that young in {', '.join(missing)}; give an earlier time, or start there at "
+            f"{bound.option}: no record is that young in {where}; give an earlier time, or start there at "
             "the end with startingOffsetsByTimestampStrategy=latest"
         )
-    return named | {tp: offset for tp, offset in offsets.items() if offset is not None}
+    return said | {tp: offset for tp, offset in offsets.items() if offset is not None}

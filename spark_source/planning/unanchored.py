@@ -6,6 +6,7 @@ import logging
 
 from aiokc import KafkaError
 from aiokc.errors import ConfigError
+from aiokc.types import named
 
 from ..cluster.topics_view import TopicsView
 from ..offsets import Offsets
@@ -36,7 +37,7 @@ def check_start_is_known(
     if trimmed := _may_have_been_trimmed(bound, initial, ends, view):
         if options.fail_on_data_loss:
             raise ConfigError(unknown)
-        where = ", ".join(f"{tp} offset {earliest}" for tp, earliest in sorted(trimmed.items()))
+        where = named(trimmed, write=lambda tp: f"{tp} offset {trimmed[tp]}")
         _logger.warning("failOnDataLoss=false: going on from %s, although %s", where, unknown)
 
 

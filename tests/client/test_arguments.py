@@ -384,3 +384,16 @@ def test_why_a_name_is_none(name: str, why: str) -> None:
         arguments.checked_topics([name])
     with pytest.raises(ConfigError, match=f"is no group: .*{why}"):
         arguments.checked_group(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"authorization": b"s3cr3t"}, r"not a dict: give list\(headers\.items\(\)\)$"),
+        ([("authorization", "x", b"s3cr3t")], "not a list$"),
+    ],
+)
+def test_headers_that_are_no_pairs_are_not_shown(given: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as raised:
+        arguments.checked_headers(given)
+    assert "s3cr3t" not in str(raised.value)

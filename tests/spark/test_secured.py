@@ -21,6 +21,7 @@ from aiokc.errors import (
     ConfigError,
     KafkaError,
     LogTruncated,
+    MalformedResponse,
     OffsetOutOfRange,
     RequestTimedOut,
 )
@@ -364,6 +365,10 @@ def error_of(*, verify_code: int = 0, reason: str = "") -> KafkaError:
             LogTruncated({EVENTS: 7}, {EVENTS: 5}),
             "not in it any more; if Spark's other attempts at the task fail, too, run the query again, or choose where "
             "it starts by startingOffsets (a stream: with a new checkpoint)",
+        ),
+        (
+            MalformedResponse("an answer of 9 bytes, and max_response_bytes is 8: raise it"),
+            "and kafka.max.response.bytes is 8: raise it",
         ),
         (RequestTimedOut("no answer within request_timeout_ms=5"), "within kafka.request.timeout.ms=5"),
     ],

@@ -12,6 +12,7 @@ from ...core.cluster.topic_pattern import TopicPattern
 from ...core.subscription.state import Subscription
 from ...errors import RequestTimedOut
 from ...net.reply import in_steps
+from ...types import named
 from ..aio.signal import Signal
 from .metadata import Metadata
 
@@ -80,6 +81,6 @@ class PatternTopics:
             self._kept = self._missing.kept(filter(pattern.may_match, missing), self._metadata.refreshed_at)
             topics |= self._kept
             if self._subscription.matched(topics):
-                logger.info("topics that match %s: %s", pattern, ", ".join(sorted(topics)) or "none")
+                logger.info("topics that match %s: %s", pattern, named(topics) if topics else "none")
                 self._changed()
         return True

@@ -281,9 +281,16 @@ class _RangeReading:
         )
         others = len(self._subscription.assigned) - _SHOWN
         more = f"; and {others} more partitions" if others > 0 else ""
-        error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}{more}")
-        error.__cause__ = self._cluster.metadata.error or self._cluster.pool.trouble(self._cluster.now())
+        cause = self._trouble()
+        why = "" if cause is None else f": {cause}"
+        error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}{more}{why}")
+        error.__cause__ = cause
         return error
+
+    def _trouble(self) -> KafkaError | None:
+        """What goes wrong at the moment, and is tried again: a broker's refusal first, which is about the records."""
+        cluster, now = self._cluster, self._cluster.now()
+        return self.fetcher.refusal(now) or cluster.metadata.error or cluster.pool.trouble(now)
 
     def _log_end(self, position: PartitionPosition) -> str:
         end, stable = position.high_watermark, position.last_stable_offset

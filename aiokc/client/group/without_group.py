@@ -14,7 +14,7 @@ from ...core.cluster.topic_pattern import TopicPattern
 from ...core.group.events import Assign, MemberToken, PollClock, RevocationDone, Revoke
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
-from ...types import EARLIEST, TopicPartition
+from ...types import EARLIEST, TopicPartition, named
 from ..aio.signal import Signal
 from ..aio.supervisor import Driver
 from ..cluster.metadata import Metadata
@@ -173,7 +173,7 @@ class AllPartitions:
         self._starts.update(late)
         self._see()
         if late:
-            logger.info("new: %s: reading from the beginning", ", ".join(sorted({tp.topic for tp in late})))
+            logger.info("new: %s: reading from the beginning", named({tp.topic for tp in late}))
         if added or self._was_left_out(wanted):
             self._given = frozenset(wanted)
             self._changes.add(Assign(_NOBODY, tuple(wanted), added, starts=dict(self._starts)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Final, NamedTuple
@@ -18,6 +18,7 @@ from ...core.cluster.by_leader import group_by_leader
 from ...core.cluster.leader_hints import DENY_LEADING
 from ...core.cluster.snapshot import Cluster
 from ...core.fetch.buffer import FetchBuffer
+from ...core.rate_limit import RateLimit
 from ...core.subscription.position import PartitionPosition, PositionState
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
@@ -39,6 +40,7 @@ from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
 
+_DIVERGING_SECONDS: Final = 30.0
 _UNDEFINED: Final = -1
 _CONSUMER: Final = -1  # replica_id: not a broker that replicates
 
@@ -106,6 +108,7 @@ class PositionValidator:
         self._backoffs: dict[int, Backoff] = {}
         self._leaderless = self._new_backoff()
         self._without_leader = LeaderlessReport(logger)
+        self._diverging = RateLimit(_DIVERGING_SECONDS)
         self._behind: dict[TopicPartition, tuple[int, float]] = {}  # token, and since when the metadata are older
         self._under_way: dict[int, tuple[int, dict[TopicPartition, _Asked]]] = {}  # which leader is asked about which
         self._looked_at: Cluster | None = None  # for other leaders of these
@@ -272,13 +275,16 @@ class PositionValidator:
         return position if position is not None and position.state is PositionState.AWAIT_VALIDATION else None
 
     def _go_on(self, partitions: Iterable[TopicPartition], leader_epoch: int) -> None:
+        diverging: dict[TopicPartition, int] = {}
         for tp in partitions:
             if self._subscription[tp].is_diverging:
-                self._stop_comparing(tp)
+                diverging[tp] = self._stop_comparing(tp)
             self._subscription.validated(tp, leader_epoch if leader_epoch >= 0 else None)
+        if diverging:
+            self._complain_of_diverging(diverging)
         self.done.notify()
 
-    def _stop_comparing(self, tp: TopicPartition) -> None:
+    def _stop_comparing(self, tp: TopicPartition) -> int:
         """Let the next Fetch for ``tp`` from where the last one began name no epoch of what was read.
 
         The last one did, and its answer was that the log diverges. Where that can't be asked about (a proxy hides
@@ -287,9 +293,15 @@ class PositionValidator:
         """
         position = self._subscription[tp]
         position.diverged_at, _, _ = self._buffer.frontier(tp, position)
-        text = "%s: a Fetch response says that the log is not the one that was read up to offset %d, and no answer to "
-        text += "OffsetForLeaderEpoch says where they diverge; reading on from there"
-        self._complaints.warn("diverging", text, tp, position.diverged_at)
+        return position.diverged_at
+
+    def _complain_of_diverging(self, diverging: Mapping[TopicPartition, int]) -> None:
+        """Log where these are read on from: in one line, and each partition once in 30 s, whatever others do."""
+        now = asyncio.get_running_loop().time()
+        if told := [tp for tp in diverging if self._diverging.admit(tp, now) is not None]:
+            text = "%s: a Fetch response says that the log is not the one that was read up to there, and no answer to "
+            text += "OffsetForLeaderEpoch says where they diverge; reading on from there"
+            logger.warning(text, named(told, write=lambda tp: f"{tp} at offset {diverging[tp]}"))
 
     def _fail(self, tp: TopicPartition, error: KafkaError) -> None:
         self._subscription.validated(tp, None)

@@ -15,11 +15,14 @@ from anyio.abc import TaskGroup
 from ...core.backoff import Backoff
 from ...core.cluster.leader_hints import DENY_LEADING
 from ...core.produce.accumulator import RecordAccumulator
+from ...core.produce.batch import ProducerBatch
 from ...core.produce.requests import Asked, read_response
 from ...core.produce.session import Versions
 from ...core.produce.settling import settle, settle_stored, unanswered
 from ...core.produce.verdicts import Verdict
+from ...core.rate_limit import RateLimit, and_more
 from ...core.stopwatch import RequestCounter
+from ...error_codes import ErrorCode
 from ...errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ...net.connection import Connection
 from ...net.login.endings import SessionEnded
@@ -33,6 +36,8 @@ from ..cluster.metadata import Metadata
 logger = logging.getLogger("aiokc.produce")
 prepare(ProduceRequest, ProduceResponse)  # LoneBatch writes the answer that it expects
 
+_SECONDS: Final = 30.0
+_MANY_ATTEMPTS: Final = 5  # of a batch that each time is refused: by the pauses, more than a second
 _LOST: Final = (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed)
 
 
@@ -166,6 +171,7 @@ class Answers:
         self._metadata = metadata
         self._told = told
         self._complain = complain
+        self._refused = RateLimit(_SECONDS)
         self.context = copy_context()
         self.tasks: TaskGroup | None = None  # while the sender runs
 
@@ -254,10 +260,27 @@ class Answers:
                 (not_led if answer.code in DENY_LEADING else stale).append(batch.tp)
             if verdict not in (Verdict.STORED, Verdict.DUPLICATE):
                 logger.debug("%s: %s after %s", batch.tp, verdict.name, answer)
+            if verdict in (Verdict.RETRY, Verdict.REFRESH) and batch.outcome is None:
+                self._complain_of_refused(batch, now)
         if stale or not_led:
             self._metadata.disprove_leader(channel.node_id, [tp for tp in stale if tp not in moved])
             self._metadata.leader_denies(channel.node_id, [tp for tp in not_led if tp not in moved])
             self._metadata.request_update()
+
+    def _complain_of_refused(self, batch: ProducerBatch, now: float) -> None:
+        """Log a refusal that is tried again, for each topic and code once in 30 s.
+
+        Most are over with an election. One that goes on is a warning, by the number of attempts: what waited long
+        before its first one was not refused for long.
+        """
+        lasts = batch.attempts >= _MANY_ATTEMPTS
+        if batch.last_code == ErrorCode.CONCURRENT_TRANSACTIONS and not lasts:
+            return  # normal: the markers of the transaction before are still being written
+        held_back = self._refused.admit((batch.tp.topic, batch.last_code, lasts), now)
+        if held_back is not None:
+            level = logging.WARNING if lasts else logging.INFO
+            text = "%s: records are refused by %s; trying again%s"
+            logger.log(level, text, batch.tp, batch.last_error, and_more(held_back))
 
 
 async def raised(error: Exception) -> None:

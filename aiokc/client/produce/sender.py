@@ -29,13 +29,14 @@ from ...net.connection import Connection
 from ...net.login.endings import SessionEnded
 from ...net.pool import Pool, Purpose
 from ...records import Codec
-from ...types import named
+from ...types import TopicPartition, named
 from ...wire.lone_batch import LoneBatch
 from ...wire.messages.discovery import MetadataRequest
 from ...wire.messages.produce import ProduceRequest
 from ..aio.complaints import Complaints
 from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
+from ..cluster.leaderless import LeaderlessReport
 from ..cluster.metadata import Metadata
 from .answers import Agreed, Answers, Channels, InFlight, NodeChannel, Way, raised
 from .compressing import Compressing
@@ -99,7 +100,8 @@ class Sender:
         self._complaints = Complaints(logger)
         self._search_pauses = retry_backoff(config, random)
         self._next_search = 0.0
-        self._leader_is_missing = False  # of some partition, as far as this round of looking has come
+        self._leaderless: set[TopicPartition] = set()  # as far as this round of looking has come
+        self._leaderless_report = LeaderlessReport(logger)
         self._least_version = _ZSTD_FROM if accumulator.options.codec == Codec.ZSTD else 0
 
     def hurry(self) -> None:
@@ -319,21 +321,23 @@ class Sender:
         for queue in ready.without_leader:
             code = cluster.errors.get(queue.tp.topic)
             queue.trouble = "the partition has no leader" if code is None else error_name(code)
-        self._leader_is_missing = self._leader_is_missing or bool(ready.without_leader)
+        self._leaderless.update(queue.tp for queue in ready.without_leader)
         if not ready.round_is_over:
             return ready
         return ready._replace(look_at=min(ready.look_at, self._look_for_leaders(now)))
 
     def _look_for_leaders(self, now: float) -> float:
         """Ask for metadata where partitions have no leader, with growing pauses; return when to ask again."""
-        if not self._leader_is_missing:
+        if not self._leaderless:
             self._search_pauses.reset()
+            self._leaderless_report.over()
             self._next_search = 0.0
             return inf
-        self._leader_is_missing = False  # until the next round finds one
+        lacking, self._leaderless = self._leaderless, set()  # until the next round finds some
         if now >= self._next_search:
             self._metadata.request_missing()
             self._next_search = now + self._search_pauses.next()
+            self._leaderless_report.searched(lacking, self._metadata.cluster, now, self._next_search)
         return self._next_search
 
     def _compressed(self) -> None:

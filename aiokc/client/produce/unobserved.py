@@ -45,7 +45,8 @@ class Unobserved:
         self.count += unseen
         if not unseen or batch in self._batches:
             return
-        text = "%d records were not stored, and nothing awaits %d of them: %s"
+        are = "were not stored" if failure.persisted == "no" else "are not known to be stored"
+        text = f"%d records {are}, and nothing awaits %d of them: %s"
         kind = failure.cause, failure.code, batch.tp.topic
         self._complaints.warn(kind, text, batch.count, unseen, failure.error_of(batch.tp, 0))
         if len(self._batches) >= _MOST_KEPT:

@@ -31,6 +31,7 @@ from ..produce.memory import MemoryWaiters
 from ..produce.routes import Routes, TopicRoute
 from ..produce.sender import Sender
 from ..produce.serializing import Serializing
+from .health import longest_trouble
 from .intercepting import ProducerInterceptors
 from .quick_sends import QuickSends
 from .records import checked_record
@@ -311,7 +312,9 @@ class Appending:
         trouble = self._trouble()
         limit, untold = self._config.buffer_memory, self.accumulator.batch_memory.untold
         which = "whose callbacks were not called yet" if untold > limit / 2 else "that are not acknowledged yet"
-        why = f"buffer_memory={limit} is used up by records {which}{'' if trouble is None else f'; {trouble}'}"
+        # What brokers say of the records themselves counts where they can be reached.
+        known = longest_trouble(self.accumulator, self.now()) if trouble is None else str(trouble)
+        why = f"buffer_memory={limit} is used up by records {which}{known and f'; {known}'}"
         error = BufferFull(why, topic=record.topic, partition=_partition(record))
         error.__cause__ = trouble
         return error

@@ -58,6 +58,13 @@ def _of_transaction(transactions: TransactionDriver | None) -> KafkaError | None
     return transactions.requests.error
 
 
+def longest_trouble(accumulator: RecordAccumulator, now: float) -> str:
+    """Return what keeps those records from being stored that have waited longest; "" where nothing is known of it."""
+    queue = min(accumulator.queues.active, key=lambda queue: queue.oldest, default=None)
+    trouble = None if queue is None else _trouble(accumulator, queue, 1, now - queue.oldest, now)
+    return "" if queue is None or trouble is None else f"{queue.tp}: {trouble.error}"
+
+
 def _trouble(
     accumulator: RecordAccumulator, queue: PartitionQueue, batches: int, age: float, now: float
 ) -> PartitionTrouble | None:

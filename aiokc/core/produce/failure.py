@@ -25,6 +25,8 @@ PERMISSIONS: Final[dict[int, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this principal needs the WRITE permission on the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this principal needs the WRITE permission on a topic, or "
     "IDEMPOTENT_WRITE on the cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this principal needs the WRITE permission on the transactional "
+    "id",
 }
 #: The option of the topic by which a broker finds a batch too large.
 _LIMITS: Final[dict[int, str]] = {

@@ -16,6 +16,7 @@ from ...errors import (
     UnsupportedVersion,
     broker_error,
 )
+from ..produce.failure import PERMISSIONS
 from .events import AddOffsetsToTxn, AddPartitionsToTxn, ControlRequest, EndTxn, InitProducerId, TxnOffsetCommit
 
 
@@ -202,14 +203,20 @@ def error_of(sent: ControlRequest, code: int, meaning: Verdict, transactional_id
             f"{of}: another producer has taken over this transactional id, or the transaction took longer than "
             "transaction_timeout_ms on brokers that end the producer for that (before Kafka 4.0); make a new one",
         )
-    advice = _ADVICE.get(code) or {
-        Verdict.ABORTABLE: "abort the transaction",
-        Verdict.FATAL: "make a new producer",
-        Verdict.REFUSED: "ask the administrator for the permission to Write, and to Describe, this transactional id",
-    }.get(meaning)
+    then = {Verdict.ABORTABLE: "abort the transaction", Verdict.FATAL: "make a new producer"}.get(meaning)
+    advice = "; ".join(filter(None, (_permission(sent, code) or _ADVICE.get(code), then)))
     told = broker_error(code, f"{of}: {advice}" if advice else of)
     if meaning is not Verdict.ABORTABLE or type(told) is not BrokerError:
         return told
     error = TransactionAbortable(str(told))
     error.__cause__ = told
     return error
+
+
+def _permission(sent: ControlRequest, code: int) -> str | None:
+    """Return which permission was missing; None where ``code`` tells of something else."""
+    if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        return "this principal needs the READ permission on the group"
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and isinstance(sent, TxnOffsetCommit):
+        return "this principal needs the READ permission on the topic"  # it is read: nothing is written to it
+    return PERMISSIONS.get(code)

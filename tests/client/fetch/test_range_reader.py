@@ -22,7 +22,7 @@ from aiokc.errors import (
     RequestTimedOut,
     UnknownTopic,
 )
-from aiokc.testing import Acl, Cluster
+from aiokc.testing import Acl, ApiKey, Cluster, ErrorCode
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.fetch import FetchRequest
 
@@ -269,5 +269,20 @@ def test_an_open_transaction_inside_of_the_range(reader: Reader) -> None:
             with pytest.raises(RequestTimedOut, match=r"\(its log ends at 3; broker"):
                 [_ async for _ in reader(uncommitted, {ZERO: (1, 4)}, timeout_ms=2_000)]
             await producer.abort_transaction()
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+@readers
+def test_a_refusal_that_lasts_is_told(reader: Reader) -> None:
+    """The broker answers, and the log has the records: only its code says why none come."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        cluster.intercept(ApiKey.FETCH, ErrorCode.KAFKA_STORAGE_ERROR)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            with pytest.raises(RequestTimedOut, match=r"t-0 at offset 0 .*: KAFKA_STORAGE_ERROR") as raised:
+                await anext(reader(client, {ZERO: (0, 1)}, timeout_ms=4_000))
+        assert isinstance(raised.value.__cause__, BrokerError)
 
     virtually(story, brokers=1, topics={"t": 1})

@@ -180,9 +180,22 @@ def test_a_leader_whose_fetch_says_that_its_log_diverges_and_that_takes_it_back_
                 assert (await consumer.getone()).offset == offset
         warnings = [one.getMessage() for one in caplog.records if "where they diverge" in one.getMessage()]
         assert len(warnings) == 1
-        assert warnings[0].startswith("t-0: a Fetch response says that the log is not the one that was read up to")
+        assert warnings[0].startswith("t-0 at offset ")
+        assert "a Fetch response says that the log is not the one that was read up to" in warnings[0]
 
     virtually(story, topics={"t": 1}, brokers=1)
+
+
+async def test_all_partitions_whose_logs_diverge_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    consumer = Consumer[Any, Any](bootstrap_servers="localhost:1")
+    validator = consumer._runtime.fetcher._validator
+    zero, one, two = (TopicPartition("t", number) for number in range(3))
+    for diverging in ({one: 7, zero: 5}, {zero: 6, one: 7}, {two: 3, zero: 7}):
+        validator._complain_of_diverging(diverging)
+    assert [text.partition(": ")[0] for text in caplog.messages] == [
+        "t-0 at offset 5, t-1 at offset 7",
+        "t-2 at offset 3",
+    ]
 
 
 def test_after_a_truncation_the_position_is_of_the_epoch_that_the_leader_named() -> None:

@@ -266,3 +266,18 @@ async def test_a_hundred_thousand_callbacks_of_a_batch_run_in_short_turns_and_in
             await producer.flush()
             assert called == list(range(count))
             assert max(lengths) < count / 5
+
+
+def test_what_may_be_stored_is_not_called_lost(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            await producer.send_and_wait("t", b"", partition=0)
+            cluster.intercept(ApiKey.PRODUCE, ErrorCode.UNKNOWN_SERVER_ERROR, times=1)
+            producer.send_soon("t", b"", partition=0)
+            with pytest.raises(RecordRefused) as raised:
+                await producer.flush()
+            assert raised.value.persisted == "maybe"
+
+    virtually(story)
+    said = [record.getMessage() for record in caplog.records if record.name == "aiokc.produce"]
+    assert ["1 records are not known to be stored, and nothing awaits 1" in line for line in said] == [True]

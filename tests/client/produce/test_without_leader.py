@@ -131,3 +131,18 @@ def test_flushes_that_ended_early_do_not_keep_later_ones_from_their_end() -> Non
             assert [(await delivery).offset for delivery in sent] == list(range(50))
 
     virtually(story)
+
+
+def test_partitions_that_go_on_having_no_leader_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            leader = await without_leader(cluster, producer)
+            sent = await producer.send("alone", b"", partition=1)
+            await asyncio.sleep(10)
+            assert [trouble.error for trouble in producer.health().troubled.values()] != []
+            cluster.bring_up(leader)
+            await sent
+
+    virtually(story)
+    said = [(one.name, one.getMessage()) for one in caplog.records if "no leader" in one.getMessage()]
+    assert said == [("aiokc.produce", "alone-1: no leader; looking again until there is one")]

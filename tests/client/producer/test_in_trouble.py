@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from itertools import count
 from typing import Any
@@ -589,6 +590,56 @@ def test_a_full_buffer_names_the_trouble() -> None:
         await producer.stop(timeout_ms=10)
 
     virtually(story, brokers=1)
+
+
+def test_a_full_buffer_tells_why_the_oldest_records_are_refused() -> None:
+    """All brokers answer: the pool and the metadata know of no trouble."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, buffer_memory=16_384, batch_size=0) as producer:
+            await producer.partitions_for("t")
+            refusing = cluster.intercept(ApiKey.PRODUCE, ErrorCode.NOT_ENOUGH_REPLICAS)
+            sent = await producer.send("t", bytes(14_000), partition=0)
+            with pytest.raises(BufferFull, match="; t-0: NOT_ENOUGH_REPLICAS"):
+                await producer.send("t", bytes(14_000), partition=0, timeout_ms=1000)
+            refusing.cancel()
+            await sent
+
+    virtually(story, brokers=1)
+
+
+def test_refusals_that_go_on_are_logged_and_then_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="aiokc.produce")
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            for seconds in (0.05, 20, 20):
+                refusing = cluster.intercept(ApiKey.PRODUCE, ErrorCode.NOT_ENOUGH_REPLICAS)
+                sent = [await producer.send("t", b"", partition=number) for number in (0, 1)]
+                await asyncio.sleep(seconds)
+                refusing.cancel()
+                for delivery in sent:
+                    await delivery
+
+    virtually(story, brokers=1, topics={"t": 2})
+    told = [record for record in caplog.records if "records are refused by NOT_ENOUGH_REPLICAS" in record.getMessage()]
+    assert [(record.levelname, "more since" in record.getMessage()) for record in told] == [
+        ("INFO", False),
+        ("WARNING", False),
+        ("WARNING", True),
+    ]
+
+
+def test_the_markers_of_the_transaction_before_are_no_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="aiokc.produce")
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            cluster.intercept(ApiKey.PRODUCE, ErrorCode.CONCURRENT_TRANSACTIONS, times=2)
+            await producer.send_and_wait("t", b"")
+
+    virtually(story, brokers=1)
+    assert [text for text in caplog.messages if "are refused" in text] == []
 
 
 @pytest.mark.parametrize("step", [0, -3_600], ids=["stands still", "goes back"])

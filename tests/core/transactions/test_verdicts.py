@@ -135,11 +135,11 @@ def test_a_version_that_only_the_coordinator_of_the_group_lacks_ends_no_producer
         (COMMIT, ErrorCode.PRODUCER_FENCED, ProducerFenced, "another producer has taken over"),
         (COMMIT, ErrorCode.INVALID_PRODUCER_EPOCH, ProducerFenced, "another producer has taken over"),
         (COMMIT, ErrorCode.INVALID_TXN_STATE, TransactionAbortable, "INVALID_TXN_STATE"),
-        (ADD, ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed, "of t-0: abort the transaction"),
+        (ADD, ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed, "topic; abort the transaction"),
         (OFFSET_COMMIT, ErrorCode.ILLEGAL_GENERATION, CommitFailed, "group 'g' has gone on without member 'member'"),
         (OFFSET_COMMIT, ErrorCode.INVALID_PRODUCER_EPOCH, TransactionAbortable, "INVALID_PRODUCER_EPOCH"),
         (INIT, ErrorCode.INVALID_TRANSACTION_TIMEOUT, BrokerError, "above transaction.max.timeout.ms"),
-        (INIT, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, AuthorizationFailed, "permission to Write"),
+        (INIT, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, AuthorizationFailed, "the WRITE permission on"),
         (ADD, ErrorCode.INVALID_REQUEST, BrokerError, "make a new producer"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -152,3 +152,30 @@ def test_the_error_names_the_id_the_request_and_what_to_do(
     assert "transactional id 'orders'" in str(error)
     assert text in str(error)
     assert not error.retriable
+
+
+@pytest.mark.parametrize(
+    ("code", "by", "permission"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [ADD], "the WRITE permission on the topic"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [OFFSET_COMMIT], "the READ permission on the topic"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, [OF_GROUP, OFFSET_COMMIT], "the READ permission on the group"),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ALL, "the WRITE permission on the transactional id"),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [INIT], "IDEMPOTENT_WRITE on the cluster"),
+    ],
+)
+def test_a_denial_names_the_permission_before_what_to_do_then(
+    code: ErrorCode, by: list[ControlRequest], permission: str
+) -> None:
+    for sent in by:
+        meaning = verdict(sent, code)
+        then = {Verdict.ABORTABLE: "; abort the transaction", Verdict.FATAL: "; make a new producer"}.get(meaning, "")
+        assert str(error_of(sent, code, meaning, "orders")).endswith(f"{permission}{then}")
+
+
+@pytest.mark.parametrize("sent", ALL, ids=lambda sent: type(sent).__name__)
+def test_only_a_denial_speaks_of_permissions(sent: ControlRequest) -> None:
+    ends = (Verdict.REFUSED, Verdict.ABORTABLE, Verdict.FATAL)
+    told = {code: str(error_of(sent, code, verdict(sent, code), "orders")) for code in table_of(sent)}
+    says = {code for code, text in told.items() if verdict(sent, code) in ends and "permission" in text}
+    assert says == {code for code in told if code.name.endswith("_AUTHORIZATION_FAILED")}  # type: ignore[attr-defined]

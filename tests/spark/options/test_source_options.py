@@ -12,7 +12,7 @@ import pytest
 from aiokc import EARLIEST, LATEST, ClientConfig, TopicPartition
 from aiokc.errors import ConfigError
 from aiokc.testing.kafka.jars import KAFKA_VERSION, libs
-from spark_source.options.bounds import AtCommitted, AtOffset, AtTime
+from spark_source.options.bounds import AtCommitted, AtOffset, AtTime, spread
 from spark_source.options.client_options import CLIENT_OPTIONS, REFUSED
 from spark_source.options.refused_security import is_about_security
 from spark_source.options.source_options import SourceOptions, for_batch, for_stream, parse_options
@@ -198,16 +198,19 @@ def test_parsed_options_travel_to_the_executors() -> None:
         ({"includeHeaders": "1"}, "'includeHeaders' must be true or false"),
         ({"maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger' must be at least 1"),
         ({"kafkaConsumer.pollTimeoutMs": "-5"}, "'kafkaConsumer.pollTimeoutMs' must be at least 1"),
-        ({"startingOffsets": "first"}, "'startingOffsets': 'first' is none of earliest, latest, committed, and JSON"),
-        ({"startingOffsets": "[1]"}, r"'startingOffsets': '\[1\]' is none of earliest, latest, committed, and JSON"),
+        (
+            {"startingOffsets": "first"},
+            "'startingOffsets': give earliest, latest .*, committed, or JSON .* not 'first'",
+        ),
+        ({"startingOffsets": "[1]"}, r"'startingOffsets': give earliest, .*, committed, or JSON .* not '\[1\]'"),
         ({"startingOffsets": '{"events":{"0":3,"0":4}}'}, "'startingOffsets' names '0' twice"),
-        ({"startingOffsets": '{"events":'}, "'startingOffsets': .* is no JSON like"),
+        ({"startingOffsets": '{"events":'}, r"is no JSON like .*: Expecting value, after 10 characters"),
         ({"startingOffsets": '{"events":{"0":' + "9" * 5_000 + "}}"}, "'startingOffsets': .* is no JSON like"),
         ({"startingOffsets": '{"events":' * 100_000}, "'startingOffsets': .* is no JSON like"),
         ({"startingOffsets": '{"events":{"0":3,"00":4}}'}, "'startingOffsets': '00' of topic 'events' is no partition"),
         ({"startingOffsets": '{"events":{"' + "9" * 5_000 + '":3}}'}, "of topic 'events' is no partition number"),
         ({"startingOffsets": "committed"}, "startingOffsets=committed needs 'kafka.group.id'"),
-        ({"endingOffsets": "committed", "kafka.group.id": "g"}, "'endingOffsets': 'committed' is none of latest, and"),
+        ({"endingOffsets": "committed", "kafka.group.id": "g"}, "'endingOffsets': give latest, or JSON"),
         ({"startingOffsetsDefault": "latest"}, "completes the JSON of 'startingOffsets', which is not given"),
         ({"startingOffsets": "latest", "startingOffsetsDefault": "latest"}, "no meaning with startingOffsets=latest"),
         ({"startingTimestamp": "5", "startingOffsetsDefault": "latest"}, "no meaning with 'startingTimestamp'"),
@@ -240,6 +243,60 @@ def test_parsed_options_travel_to_the_executors() -> None:
 def test_wrong_options_are_named(changed: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_options(GIVEN | changed)
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        *[(option, given) for option in ("startingOffsets", "endingOffsets") for given in ("now", "{")],
+        *[(option, "now") for option in ("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "assign")],
+    ],
+)
+def test_the_example_in_an_error_is_accepted(option: str, given: str) -> None:
+    base = {"kafka.bootstrap.servers": "localhost:9092"} if option == "assign" else GIVEN
+    with pytest.raises(ConfigError) as raised:
+        parse_options(base | {option: given})
+    example = re.search(r"like (\S+[}\]]})", str(raised.value))
+    assert example is not None
+    for_batch(parse_options(base | {option: example[1]}))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [(",}}", "Illegal trailing|Expecting property name"), (',"9":3}}', "names '9' twice$"), ("}}x", "Extra data")],
+)
+def test_long_json_has_a_short_error_soon(change: str, says: str) -> None:
+    text = '{"events":{' + ",".join(f'"{number}":5' for number in range(30_000)) + change
+    with pytest.raises(ConfigError, match=says) as raised:
+        parse_options(GIVEN | {"startingOffsets": text})
+    assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        ("startingOffsets", "{}"),
+        ("startingOffsets", '{{"{}":7}}'),
+        ("assign", "[{}]"),
+        ("assign", '{{"{}":7}}'),
+        ("subscribe", "{}"),
+        ("subscribePattern", "{}("),
+        ("includeHeaders", "{}"),
+    ],
+)
+def test_a_long_text_is_cut(option: str, given: str) -> None:
+    base = GIVEN if option[:3] in ("sta", "inc") else {"kafka.bootstrap.servers": "localhost:9092"}
+    with pytest.raises(ConfigError) as raised:
+        parse_options(base | {option: given.format("x" * 100_000)})
+    assert len(str(raised.value)) < 400
+
+
+def test_an_error_of_many_partitions_names_the_first() -> None:
+    given = AtOffset("endingOffsets", {E0: 5})
+    with pytest.raises(ConfigError, match=r"leaves out events-1, .* 980 more: .* \(-1: latest\), or") as raised:
+        spread(given, [TopicPartition("events", number) for number in range(1_001)])
+    assert len(str(raised.value)) < 600
 
 
 @pytest.mark.parametrize("option", sorted(REFUSED))

@@ -267,6 +267,7 @@ def test_starts(bound: Bound, expected: dict[str, int]) -> None:
         ),
         (AtOffset("startingOffsets", {A0: 1}), "leaves out a-1: name every partition .*'startingOffsetsDefault'"),
         (AtOffset("startingOffsets", {A0: 1, A1: 1, B0: 1}), "names b-0, which this query does not read"),
+        (AtOffset("startingOffsets", {A0: 1}), r"\(-2: earliest; in a stream, -1: latest\), or say what"),
         (AtCommitted("startingOffsets", "g"), "group 'g' has committed nothing for a-1; say .*startingOffsetsDefault"),
     ],
 )

@@ -11,7 +11,7 @@ from ....core.backoff import search_pause
 from ....core.group.consumer.membership import ConsumerMembership
 from ....core.subscription.state import Subscription
 from ....error_codes import ErrorCode
-from ....types import TopicPartition
+from ....types import TopicPartition, named
 from ...cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.group")
@@ -92,7 +92,7 @@ class AssignedTopics:
                 "topics have, or set exclude_internal_topics=False to read these, too",
                 self._group_id,
                 self._subscription.server_pattern,
-                ", ".join(sorted(new)),
+                named(new),
             )
 
     def follow(self, machine: ConsumerMembership) -> None:

@@ -20,6 +20,7 @@ nothing about the membership: the member looks up the coordinator and keeps its 
 from __future__ import annotations
 
 from ....errors import AssignmentFailed, BrokerError, MemberFenced
+from ....types import named
 from ..events import (
     Alive,
     Assign,
@@ -374,7 +375,7 @@ class Membership(MemberState):
         if topics := self._intent.not_subscribed(event.partitions):
             self._join_reason = "the assignment holds topics that this member does not subscribe to"
             error = AssignmentFailed(
-                f"the group assigned this member partitions of {', '.join(topics)}, to which it does not subscribe "
+                f"the group assigned this member partitions of {named(topics)}, to which it does not subscribe "
                 "(the assignor of its leader, or of its coordinator, ignored that): it takes nothing, and joins again"
             )
             return [Complain(error), *self._join_later(now)]

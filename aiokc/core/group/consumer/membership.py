@@ -423,7 +423,7 @@ class ConsumerMembership(MemberState):
         if self._intent.pattern or not topics or not self._told.knows(self._interests):
             return []
         error = AssignmentFailed(
-            f"the coordinator gave this member partitions of {', '.join(topics)}, to which it does not subscribe: it "
+            f"the coordinator gave this member partitions of {named(topics)}, to which it does not subscribe: it "
             "holds them, so that the group can go on, and does not read them"
         )
         return [Complain(error)]

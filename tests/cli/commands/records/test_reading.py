@@ -12,7 +12,7 @@ import pytest
 
 from aiokc import Client, Producer, TopicPartition
 from aiokc.records import NewRecord
-from aiokc.testing import Cluster, faults
+from aiokc.testing import Cluster, ErrorCode, faults
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.fetch import FetchRequest
 from tests.cli.output.test_live import screen_of
@@ -301,5 +301,14 @@ def test_tail_skips_no_record_without_a_word() -> None:
         result = await tail
         assert (result.code, result.out) == (1, "")
         assert "events-0 at 10" in result.err.splitlines()[-1]
+
+    virtually(story)
+
+
+def test_a_broker_that_refuses_was_reached() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(FetchRequest, ErrorCode.KAFKA_STORAGE_ERROR)
+        out = await aiokc("cat", "odd", "--timeout", "4s", bootstrap=cluster.bootstrap)
+        assert (out.code, "KAFKA_STORAGE_ERROR" in out.err) == (1, True), out.err
 
     virtually(story)
