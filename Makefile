@@ -49,17 +49,19 @@ LINT = { echo "== ruff" && $(VENV_PYTHON) -m ruff check . && $(VENV_PYTHON) -m r
 	echo "== mypy --strict" && $(VENV_PYTHON) -m mypy && $(VENV_PYTHON) -m mypy docs/demo && $(VENV_PYTHON) -m mypy docs/site && \
 	echo "== layers" && $(VENV_PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'; }
 
-# The tests of records once more, without the extension. Skipped if ARGS selects some tests.
+# The tests of records once more, without the extension. Skipped if ARGS selects some tests. Not those that ask for the
+# code in C by name, and compare it with Python's: they do the same whatever AIOKC_NATIVE says, as does tests/_native.
+BOTH_BY_NAME := $(addprefix tests/records/,columns/test_columns.py packed/test_packed_runs.py test_record_span.py)
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q $(1) \
-	-k "not sanitized" --ignore tests/_native/reading --ignore tests/records/compression tests/records tests/_native \
-	tests/test_record_contract.py)
+	$(BOTH_BY_NAME:%=--ignore=%) --ignore tests/records/compression tests/records tests/test_record_contract.py)
 
 # `make test` without ARGS runs lint and four parts beside each other, since most tests wait more than they work: those
 # that start programs (Spark, Kafka, other processes); those of groups, of security and of the test cluster; those of
 # clients, of the simulation, and of what others read and write; and all others, behind them the decoder in Python and
 # the C decoder under sanitizers. All but the last one's output comes at the end.
 SANITIZED := tests/_native/test_sanitized.py
-GROUPS := tests/client/group tests/security tests/testing
+# With security the file of the doctor, which else would be the only one to start a Kafka with TLS among the clients'.
+GROUPS := tests/client/group tests/security tests/testing tests/client/doctor/test_doctor_with_kafka.py
 CLIENTS := tests/client tests/scenarios tests/simulation tests/written
 # Spark comes last, when the other parts are done or nearly so: it gives its Python processes 10 s to start, which no
 # option changes, and on a busy machine that may be too little beside three parts.

@@ -6,6 +6,7 @@ import asyncio
 
 from aiokc.testing.kafka import LocalKafka
 from aiokc.testing.kafka.jars import run_tool
+from tests.suite.peers.java_programs import QUICK_JVM
 
 _SECONDS = 60.0
 
@@ -13,5 +14,5 @@ _SECONDS = 60.0
 async def change_feature(kafka: LocalKafka, change: str, feature: str, level: int) -> None:
     """Have the cluster "upgrade" or "downgrade" a feature to this level (KIP-584)."""
     tool = "org.apache.kafka.tools.FeatureCommand"
-    to = ("--feature", f"{feature}={level}")
-    await asyncio.to_thread(run_tool, tool, "--bootstrap-server", kafka.bootstrap, change, *to, timeout=_SECONDS)
+    words = ("--bootstrap-server", kafka.bootstrap, change, "--feature", f"{feature}={level}")
+    await asyncio.to_thread(run_tool, tool, *words, jvm=QUICK_JVM, timeout=_SECONDS)

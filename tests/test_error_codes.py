@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 
 from aiokc.error_codes import ErrorCode, error_code, error_name
 from aiokc.testing.kafka.jars import run_tool
+from tests.suite.peers.java_programs import QUICK_JVM
 
 #: By code: Kafka's name, and whether Java's exception for it is a RetriableException.
 Errors: TypeAlias = dict[int, tuple[str, bool]]
@@ -34,7 +35,7 @@ class PrintErrors {
 def test_the_error_codes_of_the_released_java_client(tmp_path: Path) -> None:
     program = tmp_path / "PrintErrors.java"
     program.write_text(_PRINT_ERRORS)
-    lines = (line.split() for line in run_tool(str(program)).splitlines())
+    lines = (line.split() for line in run_tool(str(program), jvm=QUICK_JVM).splitlines())
     assert {int(code): (name, retriable == "true") for code, name, retriable in lines} == OURS
 
 

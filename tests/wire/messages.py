@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -38,6 +39,7 @@ def all_versions() -> Iterator[tuple[type[Message], int]]:
 _NUMBERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
+@cache
 def _primitive(kind: Primitive) -> st.SearchStrategy[Any]:
     if kind.name in _NUMBERS:
         bits = _NUMBERS[kind.name]
@@ -59,6 +61,7 @@ def _values(field: Field, version: int) -> st.SearchStrategy[Any]:
     return values | st.none() if optional else values
 
 
+@cache  # Hypothesis asks for it at each example, and what it has drawn from before it need not look through again
 def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
     """Instances of ``cls`` in which every field that ``version`` has may hold anything, and no other is set."""
     return st.builds(

@@ -9,6 +9,7 @@ from aiokc import CREATE_TIME, LOG_APPEND_TIME
 from aiokc.testing.kafka.jars import java_command
 from tests.comparison.rows import Row, in_order
 from tests.suite.child_process import run_bytes
+from tests.suite.peers.java_programs import QUICK_JVM
 
 _SECONDS: Final = 60
 _TYPES: Final = {"CreateTime": CREATE_TIME, "LogAppendTime": LOG_APPEND_TIME}
@@ -32,6 +33,7 @@ def read_by_console_consumer(bootstrap: str, topic: str, isolation_level: str, c
             *("--isolation-level", isolation_level),
             *("--max-messages", str(count), "--timeout-ms", str(_SECONDS * 1_000)),
             *(word for item in properties.items() for word in ("--formatter-property", "=".join(item))),
+            jvm=QUICK_JVM,
         ),
         seconds=2 * _SECONDS,
     )

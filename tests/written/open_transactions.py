@@ -7,6 +7,7 @@ from typing import Final
 
 from aiokc import TopicPartition
 from aiokc.testing.kafka.jars import run_tool
+from tests.suite.peers.java_programs import QUICK_JVM
 from tests.suite.peers.kafka_python import kafka
 
 _ENDED: Final = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
@@ -35,6 +36,7 @@ def hanging_transactions(bootstrap: str, node_id: int) -> list[str]:
         "org.apache.kafka.tools.TransactionsCommand",
         *("--bootstrap-server", bootstrap, "find-hanging", "--broker-id", str(node_id)),
         *("--max-transaction-timeout", "0"),  # minutes: also a young one
+        jvm=QUICK_JVM,
         timeout=120,
     )
     header, *rows = said.splitlines()

@@ -10,6 +10,7 @@ from typing import Final
 from aiokc import TopicPartition
 from aiokc.testing.kafka import LocalKafka
 from aiokc.testing.kafka.jars import run_tool
+from tests.suite.peers.java_programs import QUICK_JVM
 
 _FIELD: Final = re.compile(r"(\w+): (\S+)")
 _FILE: Final = re.compile(r"Dumping .*/(\S+)-(\d+)/\d+\.log$")
@@ -43,9 +44,8 @@ def dump(kafka: LocalKafka, *topics: str) -> dict[tuple[TopicPartition, int], li
         if path.parent.name.rpartition("-")[0] == topic
     ]
     names = ",".join(str(path) for _, path in files)
-    said = run_tool(
-        "org.apache.kafka.tools.DumpLogSegments", "--files", names, "--print-data-log", timeout=_SECONDS
-    ).splitlines()
+    tool = "org.apache.kafka.tools.DumpLogSegments"
+    said = run_tool(tool, "--files", names, "--print-data-log", jvm=QUICK_JVM, timeout=_SECONDS).splitlines()
     found: dict[tuple[TopicPartition, int], list[Batch]] = {}
     nodes = iter(files)
     for line in said:

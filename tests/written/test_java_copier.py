@@ -11,6 +11,7 @@ from aiokc import Consumer, ConsumerRecords, Producer, TransactionalLoop
 from aiokc.testing.kafka import LocalKafka
 from aiokc.testing.kafka.jars import run_tool
 from tests.comparison.rows import read_by_confluent
+from tests.suite.peers.java_programs import QUICK_JVM
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(180)]
 
@@ -39,6 +40,7 @@ def java_copies(bootstrap: str, source: str, target: str) -> None:
         *("--broker-list", bootstrap, "--input-topic", source, "--input-partition", "0", "--output-topic", target),
         *("--consumer-group", source, "--transactional-id", f"java-{source}", "--transaction-size", "10"),
         *("--enable-random-aborts", "--use-group-metadata"),
+        jvm=QUICK_JVM,
         timeout=120,
     )
 

@@ -14,6 +14,7 @@ from aiokc.testing.kafka.jars import java_command
 from tests.comparison.rows import read_by_confluent
 from tests.producing import Message, produce
 from tests.suite.child_process import run_to_end
+from tests.suite.peers.java_programs import QUICK_JVM
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
@@ -36,7 +37,7 @@ def java_writes(bootstrap: str, topic: str, given: list[bytes]) -> None:
         "org.apache.kafka.tools.ConsoleProducer",
         *("--bootstrap-server", bootstrap, "--topic", topic),
         *("--reader-property", "parse.key=true", "--reader-property", "key.separator=\t"),
-        jvm=("-Dfile.encoding=UTF-8", "-Dstdin.encoding=UTF-8"),
+        jvm=(*QUICK_JVM, "-Dfile.encoding=UTF-8", "-Dstdin.encoding=UTF-8"),
     )
     done = run_to_end(command, seconds=60, given="".join(f"{key.decode()}\tv\n" for key in given))
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiokc.testing.kafka.jars import java_command
+from tests.suite.peers.java_programs import QUICK_JVM
 
 _TOOLS: Final = "org.apache.kafka.tools."
 _WITHIN: Final = 60.0
@@ -56,7 +57,11 @@ async def verifiable(tool: str, log: Path, **options: object) -> AsyncIterator[V
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value)) if word]
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
-            *java_command(_TOOLS + tool, *words), stdin=DEVNULL, stdout=PIPE, stderr=stderr, limit=1 << 24
+            *java_command(_TOOLS + tool, *words, jvm=QUICK_JVM),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=stderr,
+            limit=1 << 24,
         )
     running = VerifiableTool(process, log)
     hearing = asyncio.create_task(running.hear())

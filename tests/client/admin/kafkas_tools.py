@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from aiokc.testing.kafka.jars import java_command
+from tests.suite.peers.java_programs import QUICK_JVM
 
 _PROGRAM: Final = Path(__file__).with_name("KafkasTools.java")
 _SECONDS: Final = 180.0
@@ -68,9 +69,7 @@ class KafkasTools:
 @asynccontextmanager
 async def kafkas_tools(bootstrap: str, topic: str, group_id: str, share_group_id: str) -> AsyncIterator[KafkasTools]:
     """Start the JVM: a member of ``group_id`` (consumer protocol), and one of ``share_group_id``."""
-    command = java_command(
-        str(_PROGRAM), bootstrap, topic, group_id, share_group_id, jvm=["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    )
+    command = java_command(str(_PROGRAM), bootstrap, topic, group_id, share_group_id, jvm=QUICK_JVM)
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=1 << 24)
     try:
         tools = KafkasTools(process, bootstrap)

@@ -9,9 +9,8 @@ import pytest
 
 from aiokc.assignor import Group, MemberSubscription
 from aiokc.core.assignors.registry import ASSIGNORS
-from aiokc.testing.kafka.jars import java, libs
 from aiokc.types import TopicPartition
-from tests.suite.child_process import run_to_end
+from tests.suite.peers.java_programs import answers_of
 
 pytestmark = pytest.mark.kafka
 
@@ -69,11 +68,7 @@ def test_every_member_gets_what_javas_assignor_would_give_it() -> None:
     random = Random(20)
     cases = [Case(random) for _ in range(CASES)]
     oracle = Path(__file__).with_name("JavaAssignors.java")
-    answered = run_to_end(
-        [java(), "-cp", str(libs() / "*"), str(oracle)], seconds=200, given="\n".join(map(str, cases))
-    )
-    assert answered.returncode == 0, answered.stderr
-    answers = answered.stdout.splitlines()
+    answers = answers_of(oracle, "\n".join(map(str, cases)))
     assert len(answers) == CASES
     without_racks = [ASSIGNORS[case.assignor].assign(Group(case.counts, case.members)) for case in cases]
     near = sum(

@@ -19,9 +19,8 @@ from aiokc.assignor import Claim, MemberSubscription
 from aiokc.core.assignors import sticky_general
 from aiokc.core.assignors.sticky import assign_cooperative_sticky, assign_sticky
 from aiokc.core.assignors.sticky_claims import sticky_user_data
-from aiokc.testing.kafka.jars import java, libs
 from aiokc.types import TopicPartition
-from tests.suite.child_process import run_to_end
+from tests.suite.peers.java_programs import answers_of
 
 from .sticky_groups import member
 
@@ -50,12 +49,7 @@ def answers(cases: dict[str, list[Case]]) -> dict[str, list[str]]:
 
 
 def ask_java(lines: Sequence[str]) -> list[str]:
-    oracle = Path(__file__).with_name("JavaStickyAssignors.java")
-    answered = run_to_end(
-        [java(), "-Dlog4j2.level=OFF", "-cp", str(libs() / "*"), str(oracle)], seconds=200, given="\n".join(lines)
-    )
-    assert answered.returncode == 0, answered.stderr
-    return answered.stdout.splitlines()
+    return answers_of(Path(__file__).with_name("JavaStickyAssignors.java"), "\n".join(lines))
 
 
 class Case:

@@ -11,9 +11,8 @@ import pytest
 from aiokc.core.partitioning.key_partitions import KeyPartition, consistent_random, murmur2_random
 from aiokc.records.encoding.murmur2 import murmur2
 from aiokc.testing import Cluster
-from aiokc.testing.kafka.jars import java, libs
 from tests.producing import Message, produce
-from tests.suite.child_process import run_to_end
+from tests.suite.peers.java_programs import answers_of
 
 KEYS = 10_000
 
@@ -30,9 +29,7 @@ def test_java_chooses_the_same() -> None:
     cases = [(key, random.choice([1, 6, 7, 64, 1_000, 100_003])) for key in keys(random)]
     oracle = Path(__file__).with_name("JavaKeyPartitions.java")
     given = "\n".join(f"{key.hex()} {count}" for key, count in cases)
-    answered = run_to_end([java(), "-cp", str(libs() / "*"), str(oracle)], seconds=200, given=given)
-    assert answered.returncode == 0, answered.stderr
-    answers = [tuple(map(int, line.split())) for line in answered.stdout.splitlines()]
+    answers = [tuple(map(int, line.split())) for line in answers_of(oracle, given)]
     assert answers == [((murmur2(key) ^ 1 << 31) - (1 << 31), murmur2_random(key, count)) for key, count in cases]
 
 

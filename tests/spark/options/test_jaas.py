@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from aiokc.errors import ConfigError
-from aiokc.testing.kafka.jars import java, libs
 from spark_source.options.jaas import parse_jaas
-from tests.suite.child_process import run_to_end
+from tests.suite.peers.java_programs import answers_of
 
 OPTION = "kafka.sasl.jaas.config"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -137,13 +136,8 @@ ANYTHING = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 def asked_java(texts: Sequence[str]) -> list[Read | None]:
     """Return what Java's clients read from each text."""
-    answered = run_to_end(
-        [java(), "-cp", str(libs() / "*"), str(Path(__file__).with_name("JavaJaas.java"))],
-        seconds=200,
-        given="".join(b64encode(text.encode()).decode() + "\n" for text in texts),
-    )
-    assert answered.returncode == 0, answered.stderr
-    answers = answered.stdout.splitlines()
+    asked = "".join(b64encode(text.encode()).decode() + "\n" for text in texts)
+    answers = answers_of(Path(__file__).with_name("JavaJaas.java"), asked)
     assert len(answers) == len(texts)
     return [_read(answer) for answer in answers]
 

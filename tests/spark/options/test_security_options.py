@@ -15,14 +15,13 @@ import pytest
 from aiokc import ClientConfig
 from aiokc.config import SecurityConfig
 from aiokc.errors import ConfigError
-from aiokc.testing.kafka.jars import java, libs
 from spark_source.options.client_options import CLIENT_OPTIONS
 from spark_source.options.jaas import parse_jaas
 from spark_source.options.login_modules import login_fields
 from spark_source.options.refused_security import REFUSED_SECURITY
 from spark_source.options.security_options import SECURITY_OPTIONS, file_of
 from spark_source.options.source_options import SourceOptions, parse_options
-from tests.suite.child_process import run_to_end
+from tests.suite.peers.java_programs import answers_of
 
 GIVEN = {"kafka.bootstrap.servers": "localhost:9093", "subscribe": "events"}
 TLS = {"kafka.security.protocol": "SSL"}
@@ -311,10 +310,8 @@ def test_other_spellings_are_recognised(option: str, meant: str) -> None:
 
 @pytest.mark.kafka
 def test_every_option_of_javas_consumer_is_obeyed_or_refused() -> None:
-    oracle = str(Path(__file__).with_name("JavaJaas.java"))
-    answered = run_to_end([java(), "-cp", str(libs() / "*"), oracle], seconds=200, given="options\n")
-    assert answered.returncode == 0, answered.stderr
-    names = {f"kafka.{name}" for name in answered.stdout.split()}
+    oracle = Path(__file__).with_name("JavaJaas.java")
+    names = {f"kafka.{name}" for line in answers_of(oracle, "options\n") for name in line.split()}
 
     known = SECURITY_OPTIONS | REFUSED_SECURITY.keys() | {"kafka.sasl.oauthbearer.assertion"}
     assert {"kafka.sasl.jaas.config", "kafka.ssl.engine.factory.class", "kafka.security.providers"} < names

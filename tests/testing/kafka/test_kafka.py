@@ -18,6 +18,7 @@ from aiokc.testing.kafka.class_archive import write_class_archive
 from aiokc.testing.kafka.jars import OLD_VERSIONS, libs
 from aiokc.testing.reserved_port import ReservedPort
 from tests.producing import Message, Stored, add_partitions, produce, produce_in_transaction
+from tests.suite.peers.java_programs import QUICK_JVM
 
 # Most of these start brokers of their own: half a minute each, where others use the processors.
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
@@ -59,16 +60,15 @@ def test_kafkas_own_tools_see_what_was_produced(kafka: LocalKafka, topic_name: s
     kafka.create_topic(topic_name, partitions=2)
     produce(kafka.bootstrap, topic_name, [Message(b"a", partition=1), Message(b"b", partition=1)])
 
-    listed = run_tool(
-        "org.apache.kafka.tools.GetOffsetShell", "--bootstrap-server", kafka.bootstrap, "--topic", topic_name
-    )
+    words = ("--bootstrap-server", kafka.bootstrap, "--topic", topic_name)
+    listed = run_tool("org.apache.kafka.tools.GetOffsetShell", *words, jvm=QUICK_JVM)
 
     assert listed.splitlines() == [f"{topic_name}:0:0", f"{topic_name}:1:2"]
 
 
 def test_a_tool_that_fails_says_why(kafka: LocalKafka) -> None:
     with pytest.raises(LocalKafkaError, match=r"(?s)NoSuchTool ended with code 1:.*NoSuchTool"):
-        run_tool("org.apache.kafka.tools.NoSuchTool")
+        run_tool("org.apache.kafka.tools.NoSuchTool", jvm=QUICK_JVM)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -16,6 +16,7 @@ from aiokc import Client, Consumer, ConsumerConfig, TopicPartition
 from aiokc.testing.kafka import LocalKafka
 from aiokc.testing.kafka.jars import run_tool
 from tests.producing import Message, produce
+from tests.suite.peers.java_programs import QUICK_JVM
 
 from .running_groups import Commands, told
 
@@ -24,8 +25,7 @@ _TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 async def kafka_consumer_groups(kafka: LocalKafka, *words: str) -> str:
     """Run Kafka's own tool; return what it prints."""
-    jvm = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    return await asyncio.to_thread(run_tool, _TOOL, "--bootstrap-server", kafka.bootstrap, *words, jvm=jvm)
+    return await asyncio.to_thread(run_tool, _TOOL, "--bootstrap-server", kafka.bootstrap, *words, jvm=QUICK_JVM)
 
 
 def tables(text: str) -> list[dict[str, str]]:

@@ -12,8 +12,9 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from aiokc.testing.kafka import LocalKafka
-from aiokc.testing.kafka.jars import java, libs
+from aiokc.testing.kafka.jars import java_command
 from aiokc.types import TopicPartition
+from tests.suite.peers.java_programs import QUICK_JVM
 
 from ..group_member import GroupMember, settled
 
@@ -85,8 +86,7 @@ async def java_member(kafka: LocalKafka, topic: str) -> AsyncIterator[None]:
     }.items():
         options += ["--command-property", f"{name}={value}"]
     process = await asyncio.create_subprocess_exec(
-        java(),
-        *("-cp", str(libs() / "*"), "org.apache.kafka.tools.consumer.ConsoleConsumer", *options),
+        *java_command("org.apache.kafka.tools.consumer.ConsoleConsumer", *options, jvm=QUICK_JVM),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import aiokc
 from aiokc.errors import CommitFailed, RebalanceInProgress
-from aiokc.testing.kafka.jars import java, libs
 from aiokc.types import TopicPartition
+from tests.suite.peers.java_programs import compiled_command
 from tests.testing.groups.foreign_members import CONSUMER_PROTOCOL, Assignment, AsyncMember, ForeignMember, Witness
 
 #: In place of an assignor: the member asks for the consumer protocol, and takes part by the one that it gets.
@@ -101,9 +101,9 @@ class JavaMember(ForeignMember):
         else:
             options["heartbeat.interval.ms"] = str(_HEARTBEAT_MS)
             options["partition.assignment.strategy"] = f"org.apache.kafka.clients.consumer.{_JAVA[self.strategy]}"
-        command = [java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", str(libs() / "*"), str(_SOURCE), self.topic]
+        given = [f"{name}={value}" for name, value in options.items()]
         self._process = subprocess.Popen(
-            [*command, *(f"{name}={value}" for name, value in options.items())],
+            compiled_command(_SOURCE, self.topic, *given, jvm=["-Xmx128m"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import confluent_kafka
 
 from aiokc.testing.kafka import LocalKafka
-from aiokc.testing.kafka.jars import java, libs
+from tests.suite.peers.java_programs import compiled_command
 from tests.testing.groups.foreign_members import CONSUMER_PROTOCOL
 
 PARTITIONS: Final = 12
@@ -238,5 +238,5 @@ class ReadingGroup:
             assignor = f"org.apache.kafka.clients.consumer.{_JAVA_ASSIGNORS[strategy]}"
             timing = {"heartbeat.interval.ms": "200", "session.timeout.ms": str(_SESSION_MS)}
             options = {**options, **timing, "partition.assignment.strategy": assignor}
-        command = [java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", str(libs() / "*")]
-        return [*command, str(_JAVA_MEMBER), self._topic, *(f"{option}={value}" for option, value in options.items())]
+        words = (f"{option}={value}" for option, value in options.items())
+        return compiled_command(_JAVA_MEMBER, self._topic, *words, jvm=["-Xmx128m"])

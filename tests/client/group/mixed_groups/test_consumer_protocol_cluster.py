@@ -8,6 +8,7 @@ import pytest
 
 from aiokc.testing import Cluster
 from aiokc.testing.kafka.jars import run_tool
+from tests.suite.peers.java_programs import QUICK_JVM
 from tests.testing.groups.foreign_members import CONSUMER_PROTOCOL, ConfluentMember
 
 from .mixed_group import PARTITIONS, Member, MixedGroup
@@ -63,7 +64,7 @@ def test_kafkas_tool_describes_a_group_of_both_protocols(cluster: Cluster, group
 
     def told(*words: str) -> list[list[str]]:
         tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-        said = run_tool(tool, "--bootstrap-server", cluster.bootstrap, *words, timeout=60)
+        said = run_tool(tool, "--bootstrap-server", cluster.bootstrap, *words, jvm=QUICK_JVM, timeout=60)
         return [line.split() for line in said.splitlines() if line.startswith(("t ", "GROUP "))]
 
     heading, row = told("--list", "--type", "--state")
