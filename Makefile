@@ -26,7 +26,8 @@ PYTHON ?= $(shell for name in python3 python3.15 python3.14 python3.13 python3.1
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
 
 # The environment is made once, and again when dev.lock, pyproject.toml, the C extension or the interpreter change.
-# Without a C compiler it has no extension, and records are decoded in Python.
+# Without a C compiler it has no extension, and records are decoded in Python. setuptools comes first, since pip builds
+# PySpark from source: in an environment of its own it would use a setuptools that no hash vouches for.
 KEY := $(shell cat dev.lock pyproject.toml aiokc/_native/*.[ch] | $(PYTHON) -c \
 	'import hashlib, sys; print(hashlib.sha256((sys.stdin.read() + sys.version).encode()).hexdigest()[:12])' 2>/dev/null)
 READY := .venv/ready-$(KEY)
@@ -104,7 +105,8 @@ $(READY):
 	@echo "== setting up .venv with $$($(PYTHON) --version) (once; a few minutes where nothing is cached)"
 	@wanted=$$($(PYTHON) --version); test "$$($(VENV_PYTHON) --version 2>/dev/null)" = "$$wanted" || $(PYTHON) -m venv --clear .venv
 	@rm -f .venv/ready-*
-	$(PIP) install --require-hashes -r dev.lock
+	sed -n '/^setuptools==/,/[^\\]$$/p' dev.lock | $(PIP) install --require-hashes -r /dev/stdin
+	$(PIP) install --no-build-isolation --require-hashes -r dev.lock
 	$(PIP) install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	@touch $@
 

@@ -20,7 +20,7 @@ from tests.suite.child_process import run_to_end
 
 ROOT: Final = Path(__file__).parent.parent
 IN_CI: Final = os.environ.get("CI", "").lower() in {"1", "true"}
-PACKAGED: Final = ("aiokc", "spark_source", "pyspark_aiokc", "pyproject.toml", "README.md", "LICENSE")
+PACKAGED: Final = ("aiokc", "spark_source", "pyspark_aiokc", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 NOTICE: Final = "records are decoded in Python, far slower than in C"
 
 # It prints which decoder it has, and what it read.
@@ -120,6 +120,8 @@ def test_from_source_to_an_sdist_to_a_wheel_to_an_environment(tmp_path: Path) ->
         reason = "no C compiler: wheels with the extension were not built"
         pytest.fail(reason) if IN_CI else pytest.skip(reason)
     folder = source(tmp_path / "source")
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_types.py").touch()
     build = "from setuptools.build_meta import build_sdist; build_sdist('..')"
     done = python(sys.executable, "-c", build, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -129,6 +131,7 @@ def test_from_source_to_an_sdist_to_a_wheel_to_an_environment(tmp_path: Path) ->
     inside = {str(path.relative_to(ROOT)) for path in (ROOT / "aiokc" / "_native").glob("*.[ch]")}
     assert len(inside) > 4
     assert inside <= names
+    assert not [name for name in names if name.startswith("tests")]
 
     wheel = pip_wheel(sdist)
 

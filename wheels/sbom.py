@@ -46,7 +46,8 @@ def document_of(contents: dict[str, bytes], folder: str) -> dict[str, Any]:
     itself = _package(metadata["Name"], metadata["Version"])
     itself["licenses"] = [{"license": {"id": metadata["License-Expression"]}}]
     carried = [_library(name, data) for name, data in sorted(contents.items()) if _is_library(name)]
-    needed = [_package(name, None) for name in _requirements(metadata.get_all("Requires-Dist", []))]
+    tags = email.parser.BytesParser().parsebytes(contents[f"{folder}WHEEL"]).get_all("Tag", [])
+    needed = [_package(name, None) for name in _requirements(metadata.get_all("Requires-Dist", []), tags)]
     digest = hashlib.sha256(b"".join(hashlib.sha256(data).digest() for _, data in sorted(contents.items())))
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -78,9 +79,29 @@ def _package(name: str, version: str | None) -> dict[str, Any]:
     return found | ({"version": version} if version else {"scope": "required"})
 
 
-def _requirements(lines: list[str]) -> list[str]:
-    """The names of what every installation needs; what comes with an extra is not part of it."""
-    return [re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0] for line in lines if "extra ==" not in line]
+def _requirements(lines: list[str], tags: list[str]) -> list[str]:
+    """The names of what every installation of the wheel needs; what comes with an extra is not part of it."""
+    found = []
+    for line in lines:
+        name, _, marker = line.partition(";")
+        if "extra ==" not in marker and _holds(marker.strip(), tags):
+            found.append(re.split(r"[\s<>=!~\[]", name, maxsplit=1)[0])
+    return found
+
+
+def _holds(marker: str, tags: list[str]) -> bool:
+    """Whether the marker is true of the Python that the tags name. It is where they name none, as in a pure wheel.
+
+    No package reads the marker here, since a repair command finds none installed. A marker of another kind is an
+    error, so that no wheel says too much or too little.
+    """
+    if not marker:
+        return True
+    below = re.fullmatch(r"python_version < ['\"]3\.(\d+)['\"]", marker)
+    if below is None:
+        raise ValueError(f"the marker {marker!r} is none that this reads")
+    minors = [int(found[1]) for found in (re.match(r"cp3(\d+)-", tag) for tag in tags) if found]
+    return not minors or min(minors) < int(below[1])
 
 
 def _entry(like: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:

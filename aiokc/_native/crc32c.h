@@ -26,15 +26,34 @@ __attribute__((target("sse4.2"))) static inline uint32_t crc32c_of(const uint8_t
     return ~(uint32_t)crc;
 }
 
-#elif defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#elif defined(__GNUC__) && defined(__aarch64__) && \
+    (defined(__ARM_FEATURE_CRC32) || (defined(__linux__) && !defined(__clang__)))
 
 #include <arm_acle.h>
+
+/* Compilers for macOS take the instruction for granted; on Linux the kernel says whether it is there. */
+#ifdef __ARM_FEATURE_CRC32
+
+#define WITH_CRC32
 
 static inline int has_crc32c(void) {
     return 1;
 }
 
-static inline uint32_t crc32c_of(const uint8_t *bytes, int64_t size) {
+#else
+
+#include <sys/auxv.h>
+
+#define WITH_CRC32 __attribute__((target("+crc")))
+
+static inline int has_crc32c(void) {
+    enum { CRC32 = 1 << 7 }; /* HWCAP_CRC32, which not every libc defines */
+    return (getauxval(AT_HWCAP) & CRC32) != 0;
+}
+
+#endif
+
+WITH_CRC32 static inline uint32_t crc32c_of(const uint8_t *bytes, int64_t size) {
     uint32_t crc = UINT32_MAX;
     uint64_t word;
     for (; size >= 8; size -= 8, bytes += 8) {

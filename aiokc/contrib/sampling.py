@@ -67,7 +67,7 @@ class _ChosenIds:
 
 
 def _chosen_ids(tracer: Any) -> _ChosenIds | None:
-    """The tracer's generator of ids from now on: all who ask the provider for a tracer of this name share it."""
+    """The tracer's generator of ids from now on. Newer SDKs return this tracer again to whoever asks for its name."""
     ids = getattr(tracer, "id_generator", None)
     if ids is not None and not isinstance(ids, _ChosenIds):
         ids = tracer.id_generator = _ChosenIds(ids)

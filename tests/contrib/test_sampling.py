@@ -78,7 +78,7 @@ def test_as_many_are_taken_as_the_sampler_takes_and_each_is_one_that_it_takes(sa
     assert 150 < len(taken) < 250
     assert all(trace_id & LIMIT < 0.05 * LIMIT for trace_id in taken)
     assert len({trace_id >> 64 for trace_id in taken}) == len(taken), "the other half is random as ever"
-    other = RootSampling(provider.get_tracer("t"))
+    other = RootSampling(tracer)
     while other.drops():
         pass
     assert tracer.start_span("root").is_recording(), "two of one tracer share its ids"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +14,9 @@ import pytest
 import yaml
 from check_jsonschema import main as check_jsonschema  # type: ignore[import-untyped]
 from click.testing import CliRunner, Result
+
+from tests.suite.other_pythons import LEFT_OUT
+from tests.suite.peers.without_peers import PEERS
 
 ROOT: Final = Path(__file__).parent.parent.parent
 WORKFLOWS: Final = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -62,12 +68,65 @@ def test_what_they_run_is_there() -> None:
             assert (ROOT / path).exists(), path
 
 
+def files_of(command: str) -> list[Path]:
+    """The files of Python that a command of pytest loads before the first test, those beside the tests too."""
+    files = {ROOT / "tests" / "conftest.py"}
+    for path in re.findall(r"(?<!--deselect )\btests/\S*", command):
+        files |= set((ROOT / path).rglob("*.py")) if (ROOT / path).is_dir() else {ROOT / path}
+    return sorted(files)
+
+
+def imported(file: Path) -> Iterator[str]:
+    """What the file needs to be loaded: what is in a function or under a condition is not among it."""
+    for statement in ast.parse(file.read_text()).body:
+        if isinstance(statement, ast.Import):
+            yield from (name.name.partition(".")[0] for name in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and not statement.level:
+            yield str(statement.module).partition(".")[0]
+
+
+@pytest.mark.parametrize("job", ["elsewhere", "free-threaded"])
+def test_a_job_installs_what_its_tests_import(job: str) -> None:
+    written = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"][job]
+    install, run = (step["run"] for step in written["steps"] if "run" in step)
+    assert "--without-peers" in run
+    needed = [re.split(r"[>=;]", one)[0] for one in PROJECT["project"]["dependencies"]]
+    installed = {name.partition(".")[0].replace("-", "_") for name in [*needed, *install.split()]}
+    there = sys.stdlib_module_names | installed | PEERS | {"tests", "benchmarks", "aiokc"}
+    files = files_of(run)
+    assert len(files) > 20
+    assert [(str(file.relative_to(ROOT)), name) for file in files for name in imported(file) if name not in there] == []
+    # ... and leaves out, of what it would run, what needs more than that
+    left_out = {path for path in LEFT_OUT if ROOT / path in files}
+    assert left_out == set(re.findall(r"--deselect (\S+)", run))
+
+
+def test_the_oldest_packages_are_all_that_are_allowed() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
+    (oldest,) = (one["oldest"] for one in jobs["elsewhere"]["strategy"]["matrix"]["include"] if "oldest" in one)
+    bounds = [one.partition(";")[0].replace(">=", "==") for one in PROJECT["project"]["dependencies"]]
+    assert sorted(oldest.split()) == sorted(bounds)
+
+
 def test_only_the_release_may_write_and_it_needs_the_tests() -> None:
     release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
-    assert release["publish"]["needs"] == ["test", "wheels"]
+    assert release["publish"]["needs"] == ["version", "test", "wheels"]
     assert release["publish"]["permissions"] == {"id-token": "write", "attestations": "write"}
     assert release["publish"]["environment"]["name"] == "pypi"
     assert "password" not in str(release)
+
+
+def test_a_tag_that_is_not_the_version_is_no_release() -> None:
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    (command,) = (step["run"] for step in release["version"]["steps"] if "run" in step)
+
+    def code(tag: str) -> int:
+        environment = {"PATH": os.environ["PATH"], "GITHUB_REF_NAME": tag}
+        return subprocess.run(["sh", "-c", command], cwd=ROOT, env=environment, capture_output=True).returncode
+
+    version = PROJECT["project"]["version"]
+    assert code(f"v{version}") == 0
+    assert [code(tag) for tag in ("v9.9.9", f"v{version}.1", f"{version}rc1", "v")] == [1, 1, 1, 1]
 
 
 def test_wheels_are_built_for_what_the_classifiers_name() -> None:

@@ -32,12 +32,17 @@ Requires-Dist: pyspark>=4.0; extra == "spark"
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    path = tmp_path / "aiokc-0.1.0-cp311-cp311-linux_x86_64.whl"
+    return made(tmp_path, "cp311-cp311")
+
+
+def made(folder: Path, python: str) -> Path:
+    path = folder / f"aiokc-0.1.0-{python}-linux_x86_64.whl"
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("aiokc/__init__.py", "")
         packed.writestr("aiokc/_native/extension.cpython-311-x86_64-linux-gnu.so", b"ELF")
         packed.writestr("aiokc.libs/libother-1a2b.so.1", b"ELF, too")
         packed.writestr(f"{FOLDER}METADATA", METADATA)
+        packed.writestr(f"{FOLDER}WHEEL", f"Wheel-Version: 1.0\nTag: {python}-linux_x86_64\n")
         packed.writestr(f"{FOLDER}RECORD", "")
     return path
 
@@ -59,6 +64,19 @@ def test_it_is_valid_and_says_what_is_inside(wheel: Path) -> None:
         ("library", "anyio"),
         ("library", "backports.zstd"),
     ]
+
+
+@pytest.mark.parametrize(("python", "needs"), [("cp313-cp313", True), ("cp314-cp314t", False), ("cp315-cp315", False)])
+def test_it_names_what_its_own_python_needs(tmp_path: Path, python: str, needs: bool) -> None:
+    wheel = made(tmp_path, python)
+    add_sbom(wheel)
+    assert ("backports.zstd" in {part["name"] for part in read(wheel)["components"]}) is needs
+
+
+def test_a_marker_that_it_cannot_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "METADATA", METADATA.replace("python_version", "platform_version"))
+    with pytest.raises(ValueError, match="platform_version"):
+        add_sbom(made(tmp_path, "cp311-cp311"))
 
 
 def test_the_validator_would_tell(wheel: Path) -> None:

@@ -239,7 +239,7 @@ def maven(what: str, *args: str) -> None:
     if mvn is None:
         raise LocalKafkaError(f"no mvn on PATH: install Maven (apt-get install maven), {_INSTEAD}")
     java()  # report a missing or old Java here: our message is better than Maven's
-    command = [mvn, "-q", "-B", *args]
+    command = [mvn, "-q", "-B", "--strict-checksums", *args]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, stdin=subprocess.DEVNULL

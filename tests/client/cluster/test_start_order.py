@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import re
 import threading
 import time
@@ -13,7 +14,6 @@ from typing import Any
 from weakref import ref
 
 import pytest
-import uvloop
 
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.client.cluster.start_order import StartOrder, start_order
@@ -29,6 +29,12 @@ from ..virtually import virtually
 
 HEAD_START = 0.005
 FIRST_HEAD_START = 0.05
+
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.SelectorEventLoop]
+if importlib.util.find_spec("uvloop") is not None:  # it has no wheels for Windows and for the newest Pythons
+    import uvloop
+
+    LOOPS.append(uvloop.new_event_loop)
 
 
 def in_virtual_time(main: Callable[[float], Coroutine[Any, Any, None]]) -> None:
@@ -274,7 +280,7 @@ def test_the_last_of_many_in_line_has_time_left_to_connect() -> None:
     virtually(story)
 
 
-@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+@pytest.mark.parametrize("new_loop", LOOPS)
 @pytest.mark.parametrize("group_id", [None, "g"])
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_a_closed_loop_is_freed_however_many_have_started_in_it(

@@ -61,7 +61,7 @@ def fetch(release: str, folder: Path) -> Path:
     """Download the jar of a release: of its first version, but for PATCHES."""
     version = f"{release}.{PATCHES.get(release, 0)}"
     artifact = f"org.apache.kafka:kafka-clients:{version}"
-    command = ["mvn", "-q", "-B", _COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
+    command = ["mvn", "-q", "-B", "--strict-checksums", _COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
     subprocess.run(
         [*command, f"-Dmaven.repo.local={folder}/repository"], check=True, timeout=_SECONDS, stdout=sys.stderr
     )

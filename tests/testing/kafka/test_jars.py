@@ -63,6 +63,16 @@ def test_the_jars_are_fetched_once(programs: Path, tmp_path: Path, capfd: pytest
     assert "fetching Apache Kafka 4.3.1" in capfd.readouterr().err
 
 
+def test_maven_refuses_a_file_with_a_wrong_checksum(programs: Path, tmp_path: Path) -> None:
+    """By itself, Maven 3 only warns of it, and -q hides the warning."""
+    _program(programs / "java", _java("17"))
+    _program(programs / "mvn", _MVN.replace("echo called", 'echo "$@"'))
+
+    libs()
+
+    assert "--strict-checksums" in (tmp_path / "calls").read_text().split()
+
+
 def test_two_processes_fetch_them_once(programs: Path, tmp_path: Path) -> None:
     _program(programs / "java", _java("21"))
     _program(programs / "mvn", _MVN.replace("mkdir -p", "/bin/sleep 0.3; mkdir -p"))
