@@ -60,17 +60,20 @@ class CommitGate:
 
         A commit names the generation in which it was called for. Once that is over, its partitions may have new owners,
         and this raises CommitFailed. A protocol that follows epochs (KIP-848) raises the epoch also of partitions that
-        stay. There a commit goes out in the newest epoch, if its partitions have been this member's all the time. That
-        has to be seen here: in its current epoch a member may commit partitions that it has given up, and would undo
-        the commit of their new owner.
+        stay. There a commit goes out in the newest epoch.
+
+        In both protocols the partitions must have been this member's all the time. The coordinator takes any partition
+        from a member of its newest generation, one that it has given up, too. A classic member meets that in a group of
+        the consumer protocol: it subscribes to less, joins again, and the coordinator hands on the partition without a
+        new generation. The commit would undo that of the new owner.
         """
         if member is None:
             return None
         current = self._machine.commit_token()
-        if self._follows_epochs() and self._subscription.by_topics:
-            is_same = all(self._subscription.hold(tp) is held.get(tp) for tp in offsets)
-        else:
-            is_same = current == member
+        by_topics = self._subscription.by_topics
+        is_same = current == member or (by_topics and self._follows_epochs())
+        if by_topics:
+            is_same = is_same and all(self._subscription.hold(tp) is held.get(tp) for tp in offsets)
         if not is_same:
             raise CommitFailed(
                 ErrorCode.ILLEGAL_GENERATION,

@@ -168,6 +168,23 @@ async def test_a_committed_epoch_is_compared_before_the_first_fetch() -> None:
             assert await values(consumer, 1) == [b"z"]
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_the_epoch_of_a_committed_offset_is_compared_before_the_first_fetch(protocol: str) -> None:
+    """Without it a member that starts again would read on in a log that was cut and has grown again."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        member: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap, "group_id": "g", "group_protocol": protocol}
+        async with Consumer("t", auto_offset_reset="earliest", enable_auto_commit=False, **member) as consumer:
+            await values(consumer, 4)
+            await consumer.commit()
+        cluster.truncate("t", to=2)
+        write(cluster, b"x", b"y", b"z")
+        async with Consumer("t", auto_offset_reset="none", **member) as consumer:
+            with pytest.raises(LogTruncated) as caught:
+                await values(consumer, 1)
+            assert caught.value.safe_offsets == {ZERO: 2}
+
+
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 async def test_minus_one_is_no_epoch_to_compare(reset: str) -> None:
     """Stored offsets of other clients say -1 where they know no leader epoch. The broker knows no such epoch either,

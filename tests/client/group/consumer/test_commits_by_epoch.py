@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,70 @@ def test_a_partition_is_not_handed_over_while_a_commit_of_it_is_under_way() -> N
                 assert two.assignment() == {T1}
 
     virtually(story)
+
+
+def test_a_commit_that_is_tried_again_behind_the_revocation_does_not_touch_the_new_owner() -> None:
+    """The revocation waits for it ``request_timeout_ms``, and then gives the partition up. The next attempt is refused
+    here: at its newest epoch the coordinator would store it.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"one", b"two", partition=1)
+        async with consumer_of(cluster, client_id="a", max_poll_records=1, request_timeout_ms=4_000) as one:
+            assert await read(one, 1) == [b"one"]
+            loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            refused = cluster.intercept(OffsetCommitRequest, loading, where=of_client("a"))
+            committing = asyncio.ensure_future(one.commit({T1: 1}, timeout_ms=120_000))
+            await refused.caught()
+            async with consumer_of(cluster, client_id="b") as two:
+                await shared(one, two)
+                assert two.assignment() == {T1}
+                await polls(two, 1.0)
+                await two.commit({T1: 2})
+                refused.cancel()
+                with pytest.raises(CommitFailed):
+                    await committing
+                assert cluster.committed("g")[T1] == 2
+
+    virtually(story)
+
+
+def test_a_classic_members_commit_of_what_it_gave_up_within_a_generation_does_not_touch_the_new_owner() -> None:
+    """In a group of the consumer protocol: the member subscribes to less and joins again. The coordinator hands on what
+    it gave up and keeps the generation, in whose name it would store the commit.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        for partition in range(4):
+            cluster.append("u", b"one", partition=partition)
+        classic: dict[str, Any] = {"group_protocol": "classic", "partition_assignment_strategy": ["cooperative-sticky"]}
+        classic |= {"heartbeat_interval_ms": 10_000, "session_timeout_ms": 45_000, "request_timeout_ms": 4_000}
+        async with consumer_of(cluster, client_id="b") as two:
+            two.subscribe(["u"])
+            await polls(two, 2.0)
+            async with consumer_of(cluster, client_id="a", **classic) as one:
+                one.subscribe(["t", "u"])
+                await asyncio.gather(polls(one, 40.0), polls(two, 40.0))
+                given_up = min(tp for tp in one.assignment() if tp.topic == "u")
+                generation = one.group_metadata().generation_id
+                cluster.configure_group("g", consumer_assignment_interval_ms=60_000, consumer_heartbeat_interval_ms=200)
+                await asyncio.gather(polls(one, 8.0), polls(two, 8.0))
+                loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                refused = cluster.intercept(OffsetCommitRequest, loading, where=of_client("a"))
+                committing = asyncio.ensure_future(one.commit({given_up: 0}, timeout_ms=300_000))
+                await refused.caught()
+                one.subscribe(["t"])
+                async with asyncio.timeout(120):
+                    while given_up not in two.assignment():
+                        await asyncio.gather(polls(one, 0.1), polls(two, 0.1))
+                assert one.group_metadata().generation_id == generation
+                await two.commit({given_up: 1})
+                refused.cancel()
+                with pytest.raises(CommitFailed):
+                    await committing
+                assert cluster.committed("g")[given_up] == 1
+
+    virtually(story, topics={"t": 1, "u": 4})
 
 
 def test_offsets_that_cannot_be_fetched_for_a_stale_epoch_are_no_reason_to_reset() -> None:
