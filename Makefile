@@ -50,8 +50,8 @@ LINT = { echo "== ruff" && $(VENV_PYTHON) -m ruff check . && $(VENV_PYTHON) -m r
 	echo "== mypy --strict" && $(VENV_PYTHON) -m mypy && $(VENV_PYTHON) -m mypy docs/demo && $(VENV_PYTHON) -m mypy docs/site && \
 	echo "== layers" && $(VENV_PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'; }
 
-# The tests of records once more, without the extension. Skipped if ARGS selects some tests. Not those that ask for the
-# code in C by name, and compare it with Python's: they do the same whatever AIOKC_NATIVE says, as does tests/_native.
+# The tests of records once more, without the extension. Skipped if ARGS selects some tests. Not those that compare the
+# code in C with Python's, nor tests/_native: they call code in C by name, which who has no extension does not have.
 BOTH_BY_NAME := $(addprefix tests/records/,columns/test_columns.py packed/test_packed_runs.py test_record_span.py)
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q $(1) \
 	$(BOTH_BY_NAME:%=--ignore=%) --ignore tests/records/compression tests/records tests/test_record_contract.py)

@@ -413,3 +413,25 @@ TestWithoutRenumbering.settings = settings(
 )
 TestInSmallSteps = InSmallSteps.TestCase
 TestInSmallSteps.settings = TestProducing.settings
+
+
+@pytest.mark.parametrize("model", [Producing, WithoutRenumbering, InSmallSteps])
+def test_one_that_a_later_one_has_passed_is_not_renumbered(model: type[Producing]) -> None:
+    """The broker has stored what came before one that it acknowledged, though it never said so."""
+    producing = model()
+    try:
+        producing.append(0, 1)
+        producing.send(True)
+        producing.answer(None)
+        for _ in range(3):
+            producing.append(0, 1)
+            producing.send(True)
+        producing.unclear_answer(True, ErrorCode.NETWORK_EXCEPTION)
+        producing.answer(None)
+        producing.answer(ErrorCode.INVALID_RECORD)
+        producing.each_batch_ends_once()
+    finally:
+        producing.teardown()
+    causes = [getattr(one, "cause", None) for one in producing.outcomes.values()]
+    assert (causes.count(None), causes.count(Cause.REFUSED)) == (3, 1)
+    assert (producing.accumulator.queues.counted().renumbered, len(producing.logs[0].records)) == (0, 3)

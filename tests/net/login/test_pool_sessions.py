@@ -228,8 +228,15 @@ async def test_a_broker_that_closes_each_time_is_tried_twice_and_no_more() -> No
         assert server.accepted == 2
 
 
-@pytest.mark.filterwarnings("ignore:coroutine 'SaslSession._run' was never awaited:RuntimeWarning")
-@pytest.mark.parametrize("first", ["the pool", "the renewal"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "the pool",
+        pytest.param(
+            "the renewal", marks=pytest.mark.filterwarnings("ignore:coroutine 'SaslSession._run' was never awaited")
+        ),
+    ],
+)
 async def test_a_pool_that_has_ended_renews_nothing_and_serves_on(first: str) -> None:
     """Cancelled at each step of a renewal: no request is left waiting. asyncio.run() cancels all tasks there are, also
     one that has not begun.

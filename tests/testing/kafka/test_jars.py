@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def _java(version: str) -> str:
 
 
 @pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that comes first on PATH, in an environment where nothing was fetched yet."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -42,7 +43,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AIOKC_KAFKA_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     jars.java.cache_clear()
-    return folder
+    yield folder
+    jars.java.cache_clear()
 
 
 def _program(path: Path, text: str) -> None:
