@@ -76,7 +76,9 @@ def from_json(origin: str, document: object, *, least: int) -> Offsets:
             if not _NUMBER.fullmatch(partition):
                 raise ConfigError(f"{origin}: {quoted(partition)} of topic {quoted(topic)} is no partition number")
             if isinstance(offset, bool) or not isinstance(offset, int) or not least <= offset < 1 << 63:
-                raise ConfigError(f"{origin}: {quoted(offset)} is no offset for {topic}-{partition} (least: {least})")
+                raise ConfigError(
+                    f"{origin}: {quoted(offset)} is no offset for {topic[:249]}-{partition} (least: {least})"
+                )
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
 

@@ -146,12 +146,13 @@ def _range(tp: object, given: Any) -> tuple[int, int]:
 
 def checked_headers(given: Iterable[Any]) -> Headers:
     """Return these as headers that a batch can hold. Raises ConfigError."""
+    kind = type(given).__name__
+    if isinstance(given, Mapping) and given:  # its keys, to iterate over, may look like pairs
+        raise ConfigError(f"headers= is a {kind}: give list(headers.items())")
     try:
         pairs = tuple((name, content) for name, content in given)
-    except (TypeError, ValueError) as error:
-        instead = ": give list(headers.items())" if isinstance(given, Mapping) else ""
-        kind = type(given).__name__  # not what they hold: one may be a password
-        raise ConfigError(f"headers= must be pairs of a name and bytes, or None, not a {kind}{instead}") from error
+    except (TypeError, ValueError) as error:  # not what they hold: one may be a password
+        raise ConfigError(f"headers= ({kind}): each item must be a pair of a name and bytes, or None") from error
     for name, content in pairs:
         if type(name) is not str or not (content is None or type(content) is bytes) or not _is_encodable(name):
             raise ConfigError(

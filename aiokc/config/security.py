@@ -127,7 +127,8 @@ class SecurityConfig:
     sasl_oauthbearer_client_credentials_client_secret: Secret | str | None = None
     sasl_oauthbearer_scope: str | None = None
     sasl_oauthbearer_header_urlencode: bool = False
-    sasl_oauthbearer_extensions: Mapping[str, str] | None = field(default=None, repr=False)  # as an OAuthToken has it
+    # as an OAuthToken has it
+    sasl_oauthbearer_extensions: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
     sasl_oauthbearer_assertion_file: FilePath | None = None
     sasl_login_connect_timeout_ms: int = 10_000
     sasl_login_read_timeout_ms: int = 10_000
@@ -151,6 +152,8 @@ class SecurityConfig:
         enabled = self.ssl_enabled_protocols
         names = enabled.split(",") if isinstance(enabled, str) else enabled
         object.__setattr__(self, "ssl_enabled_protocols", tuple(name.strip() for name in names))
+        if self.sasl_oauthbearer_extensions is not None:  # a copy, which the caller can't change behind the checks
+            object.__setattr__(self, "sasl_oauthbearer_extensions", dict(self.sasl_oauthbearer_extensions))
         given = self._given()
         check_protocol(self, given)
         check_tls(self, given)

@@ -184,6 +184,6 @@ def spread(bound: AtOffset | AtTime, partitions: Iterable[TopicPartition]) -> Of
         raise ConfigError(
             f"{bound.option} leaves out {named(missing)}: name every partition"
             f"{f' {_meaning(bound.option)}' if isinstance(bound, AtOffset) else ''}, or say what the others do in "
-            f"'{default}' ({'earliest, latest' if default.startswith('starting') else 'latest'})"
+            f"'{default}' ({'earliest; in a stream, latest' if default.startswith('starting') else 'latest'})"
         )
     return {tp: bound.at.get(tp, bound.otherwise or LATEST) for tp in wanted}

@@ -50,7 +50,7 @@ def _committed(bound: AtCommitted, view: TopicsView, ends: Mapping[TopicPartitio
     if missing:
         raise ConfigError(
             f"startingOffsets=committed: group {bound.group_id!r} has committed nothing for {named(missing)}; say "
-            "where these start in 'startingOffsetsDefault' (earliest, latest)"
+            "where these start in 'startingOffsetsDefault' (earliest; in a stream, latest)"
         )
     return {tp: offset for tp, offset in found.items() if offset is not None}
 

@@ -389,8 +389,9 @@ def test_why_a_name_is_none(name: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"authorization": b"s3cr3t"}, r"not a dict: give list\(headers\.items\(\)\)$"),
-        ([("authorization", "x", b"s3cr3t")], "not a list$"),
+        ({"authorization": b"s3cr3t"}, r"is a dict: give list\(headers\.items\(\)\)$"),
+        ({"id": b"s3cr3t"}, r"is a dict: give list\(headers\.items\(\)\)$"),
+        ([("authorization", "x", b"s3cr3t")], r"\(list\): each item must be a pair of a name and bytes, or None$"),
     ],
 )
 def test_headers_that_are_no_pairs_are_not_shown(given: Any, says: str) -> None:

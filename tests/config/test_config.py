@@ -284,3 +284,18 @@ def test_a_response_has_room_for_more_than_records(options: dict[str, Any], room
 def test_by_default_fetch_max_bytes_fit_into_a_response(mib: int) -> None:
     config = ConsumerConfig(fetch_max_bytes=mib << 20, max_decompressed_batch_bytes=1 << 20)
     assert config.room_for_records >= config.fetch_max_bytes
+
+
+def test_extensions_of_a_token_are_a_copy() -> None:
+    given = {"logicalCluster": "lkc-1"}
+    config = ClientConfig(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url="https://idp.example/token",
+        sasl_oauthbearer_client_credentials_client_id="client",
+        sasl_oauthbearer_client_credentials_client_secret="secret",
+        sasl_oauthbearer_extensions=given,
+    )
+    given.clear()  # it is the caller's
+    assert config.sasl_oauthbearer_extensions == {"logicalCluster": "lkc-1"}
+    assert isinstance(hash(config), int)

@@ -333,13 +333,14 @@ class Fetcher:
             else:
                 self._backoffs.pop(plan.node_id, None)
                 self._garbled.pop(plan.node_id, None)
-                self._refusals.broker_answered(plan.node_id)
+                self._refusals.forget_broker(plan.node_id)
                 session.heard_at = time.time()
                 self.counters.heard[plan.node_id] = asyncio.get_running_loop().time()
                 was_little = await self._response_handler.take_in(answers, response, plan)
                 self._news = self._news or bool(answers)
         except (ConnectionFailed, RequestTimedOut, AuthenticationFailed) as error:
             # The application hears of refused credentials by the client (LoginPolicy), not in place of its records.
+            self._refusals.forget_broker(plan.node_id)  # what it said before is not what is wrong now
             self._complain(f"broker {plan.node_id}", error)
             await self._back_off(plan)
         except MalformedResponse as error:

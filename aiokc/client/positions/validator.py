@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Final, NamedTuple
@@ -156,17 +156,19 @@ class PositionValidator:
         tokens = subscription.in_state(PositionState.AWAIT_VALIDATION, now, AT_ONCE)
         asked: dict[TopicPartition, _Asked] = {}
         behind: list[TopicPartition] = []
+        same: dict[TopicPartition, int] = {}
         for tp, token in tokens.items():
             offset, epoch, is_read = self._buffer.frontier(tp, subscription[tp])
             leader_epoch = cluster.leader_epoch(tp)
             if epoch is None or not 0 <= leader_epoch < epoch:
                 self._behind.pop(tp, None)  # if the metadata are older another time, that is out of date at first, too
             if epoch is None or leader_epoch < 0:
-                self._go_on([tp], leader_epoch)  # there is no epoch to compare
+                same[tp] = leader_epoch  # there is no epoch to compare
             elif epoch <= leader_epoch or not self._may_be_old(tp, token, now):
                 asked[tp] = _Asked(token, offset, epoch, leader_epoch, is_read)
             else:
                 behind.append(tp)
+        self._go_on(same)
         for node_id, part in group_by_leader(cluster, asked).items():
             subscription.retry_later(part, now + self._timeout)  # sooner, if the answer is an error
             tasks.start_soon(self._ask, node_id, part)
@@ -197,9 +199,7 @@ class PositionValidator:
         try:
             response = await self._pool.request(node_id, _request(asked), timeout=self._timeout)
         except UnsupportedVersion:
-            for tp, one in asked.items():
-                if self._waits(tp, one) is not None:
-                    self._go_on([tp], one.leader_epoch)
+            self._go_on({tp: one.leader_epoch for tp, one in asked.items() if self._waits(tp, one) is not None})
         except KafkaError as error:
             self._retry(node_id, asked, error)
         else:
@@ -212,6 +212,7 @@ class PositionValidator:
         self, node_id: int, asked: dict[TopicPartition, _Asked], response: OffsetForLeaderEpochResponse
     ) -> None:
         left, unheard = dict(asked), set(asked)
+        same: dict[TopicPartition, int] = {}
         is_refused = False
         denied: list[TopicPartition] = []
         for topic in response.topics:
@@ -222,12 +223,10 @@ class PositionValidator:
                 is_refused |= end.error_code not in _ANSWERS
                 if one is None or self._waits(tp, one) is None:
                     left.pop(tp, None)
-                elif end.error_code == ErrorCode.NONE:
-                    del left[tp]
-                    self._compare(tp, one, end)
-                elif end.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                    del left[tp]  # brokers up to 2.2 answer only other brokers
-                    self._go_on([tp], one.leader_epoch)
+                elif end.error_code in (ErrorCode.NONE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+                    del left[tp]  # the error: brokers up to 2.2 answer only other brokers
+                    if end.error_code or self._is_same_log(tp, one, end):
+                        same[tp] = one.leader_epoch
                 elif end.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     del left[tp]
                     self._fail(tp, broker_error(end.error_code, f"validating the position of {tp} at broker {node_id}"))
@@ -236,6 +235,7 @@ class PositionValidator:
                     self._complain(error)
                     if end.error_code in DENY_LEADING:
                         denied.append(tp)
+        self._go_on(same)
         if denied:
             self._metadata.leader_denies(node_id, denied)
         unheard = {tp for tp in unheard if self._waits(tp, asked[tp]) is not None}
@@ -247,7 +247,7 @@ class PositionValidator:
         elif not is_refused:  # an error for what was sought since is one, too
             self._backoffs.pop(node_id, None)
 
-    def _compare(self, tp: TopicPartition, asked: _Asked, end: EpochEndOffset) -> None:
+    def _is_same_log(self, tp: TopicPartition, asked: _Asked, end: EpochEndOffset) -> bool:
         position = self._subscription[tp]
         is_unknown = _UNDEFINED in (end.leader_epoch, end.end_offset)
         # ListOffsets names the epoch of the leader that it asked. If that leader wrote nothing before the next one was
@@ -255,34 +255,37 @@ class PositionValidator:
         # brokers name, says that the log goes on under it: only a lower one says that the log does not know this one.
         is_same = end.leader_epoch >= asked.epoch or not asked.is_read
         if not is_unknown and is_same and end.end_offset >= asked.offset:
-            return self._go_on([tp], asked.leader_epoch)
+            return True
         if asked.offset > position.position:
             # What was fetched ahead is gone. The next request asks whether the position is gone too.
             logger.info("%s: what was fetched ahead, up to offset %d, is not in the log any more", tp, asked.offset)
             self._buffer.drop(tp)
             position.is_diverging = False  # that was confirmed
-            return self._subscription.retry_later([tp], 0.0)
+            self._subscription.retry_later([tp], 0.0)
+            return False
         # A lower epoch that ends after the position only says that the logs diverge somewhere before it.
         is_known = not is_unknown and end.end_offset < position.position
         ending = Ending(end.end_offset, end.leader_epoch, asked.leader_epoch) if is_known else None
         self._subscription.validated(tp, None)
         self._truncated(tp, position, ending)
         self.done.notify()
+        return False
 
     def _waits(self, tp: TopicPartition, asked: _Asked) -> PartitionPosition | None:
         """The partition, if its token is still the one that was asked about, and it waits for the answer."""
         position = self._subscription.get(tp, asked.token)
         return position if position is not None and position.state is PositionState.AWAIT_VALIDATION else None
 
-    def _go_on(self, partitions: Iterable[TopicPartition], leader_epoch: int) -> None:
+    def _go_on(self, epochs: Mapping[TopicPartition, int]) -> None:
         diverging: dict[TopicPartition, int] = {}
-        for tp in partitions:
+        for tp, leader_epoch in epochs.items():
             if self._subscription[tp].is_diverging:
                 diverging[tp] = self._stop_comparing(tp)
             self._subscription.validated(tp, leader_epoch if leader_epoch >= 0 else None)
         if diverging:
             self._complain_of_diverging(diverging)
-        self.done.notify()
+        if epochs:
+            self.done.notify()
 
     def _stop_comparing(self, tp: TopicPartition) -> int:
         """Let the next Fetch for ``tp`` from where the last one began name no epoch of what was read.

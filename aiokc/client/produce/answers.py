@@ -38,6 +38,7 @@ prepare(ProduceRequest, ProduceResponse)  # LoneBatch writes the answer that it 
 
 _SECONDS: Final = 30.0
 _MANY_ATTEMPTS: Final = 5  # of a batch that each time is refused: by the pauses, more than a second
+_LONG: Final = 5.0  # seconds for one answer: with acks=all a broker may wait for followers for request_timeout_ms
 _LOST: Final = (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed)
 
 
@@ -261,19 +262,19 @@ class Answers:
             if verdict not in (Verdict.STORED, Verdict.DUPLICATE):
                 logger.debug("%s: %s after %s", batch.tp, verdict.name, answer)
             if verdict in (Verdict.RETRY, Verdict.REFRESH) and batch.outcome is None:
-                self._complain_of_refused(batch, now)
+                self._complain_of_refused(batch, one.sent_at, now)
         if stale or not_led:
             self._metadata.disprove_leader(channel.node_id, [tp for tp in stale if tp not in moved])
             self._metadata.leader_denies(channel.node_id, [tp for tp in not_led if tp not in moved])
             self._metadata.request_update()
 
-    def _complain_of_refused(self, batch: ProducerBatch, now: float) -> None:
+    def _complain_of_refused(self, batch: ProducerBatch, sent_at: float, now: float) -> None:
         """Log a refusal that is tried again, for each topic and code once in 30 s.
 
-        Most are over with an election. One that goes on is a warning, by the number of attempts: what waited long
-        before its first one was not refused for long.
+        Most are over with an election. One that goes on is a warning, by the number of attempts, or the time that this
+        one took: what waited long before its first one was not refused for long.
         """
-        lasts = batch.attempts >= _MANY_ATTEMPTS
+        lasts = batch.attempts >= _MANY_ATTEMPTS or now - sent_at >= _LONG
         if batch.last_code == ErrorCode.CONCURRENT_TRANSACTIONS and not lasts:
             return  # normal: the markers of the transaction before are still being written
         held_back = self._refused.admit((batch.tp.topic, batch.last_code, lasts), now)

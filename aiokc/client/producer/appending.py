@@ -72,6 +72,8 @@ class Appending:
         self._config = config
         self._sender = sender
         self._trouble = trouble
+        self._why_full = ""
+        self._why_until = float("-inf")
         self._in_serializers: set[anyio.CancelScope] = set()
         keys = routes.keys_mode if self.takes_bytes else None
         self.quick = QuickSends(
@@ -313,11 +315,22 @@ class Appending:
         limit, untold = self._config.buffer_memory, self.accumulator.batch_memory.untold
         which = "whose callbacks were not called yet" if untold > limit / 2 else "that are not acknowledged yet"
         # What brokers say of the records themselves counts where they can be reached.
-        known = longest_trouble(self.accumulator, self.now()) if trouble is None else str(trouble)
+        known = self._known_of_records() if trouble is None else str(trouble)
         why = f"buffer_memory={limit} is used up by records {which}{known and f'; {known}'}"
         error = BufferFull(why, topic=record.topic, partition=_partition(record))
         error.__cause__ = trouble
         return error
+
+    def _known_of_records(self) -> str:
+        """What keeps the oldest records from being stored; all of a second's calls hear the same.
+
+        A program that goes on calling send_soon() is refused thousands of times in it, and each look is at all
+        partitions that have records.
+        """
+        now = self.now()
+        if now >= self._why_until:
+            self._why_full, self._why_until = longest_trouble(self.accumulator, now), now + 1.0
+        return self._why_full
 
     def _acknowledged(self, headers: HeadersToSend, metadata: RecordMetadata, error: Exception | None) -> None:
         if self.interceptors is not None:

@@ -76,6 +76,9 @@ def _trouble(
     if first is not None and comes_back:
         text = text or first.last_error
         retry_in = max(0.0, first.retry_at - now) * 1e3
+    elif not text:  # under way again: what it was refused by may be over, and nobody knows yet
+        again = next((one for one in list(queue.in_flight) if one.outcome is None and one.last_code), None)
+        text = "" if again is None else again.last_error
     if queue.lost_sequence or queue.unresolved:
         text = text or "its sequences were lost: it begins anew once nothing is in flight"
     if not text:

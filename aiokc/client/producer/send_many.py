@@ -163,8 +163,9 @@ def _check_many(records: Any) -> None:
         way = "table.to_batches() of pyarrow, frame.to_arrow().to_batches() of polars"
         raise ConfigError(f"records is {type(records).__name__}, a table: send its record batches one by one ({way})")
     if isinstance(records, Mapping):  # to iterate over one gives its keys, which are no values
-        way = "[ProducerRecord(topic, value, key) for key, value in records.items()]"
-        raise ConfigError(f"records is {type(records).__name__}, a mapping: give a list, of its keys and values {way}")
+        raise ConfigError(
+            f"records is {type(records).__name__}, a mapping: give a list of values, or of ProducerRecords"
+        )
     if is_one_value or not (is_batch or hasattr(records, "__iter__")):
         raise ConfigError(f"records is {type(records).__name__}: give a list of values, or of ProducerRecords")
 

@@ -180,6 +180,8 @@ class TransactionalLoop(Generic[K, V]):
     async def _process(self, process: Process[K, V], batch: ConsumerRecords[K | None, V | None]) -> None:
         try:
             result = process(batch)
+            if inspect.isasyncgen(result) or inspect.isgenerator(result):
+                raise ConfigError("process is a generator, whose body nothing runs: it must not yield")
             if inspect.isawaitable(result):
                 await result
         except Exception as error:

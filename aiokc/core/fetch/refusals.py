@@ -150,8 +150,8 @@ class FetchRefusals:
         self._brokers.pop(node_id, None)
         self._brokers[node_id] = error
 
-    def broker_answered(self, node_id: int) -> None:
-        """A broker's answer was accepted."""
+    def forget_broker(self, node_id: int) -> None:
+        """Drop what a broker refused: it has answered since, or can't be reached, which is another trouble."""
         self._brokers.pop(node_id, None)
 
     def of(self, tp: TopicPartition, token: int, now: float) -> BrokerError | None:

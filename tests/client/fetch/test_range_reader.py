@@ -23,6 +23,7 @@ from aiokc.errors import (
     UnknownTopic,
 )
 from aiokc.testing import Acl, ApiKey, Cluster, ErrorCode
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.fetch import FetchRequest
 
@@ -284,5 +285,27 @@ def test_a_refusal_that_lasts_is_told(reader: Reader) -> None:
             with pytest.raises(RequestTimedOut, match=r"t-0 at offset 0 .*: KAFKA_STORAGE_ERROR") as raised:
                 await anext(reader(client, {ZERO: (0, 1)}, timeout_ms=4_000))
         assert isinstance(raised.value.__cause__, BrokerError)
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+@readers
+def test_what_a_broker_refused_before_it_was_lost_is_not_told(reader: Reader) -> None:
+    async def refuse(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        response.error_code, response.responses = int(ErrorCode.UNKNOWN_SERVER_ERROR), []
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        refusing = cluster.intercept(FetchRequest, refuse)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            first = asyncio.ensure_future(anext(reader(client, {ZERO: (0, 1)}, timeout_ms=60_000)))
+            await refusing.caught()
+            cluster.take_down(1)
+            with pytest.raises(RequestTimedOut) as raised:
+                await first
+        assert "UNKNOWN_SERVER_ERROR" not in str(raised.value)
+        assert not isinstance(raised.value.__cause__, BrokerError)
 
     virtually(story, brokers=1, topics={"t": 1})

@@ -186,16 +186,35 @@ def test_a_leader_whose_fetch_says_that_its_log_diverges_and_that_takes_it_back_
     virtually(story, topics={"t": 1}, brokers=1)
 
 
-async def test_all_partitions_whose_logs_diverge_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    consumer = Consumer[Any, Any](bootstrap_servers="localhost:1")
-    validator = consumer._runtime.fetcher._validator
-    zero, one, two = (TopicPartition("t", number) for number in range(3))
-    for diverging in ({one: 7, zero: 5}, {zero: 6, one: 7}, {two: 3, zero: 7}):
-        validator._complain_of_diverging(diverging)
-    assert [text.partition(": ")[0] for text in caplog.messages] == [
-        "t-0 at offset 5, t-1 at offset 7",
-        "t-2 at offset 3",
-    ]
+def test_all_partitions_whose_logs_diverge_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    partitions = [TopicPartition("t", number) for number in range(3)]
+    named: dict[int, int] = {}  # in the fetch session, which goes on with what an earlier request has named
+
+    async def diverge(exchange: Exchange) -> Any:
+        named.update(
+            (one.partition, one.last_fetched_epoch) for each in exchange.request.topics for one in each.partitions
+        )
+        response: Any = await exchange.handle()
+        for topic in response.responses:
+            for one in topic.partitions:
+                if named[one.partition_index] >= 0:
+                    one.diverging_epoch, one.records = EpochEndOffset(epoch=0, end_offset=1), None
+        return response
+
+    async def story(cluster: Cluster) -> None:
+        del cluster._state.versions[ApiKey.OFFSET_FOR_LEADER_EPOCH]  # type: ignore[attr-defined]
+        cluster.intercept(FetchRequest, diverge)
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
+        consumer.assign(partitions)
+        async with consumer, asyncio.timeout(60):
+            for offset in range(3):
+                for tp in partitions:
+                    cluster.append("t", b"%d" % offset, partition=tp.partition)
+                assert [(await consumer.getone()).offset for _ in partitions] == [offset] * 3
+        (warning,) = [text for text in caplog.messages if "where they diverge" in text]
+        assert warning.startswith("t-0 at offset 1, t-1 at offset 1, t-2 at offset 1: ")
+
+    virtually(story, topics={"t": 3}, brokers=1)
 
 
 def test_after_a_truncation_the_position_is_of_the_epoch_that_the_leader_named() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from aiokc import Delivery, Producer
 from aiokc.client.aio.signal import Signal
+from aiokc.client.producer.health import longest_trouble
 from aiokc.client.producer.runtime import ProducerRuntime
 from aiokc.errors import (
     AuthorizationFailed,
@@ -628,6 +629,43 @@ def test_refusals_that_go_on_are_logged_and_then_warned_of(caplog: pytest.LogCap
         ("WARNING", False),
         ("WARNING", True),
     ]
+
+
+def test_a_refusal_that_takes_long_is_warned_of_and_told_while_its_batch_is_under_way(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With acks=all a broker waits for followers that are slow, and refuses only then."""
+
+    async def slowly(exchange: Exchange) -> Any:
+        await asyncio.sleep(20)
+        return exchange.refusal(ErrorCode.REQUEST_TIMED_OUT)
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, buffer_memory=16_384, batch_size=0) as producer:
+            await producer.partitions_for("t")
+            refusing = cluster.intercept(ApiKey.PRODUCE, slowly)
+            sent = await producer.send("t", bytes(14_000), partition=0)
+            await asyncio.sleep(30)
+            assert [one.error[:17] for one in producer.health().troubled.values()] == ["REQUEST_TIMED_OUT"]
+            looks = 0
+            trouble = longest_trouble
+
+            def counted(*arguments: Any) -> str:
+                nonlocal looks
+                looks += 1
+                return trouble(*arguments)
+
+            with patch("aiokc.client.producer.appending.longest_trouble", counted):
+                for _ in range(50):
+                    with pytest.raises(BufferFull, match="; t-0: REQUEST_TIMED_OUT"):
+                        producer.send_soon("t", bytes(14_000), partition=0)
+            assert looks == 1, "thousands of calls may be refused while all partitions are looked at once"
+            refusing.cancel()
+            await sent
+
+    virtually(story, brokers=1)
+    told = [record.levelname for record in caplog.records if "refused by REQUEST_TIMED_OUT" in record.getMessage()]
+    assert told[:1] == ["WARNING"]
 
 
 def test_the_markers_of_the_transaction_before_are_no_refusal(caplog: pytest.LogCaptureFixture) -> None:

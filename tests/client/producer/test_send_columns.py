@@ -122,7 +122,7 @@ async def test_a_row_that_cannot_be_sent_is_told_with_the_number_of_those_before
         (pa.array([{"value": b"a"}, None]), "row 1 is null"),
         (b"bytes", "records is bytes"),
         ("text", "records is str"),
-        ({b"k": b"v"}, r"records is dict, a mapping: give .* \[ProducerRecord\(topic, value, key\) for key, value in"),
+        ({b"k": b"v"}, "records is dict, a mapping: give a list of values, or of ProducerRecords"),
     ],
     ids=[
         "no value",

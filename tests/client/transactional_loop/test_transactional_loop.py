@@ -598,3 +598,21 @@ async def test_a_rebalance_waits_for_the_end_of_the_transaction(stage: Stage) ->
         await task
     assert sorted(await stage.read(), key=lambda value: int(value or b"0")) == [b"%d" % one for one in range(1, 21)]
     assert await stage.committed() == {IN0: 10, TopicPartition("in", 1): 10}
+
+
+@scenario()
+async def test_a_process_that_yields_commits_nothing(stage: Stage) -> None:
+    """Its body would not run, and the offsets be committed as if it had."""
+
+    def makes(batch: Batch) -> Any:
+        yield batch
+
+    async def makes_later(batch: Batch) -> Any:
+        yield batch
+
+    give(stage, 1)
+    for process in (makes, makes_later):
+        async with looping(stage) as (loop, _):
+            with pytest.raises(ConfigError, match="must not yield"):
+                await loop.run(process)
+    assert await stage.committed() == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +57,13 @@ async def test_a_record_that_a_rebalance_kept_from_being_buried_is_buried_by_the
     names = program("async def bury(failed", "docs/guide/transactions.md")
     async with Cluster(brokers=1, topics={"events": 1, "events-totals": 1, "events-dead": 1}) as cluster:
         names.globals.update(Consumer=of(cluster, Consumer), Producer=of(cluster, Producer))
-        refusal = cluster.intercept(ApiKey.TXN_OFFSET_COMMIT, ErrorCode.ILLEGAL_GENERATION, times=1)
+        refusal = cluster.intercept(ApiKey.TXN_OFFSET_COMMIT, ErrorCode.ILLEGAL_GENERATION, times=2)
+        waits: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            waits.append(seconds)
+
+        names.globals["asyncio"] = SimpleNamespace(**{**vars(asyncio), "sleep": sleep})
         cluster.append("events", b"no JSON")
         said: list[Any] = []
         names.globals["print"] = lambda *words: said.append(words)
@@ -67,6 +74,7 @@ async def test_a_record_that_a_rebalance_kept_from_being_buried_is_buried_by_the
         running.cancel()
         await asyncio.wait([running])
         assert [words[:2] for words in said] == [("buried", b"no JSON")]
+        assert waits == [1, 1]
 
 
 async def test_a_consumer_of_a_misspelled_topic_is_not_ready_where_brokers_create_topics() -> None:

@@ -311,5 +311,5 @@ def test_what_is_not_fetched_any_more_is_forgotten() -> None:
     assert known.newest(ANY, 0) is gone
     known.answered([], 0)
     assert known._partitions == {}
-    known.broker_answered(7)
+    known.forget_broker(7)
     assert known.newest(ANY, 0) is None
