@@ -198,6 +198,10 @@ def carried_by(record: ConsumerRecord[Any, Any]) -> Context | None:
     return extract(headers, Context(), _GETTER) if headers else None
 
 
+#: How many records are looked at that have headers of the propagators, and no span.
+_MOST_IN_VAIN: Final = 500
+
+
 def span_context_in(headers: Headers) -> SpanContext | None:
     """The valid span context that these headers carry; None without one."""
     carried = extract(headers, Context(), _GETTER)
@@ -213,14 +217,17 @@ def span_contexts_of(records: Iterable[ConsumerRecord[Any, Any]], most: int) -> 
     some read others, too.
     """
     found: list[SpanContext] = []
+    in_vain = 0
     asked = _AskedFor()
     extract((), Context(), asked)
     for record in records:
-        if len(found) >= most:
+        if len(found) >= most or in_vain >= _MOST_IN_VAIN:
             break
         headers = record.headers
         if not headers or not (asked.all or any(name in asked.names for name, _ in headers)):
             continue
         if (context := span_context_in(headers)) is not None:
             found.append(context)
+        else:
+            in_vain += 1  # a baggage without a span, say
     return found

@@ -470,6 +470,21 @@ def test_propagators_look_only_at_records_with_headers_that_they_read(
     assert len(carriers) == 11, "and once to hear what is asked for"
 
 
+def test_propagators_that_find_no_span_look_at_a_bounded_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records may carry baggage, which the default propagators read, and no span."""
+    looks: list[Any] = []
+    look = messaging.span_context_in
+
+    def counted(headers: Any) -> Any:
+        looks.append(headers)
+        return look(headers)
+
+    monkeypatch.setattr(messaging, "span_context_in", counted)
+    batch: Any = [SimpleNamespace(headers=(("baggage", b"a=1"),))] * 2_000
+    assert messaging.span_contexts_of(batch, 10) == []
+    assert len(looks) == 500
+
+
 def test_without_a_provider_nothing_is_traced() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.append("t", produced(parent()))

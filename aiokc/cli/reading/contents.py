@@ -67,12 +67,13 @@ class Contents:
             return Prepared(records)
         ready: list[RawRecord] = []
         coming = iter(records)
+        avro, of_keys, of_values = self._avro, self._choice.key == "avro", self._choice.value == "avro"
         for record in coming:
             try:
-                if self._choice.key == "avro":
-                    await self._avro.prepare(record.key, self._key_id(record.headers))
-                if self._choice.value == "avro":
-                    await self._avro.prepare(record.value, self._value_id(record.headers))
+                if of_keys and (schema_id := avro.unknown(record.key, self._key_id(record.headers))) is not None:
+                    await avro.learn(schema_id)
+                if of_values and (schema_id := avro.unknown(record.value, self._value_id(record.headers))) is not None:
+                    await avro.learn(schema_id)
             except Problem as problem:
                 return Prepared(ready, problem, [record, *coming])
             ready.append(record)

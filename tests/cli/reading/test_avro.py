@@ -73,7 +73,7 @@ ANSWERS: dict[str, tuple[int, Any] | list[tuple[int, Any]]] = {
     "/schemas/ids/4": (200, {"schema": json.dumps(MANY_TYPES)}),
     "/schemas/ids/11": (200, {"schema": json.dumps(NODE)}),
     "/schemas/ids/2": (200, {"schema": "syntax = proto3", "schemaType": "PROTOBUF"}),
-    "/schemas/ids/3": (200, []),
+    "/schemas/ids/3": (200, {"schema": "["}),
 }
 DRIPS, AWAY, ELSEWHERE = "/schemas/ids/12", "/schemas/ids/13", "/schemas/ids/14"
 ANSWERS |= {
@@ -410,8 +410,8 @@ async def test_a_default_that_is_not_valid_does_not_matter(
 async def test_the_id_of_a_schema_may_stand_in_a_header(
     registry: tuple[str, list[str]], part: str, header: bytes | None, content: bytes, text: str
 ) -> None:
-    """As Confluent's deserializers look for it: the first header of the name counts, and then the content."""
-    headers = [("id", b"\0\0\0\0\2"), (f"__{part}_schema_id", header), (f"__{part}_schema_id", b"\0\0\0\0\2")]
+    """The last header of the name counts, as for Confluent's deserializers in Java and .NET, and then the content."""
+    headers = [("id", b"\0\0\0\0\2"), (f"__{part}_schema_id", b"\0\0\0\0\2"), (f"__{part}_schema_id", header)]
     made = NewRecord(content, key=content, headers=headers)
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", made)
@@ -431,6 +431,8 @@ NO_REGISTRY = "the schema registry refuses: URL/schemas/ids/1 answered 404 Not F
         ((404, b"<html>"), NO_REGISTRY),
         ((404, []), NO_REGISTRY),
         ((200, b"<html>"), "URL/schemas/ids/1 answered no JSON: Expecting value"),
+        ((200, {"status": "ok"}), "URL/schemas/ids/1 answered no schema"),
+        ((200, []), "URL/schemas/ids/1 answered no schema"),
         ((200, CUT), "the schema registry does not answer: URL/schemas/ids/1: 87 bytes less than it announced"),
     ],
 )
@@ -446,8 +448,33 @@ async def test_an_answer_that_is_no_registrys_says_nothing_of_the_schema(
     assert decoded(framed, decoder).text == '{"a":6}'
 
 
+async def test_what_only_looks_like_a_guid_is_hex_where_the_registry_knows_none(
+    registry: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes records chooses their first bytes. A wrong -r is told all the same."""
+    record, path = b"\1not Avro, and longer than a GUID", f"/schemas/guids/{UUID(bytes=b'not Avro, and lo')}"
+    monkeypatch.setitem(ANSWERS, path, (404, {"error_code": 404}))
+    monkeypatch.setitem(ANSWERS, "/schemas/types", [(404, {"error_code": 404}), (200, ["AVRO"])])
+    decoder = AvroDecoder(registry[0], 5)
+    with pytest.raises(Problem, match="answered 404"):
+        await decoder.prepare(record)
+    await decoder.prepare(record)
+    with pytest.raises(Undecodable, match="this registry knows no GUIDs"):
+        decoder(record)
+
+
 @pytest.mark.parametrize(
-    "address", ["http://[::1", "http://h:1/\xe4", "http://", "http://h:99999", "http://h:x", "http://h?x", "http://a b"]
+    "address",
+    [
+        "http://a..b",
+        "http://[::1",
+        "http://h:1/\xe4",
+        "http://",
+        "http://h:99999",
+        "http://h:x",
+        "http://h?x",
+        "http://a b",
+    ],
 )
 def test_a_wrong_address_of_a_registry_is_wrong_usage(address: str) -> None:
     with pytest.raises(UsageProblem, match="-r "):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "Write the last ten records of each partition, and then those that come, until Ctrl-C. It joins no group and "
-    "commits nothing. Brokers that go away are waited for, and a schema registry, too: stderr says so."
+    "commits nothing. Brokers that go away are waited for, and without -e a schema registry, too: stderr says so."
 )
 EXAMPLES = (
     ("aiokc tail orders", "the last ten of each partition, and what comes"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler
@@ -26,6 +28,10 @@ class RegistryAway(Problem):
     passes = True
 
 
+class NoSuchPath(Problem):
+    """A 404 without a registry's own code: of another server, or of a registry that is too old for the path."""
+
+
 def checked_address(address: str | None) -> str:
     """Return a registry's address without a slash at its end. Raises UsageProblem."""
     if address is None:
@@ -37,6 +43,7 @@ def checked_address(address: str | None) -> str:
         )
     try:
         parts = urlsplit(address)
+        (parts.hostname or "").encode("idna")
         is_whole = bool(parts.hostname) and parts.port != 0
     except ValueError as error:
         raise UsageProblem(f"-r {quoted(address)} is no address: {error}") from error
@@ -56,10 +63,18 @@ class Registry:
         self.address, self._timeout_s = checked_address(address), timeout_s
         self._login = f"Basic {base64.b64encode(user_info.encode()).decode()}" if user_info else ""
 
-    def answer(self, url: str) -> Any:
+    def schema(self, url: str, ends: float) -> dict[str, Any]:
+        """Return the schema that the registry has there. Raises as ``answer()`` does."""
+        found = self.answer(url, ends)
+        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+            raise Problem(f"{url} answered no schema", "is -r the address of a schema registry?")
+        return found
+
+    def answer(self, url: str, ends: float) -> Any:
         """Return what the registry answers. Raises Undecodable where it has no such thing, else Problem.
 
-        What is no JSON is no answer of a registry, but of a proxy or of another server, or it was cut.
+        What is no JSON is no answer of a registry, but of a proxy or of another server, or it was cut. ``ends``: by
+        the monotonic clock, when an answer that comes byte by byte has taken too long.
         """
         from http.client import HTTPException
         from urllib.error import HTTPError
@@ -71,22 +86,35 @@ class Registry:
         try:
             try:
                 with build_opener(_Redirects).open(request, timeout=self._timeout_s) as answer:
-                    body = answer.read(_LONGEST_SCHEMA + 1)
-                    missing = answer.length if len(body) <= _LONGEST_SCHEMA else 0
+                    body = _body(answer, ends)
+                    announced = int(answer.headers["Content-Length"] or 0)
             except HTTPError as error:
                 with error:
-                    raise _refusal(url, error.code, str(error.reason), error.read(_LONGEST_SCHEMA)) from None
+                    raise _refusal(url, error.code, str(error.reason), _body(error, ends)) from None
         except (OSError, HTTPException, ValueError) as error:  # a ValueError: of the address that it leads to
             reason = getattr(error, "reason", error)
-            raise RegistryAway(f"the schema registry does not answer: {url}: {reason}") from error
-        if missing:
-            raise RegistryAway(f"the schema registry does not answer: {url}: {missing} bytes less than it announced")
+            kind = Problem if isinstance(reason, ssl.SSLCertVerificationError) else RegistryAway
+            raise kind(f"the schema registry does not answer: {url}: {reason}") from error
         if len(body) > _LONGEST_SCHEMA:
             raise Undecodable(f"{url} answered a schema of more than {_LONGEST_SCHEMA} bytes")
+        if missing := max(0, announced - len(body)):
+            raise RegistryAway(f"the schema registry does not answer: {url}: {missing} bytes less than it announced")
         try:
             return json.loads(body)
         except ValueError as error:
             raise Problem(f"{url} answered no JSON: {error}", "is -r the address of a schema registry?") from error
+
+
+def _body(answer: Any, ends: float) -> bytes:
+    """Read up to the limit of a schema, and a little more. Raises TimeoutError at ``ends``."""
+    pieces: list[bytes] = []
+    size = 0
+    while size <= _LONGEST_SCHEMA and (piece := answer.read1(1 << 16)):
+        pieces.append(piece)
+        size += len(piece)
+        if monotonic() >= ends:
+            raise TimeoutError("timed out")
+    return b"".join(pieces)
 
 
 def _refusal(url: str, status: int, reason: str, body: bytes) -> Exception:
@@ -98,7 +126,7 @@ def _refusal(url: str, status: int, reason: str, body: bytes) -> Exception:
     if status in _GONE:
         if isinstance(answer, dict) and answer.get("error_code") in _NOT_THERE:
             return Undecodable(said)
-        return Problem(f"the schema registry refuses: {said}", "is -r the address of a schema registry?")
+        return NoSuchPath(f"the schema registry refuses: {said}", "is -r the address of a schema registry?")
     return (RegistryAway if status in _LATER else Problem)(f"the schema registry refuses: {said}")
 
 
