@@ -186,7 +186,10 @@ def test_a_leader_whose_fetch_says_that_its_log_diverges_and_that_takes_it_back_
     virtually(story, topics={"t": 1}, brokers=1)
 
 
-def test_all_partitions_whose_logs_diverge_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("hidden", [True, False], ids=["hidden", "says that it is the same log"])
+def test_all_partitions_whose_logs_diverge_are_named_in_one_warning(
+    hidden: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     partitions = [TopicPartition("t", number) for number in range(3)]
     named: dict[int, int] = {}  # in the fetch session, which goes on with what an earlier request has named
 
@@ -202,7 +205,8 @@ def test_all_partitions_whose_logs_diverge_are_named_in_one_warning(caplog: pyte
         return response
 
     async def story(cluster: Cluster) -> None:
-        del cluster._state.versions[ApiKey.OFFSET_FOR_LEADER_EPOCH]  # type: ignore[attr-defined]
+        if hidden:
+            del cluster._state.versions[ApiKey.OFFSET_FOR_LEADER_EPOCH]  # type: ignore[attr-defined]
         cluster.intercept(FetchRequest, diverge)
         consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
         consumer.assign(partitions)
