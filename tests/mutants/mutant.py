@@ -16,8 +16,8 @@ from typing import Final
 from .operators import AS_IT_IS, Edit, edits
 
 ROOT: Final = Path(__file__).parent.parent.parent
-#: The folders in which changes are made: there a wrong change costs the application its records.
-MUTATED: Final = ("aiokc/core", "aiokc/client", "spark_source")
+#: The folders in which changes are made: there a wrong change costs the application its records, or its secrets.
+MUTATED: Final = ("aiokc/core", "aiokc/client", "aiokc/net", "spark_source")
 
 _SHOWN: Final = 200  # characters of a line
 

@@ -128,6 +128,23 @@ async def test_what_would_end_a_task_in_silence_is_an_error_of_a_configured_func
         await resolved("kafka", 9092, resolve)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_exit_of_a_configured_function_leaves_the_loop(is_async: bool) -> None:
+    async def resolve(host: str, port: int) -> Any:
+        raise SystemExit(3)
+
+    def exits(host: str, port: int) -> Any:
+        raise SystemExit(3)
+
+    async def story() -> None:
+        with pytest.raises(ConnectionFailed, match=r"resolve\(\) raised SystemExit"):
+            await resolved("kafka", 9092, resolve if is_async else exits)
+        await asyncio.Event().wait()
+
+    with asyncio.Runner() as runner, pytest.raises(SystemExit):
+        runner.run(asyncio.wait_for(story(), 5))
+
+
 async def test_a_task_cancelled_while_a_configured_function_runs_stays_cancelled() -> None:
     begun = asyncio.Event()
 

@@ -239,3 +239,25 @@ async def test_a_provider_that_others_cancel_has_failed_and_the_client_goes_on()
         await found.login()
     assert raised.value.retriable
     assert (await found.login()).identity == "user 'alice'"
+
+
+async def test_a_provider_that_nobody_waits_for_is_not_to_blame_for_a_request_without_an_answer() -> None:
+    may_end = asyncio.Event()
+
+    async def provider() -> tuple[str, str]:
+        await may_end.wait()
+        return "alice", "secret"
+
+    found = credentials(sasl_credentials_provider=provider)
+    assert found.unanswered("broker 1") is None
+    logins = [asyncio.create_task(found.login()) for _ in range(2)]
+    await asyncio.sleep(0)
+    logins.pop().cancel()
+    await asyncio.sleep(0)
+    late = found.unanswered("broker 1")
+    assert late is not None
+    assert str(late) == "broker 1: not connected: what provides the credentials for PLAIN has not answered yet"
+    assert (late.mechanism, late.retriable, late.__cause__) == ("PLAIN", True, None)
+    may_end.set()
+    await logins[0]
+    assert found.unanswered("broker 1") is None

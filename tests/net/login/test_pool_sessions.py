@@ -16,6 +16,7 @@ from aiokc.client.cluster.coordinator_lookup import CoordinatorLookup
 from aiokc.config import ClientConfig
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, NoBrokersAvailable
 from aiokc.net.connection import Connection
+from aiokc.net.login.endings import SessionEnded
 from aiokc.net.pool import Pool, Purpose
 from aiokc.wire.messages.discovery import MetadataRequest
 
@@ -226,6 +227,34 @@ async def test_a_broker_that_closes_each_time_is_tried_twice_and_no_more() -> No
         with pytest.raises(ConnectionFailed):
             await ask(pool, 1)
         assert server.accepted == 2
+
+
+async def test_what_may_have_been_handled_is_not_repeated_where_it_must_not_be() -> None:
+    """A group's deletion, say: what was not sent yet is sent over a new connection all the same."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet(*WITH_SASL)
+        await peer.log_in(session_ms=HOUR_MS)
+        await (peer.request() if peer.number == 0 else peer.serve_on())
+
+    async def ask_once(pool: Pool) -> str | None:
+        request = about("t")
+        answer = await pool.request_made(1, MetadataRequest, lambda version: request, timeout=10, repeatable=False)
+        return answer.cluster_id
+
+    async with serving(script) as server, connected_pool(server) as (pool, connection):
+        assert connection._session is not None
+        connection._session._was_due_at = 0.0
+        with pytest.raises(SessionEnded, match="in flight"):
+            await ask_once(pool)
+        assert server.accepted == 1
+        connection = await pool.connection(1, timeout=10)
+        connection.muted_until = inf
+        asking = asyncio.ensure_future(ask_once(pool))
+        await ticks(2)
+        connection.end_session(SessionEnded("over"))
+        assert await asking == "t"
+        assert server.accepted == 3
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,12 @@ async def test_the_time_of_the_handshake_begins_when_it_is_first_in_line() -> No
         behind = asyncio.ensure_future(ask_over(connection, "behind"))
         await asyncio.wait([behind], timeout=0.3)  # three times what the handshake may take
         assert not connection.closed
+        released_at = asyncio.get_running_loop().time()
         broker.release.set()
         assert await parked == "parked"
+        (handshake,) = connection._pipeline
+        assert handshake.waiter.sent_at >= released_at
+        assert handshake.waiter.deadline == handshake.waiter.sent_at + connection._patience
         with pytest.raises(ConnectionFailed, match=r"no answer to SaslHandshake v1 within \d+(\.\d+)? s"):
             await behind
         assert isinstance(connection.error, RequestTimedOut)

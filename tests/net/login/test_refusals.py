@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthenticationFailed
 from aiokc.net.blocking import BlockingConnection
 from aiokc.net.options import Route
@@ -132,12 +133,16 @@ async def test_the_thread_makes_no_attempt_while_a_refusal_counts() -> None:
 
 
 async def test_a_refusal_that_the_thread_gets_is_its_last() -> None:
-    async with serving(SessionBroker(REFUSED)) as server, running_pool(server, **ALICE) as pool:
+    may_pass = Verdict(authenticate=ErrorCode.REQUEST_TIMED_OUT)
+    async with serving(SessionBroker(may_pass, REFUSED)) as server, running_pool(server, **ALICE) as pool:
+        with pytest.raises(AuthenticationFailed, match="REQUEST_TIMED_OUT") as raised:
+            await asyncio.to_thread(open_blocking, server.port, Logins(), pool)
+        assert raised.value.retriable
         with pytest.raises(AuthenticationFailed, match="refused user 'alice'"):
             await asyncio.to_thread(open_blocking, server.port, Logins(), pool)
         with pytest.raises(AuthenticationFailed, match="not connecting"):
             await asyncio.to_thread(open_blocking, server.port, Logins(), pool)
-        assert server.accepted == 1
+        assert server.accepted == 2
         pool.set_brokers({1: server.broker(1)})
         assert await ask(pool, 1) == "t"  # the loop has found that the credentials are good again
         await asyncio.to_thread(open_blocking, server.port, Logins(), pool)

@@ -163,6 +163,15 @@ async def test_tls_to_a_plaintext_listener(reach: Callable[..., Any], certificat
             await reach(trusting(certificates), server.port)
 
 
+async def test_a_tls_listener_that_closes_at_the_first_request(certificates: Certificates) -> None:
+    async def closes(peer: Peer) -> None:
+        await peer.request()
+
+    async with serving(closes, tls=certificates.server_context()) as server:
+        with pytest.raises(ConnectionFailed, match=r"and a TLS one, or does it want a certificate"):
+            await by_loop(trusting(certificates), server.port)
+
+
 async def test_plaintext_to_a_tls_listener(certificates: Certificates) -> None:
     async with serving(serve_plainly, tls=certificates.server_context()) as server:
         with pytest.raises(KafkaError, match=r"security_protocol|plaintext one"):

@@ -13,6 +13,7 @@ from aiokc.errors import ConnectionFailed
 from aiokc.net.connect import connect
 from aiokc.net.connection import Connection
 from aiokc.net.pool import Pool, Purpose
+from aiokc.types import Broker
 from aiokc.wire import RequestHeader, Response
 from aiokc.wire.messages.discovery import MetadataRequest
 
@@ -165,6 +166,21 @@ async def test_a_bootstrap_server_that_is_a_broker_at_the_same_address_keeps_its
         await connection.wait_closed()
         trouble = pool.trouble(asyncio.get_running_loop().time())
         assert str(trouble) == f"{connection.name} closed the connection"  # it counts as a failure of broker 1
+
+
+async def test_each_connection_begins_with_the_address_that_worked_before() -> None:
+    async def closes(peer: Peer) -> None:
+        await peer.request()
+
+    async with serving(closes) as bad, serving(serve_plainly) as good:
+
+        async def resolve(host: str, port: int) -> list[tuple[str, int]]:
+            return [("127.0.0.1", bad.port), ("127.0.0.1", good.port)]
+
+        async with running_pool(good, resolve=resolve) as pool:
+            pool.set_brokers({1: Broker(1, "kafka", 9092)})
+            assert [await ask(pool, 1, purpose=purpose) for purpose in Purpose] == ["t"] * len(Purpose)
+        assert (bad.accepted, good.accepted) == (1, len(Purpose))
 
 
 async def test_requests_to_any_broker_at_once_share_the_first_connection() -> None:
@@ -466,6 +482,7 @@ async def test_when_run_was_cancelled_connections_work_until_the_pool_is_closed(
         await ask(pool, 1)
         run.cancel()
         await asyncio.wait([run])
+        assert run.cancelled()
         assert await ask(pool, 1, "last") == "last"
         assert await ask(pool, None, "any") == "any"
         with pytest.raises(ConnectionFailed, match="no new connection is made"):

@@ -289,6 +289,29 @@ def test_no_server_answers_lists_every_address_with_its_last_error() -> None:
     run_virtually(story)
 
 
+@pytest.mark.parametrize(("then", "told"), [("hangs", "closed the connection"), ("speaks HTTP", "an HTTP server")])
+def test_no_server_answers_tells_of_the_last_error_but_not_of_a_question_that_was_cut_short(
+    then: str, told: str
+) -> None:
+    async def story() -> None:
+        async def script(peer: Peer) -> None:
+            if peer.number == 0:
+                await closes_at_once(peer)
+            elif then == "hangs":
+                await accepts_and_hangs(peer)
+            else:
+                peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                await peer.until_closed()
+
+        async with serving(script) as server, running_pool(server) as pool:
+            with pytest.raises(NoBrokersAvailable, match=told) as got:
+                await ask(pool, None, timeout=2.0)
+            assert "no answer to Metadata" not in str(got.value)
+            assert server.accepted == 2
+
+    run_virtually(story)
+
+
 def test_of_many_servers_an_error_names_some() -> None:
     async def story() -> None:
         dead = dead_port()

@@ -10,6 +10,7 @@ import ssl
 import stat
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,23 @@ def test_validity_is_what_openssl_reads() -> None:
         found = validity(parse(pem.bytes(), "").certificates[0])
         assert found.begin.timestamp() == ssl.cert_time_to_seconds(told["notBefore"])
         assert found.end.timestamp() == ssl.cert_time_to_seconds(told["notAfter"])
+
+
+def test_validity_of_a_certificate_of_the_first_version() -> None:
+    """It has neither a version nor extensions. Of the years with two digits 50 is 1950, and 49 is 2049."""
+
+    def sequence(*fields: bytes) -> bytes:
+        content = b"".join(fields)
+        return b"\x30" + bytes([len(content)]) + content
+
+    def certificate(*fields: bytes) -> bytes:
+        times = sequence(b"\x17\x0d500101000000Z", b"\x17\x0d491231235959Z")
+        return sequence(sequence(b"\x02\x01\x01", sequence(), sequence(), times, sequence(), *fields))
+
+    found = validity(certificate(sequence()))
+    assert found == (datetime(1950, 1, 1, tzinfo=UTC), datetime(2049, 12, 31, 23, 59, 59, tzinfo=UTC))
+    with pytest.raises(ValueError, match="no certificate"):
+        validity(certificate())
 
 
 def test_validity_of_garbage() -> None:

@@ -12,6 +12,8 @@ import pytest
 from aiokc.config import SecurityConfig
 from aiokc.errors import CertificateRefused, ConnectionFailed
 from aiokc.net.tls.contexts import TlsContexts
+from aiokc.net.tls.our_side import OurSide
+from aiokc.net.tls.tls_errors import tls_failure
 
 from . import certificates as made
 from .peers.listening import Script, listening, resets, says, stays_silent, tls, tls_in_single_bytes
@@ -320,6 +322,51 @@ def test_a_plaintext_listener_that_closes(reach: Reach, contexts: Make, script: 
     told = failed(reach, contexts(), script)
     assert told.startswith(f"{BROKER}: closed during the TLS handshake")
     assert "a plaintext listener?" in told
+
+
+@pytest.mark.parametrize(
+    ("codes", "told"),
+    [
+        ((2, 20, 21), "is not in t, or the broker sends its certificate without the intermediate one (why)"),
+        ((18, 19), "is not in t (why): give"),
+        ((62, 63, 64), "is not for 'b_1' (why)"),
+        ((10,), "has expired"),
+        ((9,), "is not valid yet"),
+        ((80, 93), "breaks RFC 5280 (why)"),
+        ((22, 25), "its chain is too long (why)"),
+        ((23,), "its authority has revoked it"),
+        ((26,), "is not meant for servers (why)"),
+        ((66, 67, 68), "is too weak for the security level of OpenSSL here (why)"),
+        ((1, 79, 94), "the broker's certificate was refused: why (OpenSSL's error "),
+    ],
+)
+def test_each_code_of_openssl_is_told(codes: tuple[int, ...], told: str) -> None:
+    side = OurSide(trusts="t", certificate=None, valid=None, versions="v")
+    for code in codes:
+        error = ssl.SSLCertVerificationError("refused")
+        error.verify_code, error.verify_message = code, "why"
+        failure = tls_failure(error, BROKER, "b_1", side)
+        assert isinstance(failure, CertificateRefused)
+        assert told in str(failure)
+        assert failure.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ConnectionResetError(104, "Connection reset by peer"), "handshake (Connection reset by peer): "),
+        (ConnectionResetError(), "handshake: "),
+        (ssl.SSLEOFError(8, "EOF occurred in violation of protocol"), "handshake: "),
+    ],
+)
+@pytest.mark.parametrize("established", [False, True])
+def test_how_the_connection_ended_is_told_as_far_as_the_system_says_it(
+    error: OSError, told: str, established: bool
+) -> None:
+    side = OurSide(trusts="t", certificate=None, valid=None, versions="v")
+    failure = tls_failure(error, BROKER, "localhost", side, established=established)
+    assert isinstance(failure, ConnectionFailed)
+    assert f"TLS {told}" in str(failure)
 
 
 def test_a_peer_that_stays_silent(reach: Reach, contexts: Make) -> None:

@@ -221,6 +221,20 @@ def test_a_cut_off_or_changed_jks_file_is_refused_at_every_byte(folder: Path, tm
             java_stores.read_jks(bytes(changed), password, None, "file", "option")
 
 
+def test_a_jks_file_with_what_it_may_not_hold_is_damaged(folder: Path) -> None:
+    """A key of JCEKS, a certificate that is no X.509, more than is counted. Without a password no digest tells."""
+    data = (folder / "trust.jks").read_bytes()
+    assert len(java_stores.read_jks(data, None, None, "file", "option").certificates) == 2
+    for changed in (
+        data[:8] + b"\0\0\0\1" + b"\0\0\0\3" + bytes(2 + 8 + 20),
+        data.replace(b"X.509", b"X.508", 1),
+        data[:8] + b"\0\0\0\1" + data[12:],
+        data[:-20] + b"\0" + data[-20:],
+    ):
+        with pytest.raises(ConfigError, match="file: the JKS file is cut off or damaged"):
+            java_stores.read_jks(changed, None, None, "file", "option")
+
+
 def test_a_cut_off_pkcs12_file_is_refused(folder: Path, tmp_path: Path) -> None:
     data = (folder / "client.p12").read_bytes()
     for at in range(0, len(data), 7):

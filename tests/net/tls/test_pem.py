@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from aiokc.errors import ConfigError
-from aiokc.net.tls.pem import parse
+from aiokc.net.tls.pem import parse, text_of
 
 from . import certificates as made
 
@@ -86,6 +86,8 @@ def chain() -> bytes:
         (lambda: re.sub(rb"\n[A-Za-z0-9+/]{64}\n", b"\n", chain(), count=1), r"block 1 \(CERTIFICATE\) is cut off"),
         (lambda: b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----", "block 1 .* is not base64"),
         (lambda: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "block 1 .* is cut off or damaged"),
+        (lambda: text_of("CERTIFICATE", b"\x30\x01ab").encode(), "block 1 .* is cut off or damaged"),
+        (lambda: text_of("CERTIFICATE", b"\x31\x01a").encode(), "block 1 .* is cut off or damaged"),
     ],
 )
 def test_damaged_text_is_refused_and_never_quoted(damaged: Callable[[], bytes], why: str) -> None:
