@@ -26,6 +26,7 @@ class LogDir:
     """One of a broker's log directories. ``error`` is set where it is offline: then nothing is known of its replicas.
 
     ``total_bytes`` and ``usable_bytes`` are those of its volume (KIP-827); None on brokers older than 3.3.
+    ``is_cordoned``: whether the broker puts no new replicas there (KIP-1066); False on brokers older than 4.3.
     """
 
     path: str
@@ -33,6 +34,7 @@ class LogDir:
     total_bytes: int | None = None
     usable_bytes: int | None = None
     error: KafkaError | None = None
+    is_cordoned: bool = False
 
 
 def partition_sizes(

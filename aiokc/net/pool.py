@@ -12,10 +12,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ..config import ClusterConfig
-from ..core.cluster.snapshot import why_unusable
 from ..core.cluster.topic_ids import ASKED_BY_FROM
+from ..core.connection.home_cluster import HomeCluster
 from ..core.connection.login_policy import LoginPolicy, is_refusal
-from ..core.rate_limit import RateLimit, and_more
 from ..errors import (
     AuthenticationFailed,
     CertificateRefused,
@@ -30,8 +29,10 @@ from ..types import Broker
 from ..wire import FrameBuffers, Request, Response
 from ..wire.messages.discovery import MetadataRequest, MetadataResponse
 from .brokers.any_broker import AnyBroker, Unusable
+from .brokers.home_check import check_home
 from .brokers.node import Attempt, Node, Purpose
 from .brokers.nodes import Nodes
+from .brokers.warnings import Warnings
 from .connect import connect
 from .connection import Connection
 from .login.endings import SessionEnded
@@ -44,7 +45,6 @@ R = TypeVar("R", bound=Response)
 
 logger = logging.getLogger("aiokc.net")
 
-_WARNING_INTERVAL: Final = 10.0  # seconds between two warnings about the same broker
 _SPARE_SHARE: Final = 0.25  # of what may be received, for spare buffers that wait for the next frame
 _CLIENT_ID: Final = "aiokc"
 _CLOSE_SECONDS: Final = 1.0  # how long aclose() waits; everything is cancelled and aborted before
@@ -82,7 +82,10 @@ class Pool:
         for weakness in config.security_warnings:
             logger.warning("%s", weakness)
         self._nodes = Nodes(config, random)
-        self._any = AnyBroker(config, self._nodes, self._reach, self._check_open, random)
+        #: Which cluster this client is one of, and so whose answers count.
+        self.home = HomeCluster()
+        self._warnings = Warnings()
+        self._any = AnyBroker(config, self._nodes, self._reach, self._check_open, self._warnings.warn, random)
         # Dicts, not sets: what is done to all of them is done in the order in which they were made, in every run.
         self._connections: dict[Connection, Node] = {}
         self._attempts: dict[Attempt, None] = {}
@@ -90,7 +93,6 @@ class Pool:
         self._running = False
         self._closing = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._warnings = RateLimit(_WARNING_INTERVAL)
 
     # Lifecycle
 
@@ -198,12 +200,12 @@ class Pool:
         def make(version: int) -> MetadataRequest:
             if version < ASKED_BY_FROM and any(topic.name is None for topic in request.topics or ()):
                 raise UnsupportedVersion(
-                    f"topics can't be asked for by id in Metadata v{version}: that needs v{ASKED_BY_FROM} (Kafka 2.8)"
+                    f"topics can't be asked for by id in Metadata v{version}: that needs v{ASKED_BY_FROM} (Kafka 3.1)"
                 )
             return request
 
         return await self.any_broker(
-            MetadataRequest, make, timeout=timeout, unusable=why_unusable, asks_others=True, again=again
+            MetadataRequest, make, timeout=timeout, unusable=self.home.why_unusable, asks_others=True, again=again
         )
 
     async def any_broker(
@@ -394,10 +396,11 @@ class Pool:
                 self._nodes.has_connected = True
                 self.logins.succeeded()
                 self._connections[connection] = node
+                await check_home(connection, node, self.home)
                 node.connected(attempt.purpose, connection)
                 if self._closing.is_set() or attempt.scope.cancel_called:
                     connection.close()  # given up in the same iteration in which the broker answered
-                self._warnings.forget(node.address)
+                self._warnings.connected(node.address)
                 logger.debug("connected to %s for %s", node.name, attempt.purpose.value)
         except KafkaError as error:
             outcome = error
@@ -405,7 +408,7 @@ class Pool:
                 self._refused(attempt, error)
             else:
                 node.not_connected(error, self._now())
-                self._warn(node.address, error)
+                self._warnings.warn(node.address, error)
             if isinstance(error, CertificateRefused) and self._nodes.has_connected:
                 outcome = ConnectionFailed(str(error))  # while the client runs, the broker is one that can't be reached
                 outcome.__cause__ = error
@@ -449,7 +452,9 @@ class Pool:
             return logger.info("%s", connection.error)  # no failure: a new connection may be made at once
         node.failure(connection.error, self._now())
         if isinstance(connection.error, MalformedResponse) or not connection.has_served:
-            self._warn((node.address, "closed"), connection.error)  # the next connection may well be made, and end so
+            self._warnings.warn(
+                (node.address, "closed"), connection.error
+            )  # the next connection may well be made, and end so
         else:
             logger.info("%s", connection.error)
 
@@ -485,11 +490,6 @@ class Pool:
                 await self._closing.wait()
         except TimeoutError:
             return  # the time is over
-
-    def _warn(self, kind: object, error: KafkaError) -> None:
-        held_back = self._warnings.admit(kind, self._now())
-        if held_back is not None:
-            logger.warning("%s%s", error, and_more(held_back))
 
     @staticmethod
     def _now() -> float:

@@ -80,6 +80,7 @@ class Asking:
         self._thread = thread
         self._config = cluster_client.config
         self._pool = cluster_client.pool
+        self.home = self._pool.home
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + timeout
         self._backoff = retry_backoff(self._config, cluster_client.random)

@@ -17,10 +17,15 @@ from ...core.admin.cluster_answers import (
     described_versions,
     why_undescribed,
 )
-from ...core.cluster.snapshot import Cluster, why_unusable
+from ...core.cluster.snapshot import Cluster
 from ...errors import KafkaError, UnsupportedVersion
 from ...net.options import SOFTWARE
-from ...wire.messages.describing import DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest
+from ...wire.messages.describing import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+    DescribeLogDirsRequest,
+)
 from ...wire.messages.discovery import (
     ApiVersionsRequest,
     MetadataRequest,
@@ -42,8 +47,11 @@ async def describe_cluster(asking: Asking) -> ClusterDescription:
             include_cluster_authorized_operations=True, include_fenced_brokers=version >= _FENCED
         )
 
+    def unusable(broker: str, response: DescribeClusterResponse) -> KafkaError | None:
+        return asking.home.why_foreign(broker, response.cluster_id) or why_undescribed(broker, response)
+
     try:
-        response = await asking.any_broker(DescribeClusterRequest, make, why_undescribed)
+        response = await asking.any_broker(DescribeClusterRequest, make, unusable)
     except UnsupportedVersion:
         return cluster_of_metadata(await _metadata(asking, []))
     return described_cluster(response)
@@ -69,7 +77,7 @@ async def _metadata(asking: Asking, names: Collection[str] | None) -> MetadataRe
             include_cluster_authorized_operations=_OPERATIONS <= version < _NO_CLUSTER_OPERATIONS,
         )
 
-    return await asking.any_broker(MetadataRequest, make, why_unusable)
+    return await asking.any_broker(MetadataRequest, make, asking.home.why_unusable)
 
 
 async def topic_configs(asking: Asking, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry] | KafkaError]:

@@ -20,8 +20,8 @@ _IN_ORDER: Final = """
     ShareGroupHeartbeat ShareGroupDescribe ShareFetch ShareAcknowledge AddRaftVoter RemoveRaftVoter
     UpdateRaftVoter InitializeShareGroupState ReadShareGroupState WriteShareGroupState DeleteShareGroupState
     ReadShareGroupStateSummary StreamsGroupHeartbeat StreamsGroupDescribe DescribeShareGroupOffsets
-    AlterShareGroupOffsets DeleteShareGroupOffsets
+    AlterShareGroupOffsets DeleteShareGroupOffsets StreamsGroupTopologyDescriptionUpdate UnregisterController
 """
 
-#: The names by API key, as of Kafka 4.3.
+#: The names by API key, as of Kafka 4.4.
 API_NAMES: Final = dict(enumerate(_IN_ORDER.split()))

@@ -185,6 +185,7 @@ def _log_dir(result: DescribeLogDirsResult, node_id: int) -> LogDir:
         total_bytes=result.total_bytes if result.total_bytes >= 0 else None,
         usable_bytes=result.usable_bytes if result.usable_bytes >= 0 else None,
         error=broker_error(result.error_code, where) if result.error_code != ErrorCode.NONE else None,
+        is_cordoned=result.is_cordoned,
     )
 
 

@@ -152,7 +152,9 @@ def left_members(response: LeaveGroupResponse, leaving: Sequence[Leaving], versi
 
 def deleted_groups(response: DeleteGroupsResponse) -> dict[str, KafkaError | None]:
     return {
-        one.group_id: group_refusal(one.error_code, one.group_id, needs="DELETE") if one.error_code else None
+        one.group_id: group_refusal(one.error_code, one.group_id, one.error_message, needs="DELETE")
+        if one.error_code
+        else None
         for one in response.results
     }
 

@@ -173,7 +173,7 @@ def merge(
             ids.gone(name, gone.topic_id)
     return Cluster(
         version=old.version + 1,
-        cluster_id=response.cluster_id or old.cluster_id,
+        cluster_id=old.cluster_id or response.cluster_id,
         controller_id=response.controller_id if response.controller_id >= 0 else None,
         brokers={b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers if b.node_id >= 0},
         topics=topics,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from ...error_codes import ErrorCode
 from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
@@ -23,6 +24,7 @@ from ...wire.messages.txn import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from ...wire.primitives import NO_UUID
 from ..by_topic import by_topic
 from ..produce.identity import NOBODY, ProducerIdentity
 from ..versions import VersionRange
@@ -46,6 +48,8 @@ _TXN_OFFSET_COMMIT: Final[Mapping[bool, VersionRange]] = {
     False: VersionRange(OFFSETS_NAME_MEMBERS_FROM, 4),
     True: VersionRange(5, 5),
 }
+#: From 6 on it names topics by id only (KIP-1319), so that the offset of a deleted topic is not stored for a new one.
+_WITH_IDS: Final = VersionRange(5, 6)
 #: Those of offsets that name no member.
 _ONLY_OFFSETS: Final = VersionRange(0, 4)
 #: EndTxn from 5 on begins another epoch.
@@ -102,6 +106,8 @@ def wording(sent: ControlRequest, transactional_id: str, timeout_ms: int) -> Wor
         case TxnOffsetCommit():
             names_nobody = sent.group == GroupMetadata(sent.group.group_id)
             versions = _ONLY_OFFSETS if names_nobody and not sent.uses_v2 else _TXN_OFFSET_COMMIT[sent.uses_v2]
+            if sent.uses_v2 and _have_ids(sent.offsets):
+                versions = _WITH_IDS
             return Wording(versions, _offset_commit(sent, transactional_id))
         case EndTxn():
             return Wording(
@@ -149,11 +155,18 @@ def _offset_commit(sent: TxnOffsetCommit, transactional_id: str) -> TxnOffsetCom
     )
 
 
+def _have_ids(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+    """Whether each topic can be named by an id: the one that all of its offsets have."""
+    ids = {(tp.topic, offset.topic_id) for tp, offset in offsets.items()}
+    return len(ids) == len({topic for topic, _ in ids}) and all(topic_id is not None for _, topic_id in ids)
+
+
 def _topics(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Iterator[TxnOffsetCommitRequestTopic]:
     for topic, numbers in by_topic(offsets).items():
         wanted = [(number, offsets[TopicPartition(topic, number)]) for number in numbers]
         yield TxnOffsetCommitRequestTopic(
             name=topic,
+            topic_id=wanted[0][1].topic_id or NO_UUID,
             partitions=[
                 TxnOffsetCommitRequestPartition(
                     partition_index=number,
@@ -182,13 +195,20 @@ def answer(sent: ControlRequest, response: Response, transaction_version: int) -
             ]
             code, what = _worst(sent, added)
         case TxnOffsetCommitResponse():
+            names = _names(sent)
             stored = [
-                (TopicPartition(topic.name, one.partition_index), one.error_code)
+                (TopicPartition(topic.name or names.get(topic.topic_id, ""), one.partition_index), one.error_code)
                 for topic in response.topics
                 for one in topic.partitions
             ]
             code, what = _worst(sent, stored)
     return Answered(sent, code, what, identity, transaction_version)
+
+
+def _names(sent: ControlRequest) -> dict[UUID, str]:
+    """Return the names of the topics that the answer to ``sent`` may have by their ids."""
+    offsets = sent.offsets if isinstance(sent, TxnOffsetCommit) else {}
+    return {offset.topic_id: tp.topic for tp, offset in offsets.items() if offset.topic_id is not None}
 
 
 def _identity(producer_id: int, epoch: int) -> ProducerIdentity | None:

@@ -13,6 +13,7 @@ from ...errors import (
     KafkaError,
     ProducerFenced,
     TransactionAbortable,
+    UnknownTopic,
     UnsupportedVersion,
     broker_error,
 )
@@ -206,7 +207,7 @@ def error_of(sent: ControlRequest, code: int, meaning: Verdict, transactional_id
     then = {Verdict.ABORTABLE: "abort the transaction", Verdict.FATAL: "make a new producer"}.get(meaning)
     advice = "; ".join(filter(None, (_permission(sent, code) or _ADVICE.get(code), then)))
     told = broker_error(code, f"{of}: {advice}" if advice else of)
-    if meaning is not Verdict.ABORTABLE or type(told) is not BrokerError:
+    if meaning is not Verdict.ABORTABLE or type(told) not in (BrokerError, UnknownTopic):
         return told
     error = TransactionAbortable(str(told))
     error.__cause__ = told

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
+from ...core.connection.home_cluster import OtherCluster
 from ...core.connection.login_policy import is_refusal
 from ...core.connection.useless_answers import UselessAnswers
 from ...core.versions import api_name
@@ -56,14 +57,21 @@ class AnyBroker:
     """
 
     def __init__(
-        self, config: ClusterConfig, nodes: Nodes, reach: Reach, check_open: Callable[[], None], random: Random
+        self,
+        config: ClusterConfig,
+        nodes: Nodes,
+        reach: Reach,
+        check_open: Callable[[], None],
+        warn: Callable[[object, KafkaError], None],
+        random: Random,
     ) -> None:
-        """``check_open`` raises if the client is closed."""
+        """``check_open`` raises if the client is closed. ``warn(kind, error)`` logs not too often of each kind."""
         self._config = config
         self._nodes = nodes
         self._random = random
         self._reach = reach
         self._check_open = check_open
+        self._warn = warn
         self._unanswered_since: float | None = None
         self._answers: dict[type[Request[Any]], UselessAnswers] = {}
 
@@ -157,6 +165,9 @@ class AnyBroker:
         self._note_unanswered()
         if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._unanswered_since = -inf
+        if isinstance(error, OtherCluster):
+            node.disown()
+            self._warn(node.address, error)
         return now
 
     def _note_unanswered(self) -> None:

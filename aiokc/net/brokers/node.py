@@ -208,6 +208,12 @@ class Node:
             else:
                 connection.retire()
 
+    def disown(self) -> None:
+        """The address leads to another cluster: end the connections, and look its name up anew for the next one."""
+        self.route = None
+        for connection in list(self.connections.values()):
+            connection.close()  # what is in flight would be answered by that cluster
+
     def spare(self) -> tuple[Purpose, Connection | None]:
         """Return the connection with the fewest requests in flight for what any broker can answer, and its purpose.
 

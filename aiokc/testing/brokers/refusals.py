@@ -173,6 +173,7 @@ def _txn_offset_commit(request: txn.TxnOffsetCommitRequest, version: int, code: 
         topics=[
             txn.TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     txn.TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
                     for one in topic.partitions

@@ -37,7 +37,8 @@ from .topic_lookup import TopicLookup
 
 _TOPIC_IDS_FROM: Final = 10  # KIP-848
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
-_STALE_FROM: Final = 6  # KIP-1319: TxnOffsetCommit tells a stale epoch
+_STALE_FROM: Final = 6  # KIP-1319: TxnOffsetCommit tells a stale epoch,
+TXN_TOPIC_IDS_FROM: Final = 6  # and names topics by id
 
 
 class Committing:
@@ -138,27 +139,30 @@ class Committing:
     def commit_transactional(self, call: GroupCall[TxnOffsetCommitRequest]) -> None:
         """Keep offsets pending until the transaction ends: the transaction coordinator calls ``end_transaction``."""
         request = call.request
-        codes = {
-            (topic.name, one.partition_index): self._existence(topic.name, one.partition_index)
-            for topic in request.topics
-            for one in topic.partitions
-        }
+        partitions = {}
+        codes: dict[tuple[str, UUID, int], ErrorCode] = {}
+        for topic in request.topics:
+            name = self._topics.name_of(topic.topic_id) if call.version >= TXN_TOPIC_IDS_FROM else topic.name
+            for one in topic.partitions:
+                key = (topic.name, topic.topic_id, one.partition_index)
+                codes[key] = self._existence(name, one.partition_index)
+                partitions[key] = ((name or "", one.partition_index), one)
         try:
-            self._check_transactional(request, call.version, [*codes])
-            for topic in request.topics:
-                for one in topic.partitions:
-                    place = (topic.name, one.partition_index)
-                    codes[place] = codes[place] or self._store(request.group_id, place, one, request.producer_id)
+            self._check_transactional(request, call.version, [place for place, _ in partitions.values()])
+            for key, (place, one) in partitions.items():
+                codes[key] = codes[key] or self._store(request.group_id, place, one, request.producer_id)
         except Refusal as refusal:
-            codes = {place: code or refusal.code for place, code in codes.items()}
+            codes = {key: code or refusal.code for key, code in codes.items()}
         call.reply(
             TxnOffsetCommitResponse(
                 topics=[
                     TxnOffsetCommitResponseTopic(
                         name=topic.name,
+                        topic_id=topic.topic_id,
                         partitions=[
                             TxnOffsetCommitResponsePartition(
-                                partition_index=one.partition_index, error_code=codes[topic.name, one.partition_index]
+                                partition_index=one.partition_index,
+                                error_code=codes[topic.name, topic.topic_id, one.partition_index],
                             )
                             for one in topic.partitions
                         ],

@@ -57,14 +57,15 @@ class ListGroupsRequest(Request[ListGroupsResponse], key=16, versions="0-5", fle
 class DeletableGroupResult(Struct):
     group_id: String
     error_code: Int16
+    error_message: String | None = field("3+", default=None, ignorable=True)
 
 
-class DeleteGroupsResponse(Response, key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsResponse(Response, key=42, versions="0-3", flexible="2+"):
     throttle_time_ms: Int32 = field(default=0)
     results: list[DeletableGroupResult]
 
 
-class DeleteGroupsRequest(Request[DeleteGroupsResponse], key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsRequest(Request[DeleteGroupsResponse], key=42, versions="0-3", flexible="2+"):
     groups_names: list[String]
 
 

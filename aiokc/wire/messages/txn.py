@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..primitives import Bool, Int16, Int32, Int64, String
+from ..primitives import NO_UUID, Bool, Int16, Int32, Int64, String, Uuid
 from ..schema import Request, Response, Struct, field
 
 
@@ -81,11 +81,12 @@ class TxnOffsetCommitResponsePartition(Struct):
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    name: String
+    name: String = field("0-5", default="", ignorable=True)
+    topic_id: Uuid = field("6+", default=NO_UUID, ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition]
 
 
-class TxnOffsetCommitResponse(Response, key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Response, key=28, versions="0-6", flexible="3+"):
     throttle_time_ms: Int32 = field(default=0)
     topics: list[TxnOffsetCommitResponseTopic]
 
@@ -98,11 +99,12 @@ class TxnOffsetCommitRequestPartition(Struct):
 
 
 class TxnOffsetCommitRequestTopic(Struct):
-    name: String
+    name: String = field("0-5", default="", ignorable=True)
+    topic_id: Uuid = field("6+", default=NO_UUID, ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition]
 
 
-class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse], key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse], key=28, versions="0-6", flexible="3+"):
     transactional_id: String
     group_id: String
     producer_id: Int64

@@ -19,6 +19,7 @@ from aiokc.admin import (
     ReplicaSize,
     partition_sizes,
 )
+from aiokc.client.admin.asking import passes
 from aiokc.core.admin.api_names import API_NAMES
 from aiokc.core.admin.cluster_answers import described_configs, described_log_dirs, operations
 from aiokc.core.admin.first_record import first_record
@@ -27,7 +28,7 @@ from aiokc.core.admin.group_answers import (
     described_consumer_groups,
     described_share_groups,
 )
-from aiokc.core.admin.offset_answers import Leaving, left_members
+from aiokc.core.admin.offset_answers import Leaving, deleted_groups, left_members
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError, MalformedResponse, RequestTimedOut
 from aiokc.records import NewRecord, encode_batch, encode_control_batch
@@ -39,10 +40,17 @@ from aiokc.wire.messages.describing import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeLogDirsResponse,
+    DescribeLogDirsResult,
 )
 from aiokc.wire.messages.fetch import AbortedTransaction, PartitionData
 from aiokc.wire.messages.group import LeaveGroupResponse, MemberResponse
-from aiokc.wire.messages.group_admin import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
+from aiokc.wire.messages.group_admin import (
+    DeletableGroupResult,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
 from aiokc.wire.messages.group_description import (
     Assignment,
     ConsumerGroupDescribeResponse,
@@ -79,12 +87,34 @@ def test_an_old_broker_refuses_its_log_dirs_by_naming_none() -> None:
         described_log_dirs(DescribeLogDirsResponse(results=[]), 7)
 
 
+def test_a_directory_that_takes_no_new_replicas_says_so() -> None:
+    results = [
+        DescribeLogDirsResult(error_code=0, log_dir=path, topics=[], is_cordoned=path == "/full")
+        for path in ("/full", "/free")
+    ]
+    found = described_log_dirs(DescribeLogDirsResponse(error_code=0, results=results), 7)
+    assert {path: log_dir.is_cordoned for path, log_dir in found.items()} == {"/full": True, "/free": False}
+
+
+def test_why_a_group_was_not_deleted() -> None:
+    """KIP-1331."""
+    refused = DeletableGroupResult(
+        group_id="g", error_code=ErrorCode.GROUP_DELETION_FAILED, error_message="its\ntopology is kept"
+    )
+    error = deleted_groups(DeleteGroupsResponse(results=[refused]))["g"]
+    assert isinstance(error, BrokerError)
+    assert (error.code, error.retriable) == (134, False)
+    assert r"group 'g': its\ntopology is kept" in str(error)
+    assert not passes(error)
+
+
 def test_the_names_of_all_apis() -> None:
     with zipfile.ZipFile(libs() / f"kafka-clients-{KAFKA_VERSION}.jar") as jar:
         for path in jar.namelist():
             if found := re.fullmatch(r"common/message/(\w+)Request\.json", path):
                 (key,) = re.findall(r'"apiKey": *(\d+)', jar.read(path).decode())
                 assert API_NAMES[int(key)] == found[1]
+    assert (API_NAMES[93], API_NAMES[94]) == ("StreamsGroupTopologyDescriptionUpdate", "UnregisterController")  # of 4.4
 
 
 # Groups

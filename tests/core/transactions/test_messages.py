@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from aiokc.core.produce.identity import NOBODY, ProducerIdentity
@@ -140,6 +142,43 @@ def test_offsets_are_stored_only_if_those_of_all_partitions_are() -> None:
     )
     told = answer(TxnOffsetCommit(ME, GROUP, OFFSETS, True), TxnOffsetCommitResponse(topics=[topic]), 2)
     assert (told.code, told.what) == (ErrorCode.NOT_COORDINATOR, "t-1")
+
+
+def test_offsets_name_topics_by_id_where_each_has_one() -> None:
+    """KIP-1319. An offset that the application has made up may have none, and a name stands for one topic only."""
+    mine, other = UUID(int=1), UUID(int=2)
+
+    def sent(*offsets: UUID | None, uses_v2: bool = True) -> TxnOffsetCommit:
+        given = {
+            tp: OffsetAndMetadata(1, topic_id=topic_id) for tp, topic_id in zip((T0, T1, U0), offsets, strict=False)
+        }
+        return TxnOffsetCommit(ME, GROUP, given, uses_v2)
+
+    assert versions(sent(mine, mine, other)) == (5, 6)
+    assert versions(sent(mine, mine, None)) == versions(sent(None, None)) == versions(sent(mine, other)) == (5, 5)
+    assert versions(sent(mine, mine, uses_v2=False)) == (3, 4)
+    commit = sent(mine, mine, other)
+    request = wording(commit, "orders", 1).request
+    assert isinstance(request, TxnOffsetCommitRequest)
+    assert [(topic.name, topic.topic_id, len(topic.partitions)) for topic in request.topics] == [
+        ("t", mine, 2),
+        ("u", other, 1),
+    ]
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            topic_id=topic.topic_id,
+            partitions=[
+                TxnOffsetCommitResponsePartition(
+                    partition_index=one.partition_index,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_ID if topic.topic_id == other else 0,
+                )
+                for one in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    told = answer(commit, TxnOffsetCommitResponse(topics=topics), 2)
+    assert (told.code, told.what) == (ErrorCode.UNKNOWN_TOPIC_ID, "u-0")
 
 
 @pytest.mark.parametrize("codes", [[0, ErrorCode.ILLEGAL_GENERATION], [ErrorCode.ILLEGAL_GENERATION, 0]])

@@ -460,13 +460,13 @@ async def test_kip_1102_no_answer_for_too_long_leads_back_too() -> None:
 
 
 def telling(name: str, error_code: ErrorCode = ErrorCode.NONE) -> Script:
-    """The script of a broker that tells of a cluster by this name; of none where it answers with an error."""
-    told = [] if error_code else [MetadataResponseBroker(node_id=1, host="127.0.0.1", port=1)]
+    """The script of a broker that tells of a broker by this name; of none where it answers with an error."""
+    told = [] if error_code else [MetadataResponseBroker(node_id=1, host=name, port=1)]
 
     async def script(peer: Peer) -> None:
         await peer.greet((3, 0, 13), (18, 0, 4))
         await peer.serve_on(
-            lambda asked: MetadataResponse(brokers=told, cluster_id=name, topics=[], error_code=error_code)
+            lambda asked: MetadataResponse(brokers=told, cluster_id="cluster", topics=[], error_code=error_code)
         )
 
     return script
@@ -485,8 +485,8 @@ async def test_kip_1102_a_broker_that_says_so_leads_back_at_once(says: ErrorCode
     ):
         pool.set_brokers({1: broker.broker(1), 2: other.broker(2)})
         await pool.connection(1, timeout=10)  # so it is asked first
-        assert (await pool.metadata(about("t"), timeout=10)).cluster_id == found
-        assert (await pool.metadata(about("t"), timeout=10)).cluster_id == "other"
+        assert (await pool.metadata(about("t"), timeout=10)).brokers[0].host == found
+        assert (await pool.metadata(about("t"), timeout=10)).brokers[0].host == "other"
         assert (broker.accepted, other.accepted, bootstrap.accepted) == (1, 1, int(found == "bootstrap"))
 
 

@@ -20,10 +20,12 @@ from ....wire.messages.txn import (
     EndTxnRequest,
     EndTxnResponse,
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ...groups.committing import TXN_TOPIC_IDS_FROM
 from ...log.transaction_states import Place
 from ...refusal import Refusal
 from ..call import Call
@@ -196,15 +198,22 @@ def _code_of_offsets(refusal: Refusal, version: int) -> ErrorCode:
     return ErrorCode.TRANSACTION_ABORTABLE if is_abortable else refusal.code
 
 
+def _unknown(call: Call[TxnOffsetCommitRequest], topic: TxnOffsetCommitRequestTopic, index: int) -> ErrorCode:
+    by_id = call.version >= TXN_TOPIC_IDS_FROM
+    name = call.cluster.topics.name_of(topic.topic_id) if by_id else topic.name
+    return ErrorCode.UNKNOWN_TOPIC_ID if name is None else _existence(call, (name, index))
+
+
 def _refused_offsets(call: Call[TxnOffsetCommitRequest], code: ErrorCode) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
                         partition_index=one.partition_index,
-                        error_code=_existence(call, (topic.name, one.partition_index)) or code,
+                        error_code=_unknown(call, topic, one.partition_index) or code,
                     )
                     for one in topic.partitions
                 ],

@@ -1,0 +1,37 @@
+"""HomeCluster: whose answers count."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc.core.cluster.snapshot import Cluster, merge
+from aiokc.core.connection.home_cluster import HomeCluster, OtherCluster
+from aiokc.wire.messages.discovery import MetadataResponse, MetadataResponseBroker
+
+
+def answer(cluster_id: str | None, *, brokers: int = 1) -> MetadataResponse:
+    told = [MetadataResponseBroker(node_id=number, host="b", port=9092) for number in range(brokers)]
+    return MetadataResponse(brokers=told, cluster_id=cluster_id, topics=[])
+
+
+def test_the_first_answer_that_names_a_cluster_decides() -> None:
+    home = HomeCluster()
+    assert home.why_unusable("b", answer(None)) is None
+    assert home.why_unusable("b", answer("useless", brokers=0)) is not None
+    assert home.cluster_id is None
+    for cluster_id in ("A", None, "", "A"):
+        assert home.why_unusable("b", answer(cluster_id)) is None
+    error = home.why_unusable("broker 1 (b:9092)", answer("B\n"))
+    assert isinstance(error, OtherCluster)
+    assert error.retriable
+    told = str(error)
+    assert told.startswith(r"broker 1 (b:9092) belongs to cluster B\n now, and this client to cluster A: ")
+    assert "restart the client to go over to another cluster" in told
+    assert home.cluster_id == "A"
+
+
+def test_a_snapshot_keeps_its_cluster_id() -> None:
+    merging = merge(Cluster(cluster_id="A"), answer("B"), complete=True)
+    with pytest.raises(StopIteration) as merged:
+        next(merging)
+    assert merged.value.value.cluster_id == "A"
