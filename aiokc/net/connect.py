@@ -19,7 +19,7 @@ from ..errors import (
 from ..types import address_text
 from .addresses import Address, TriedAddresses, resolved
 from .connection import Connection
-from .handshake_order import handshake_order
+from .handshake_order import handshake_limit, handshake_order
 from .login.reauthentication import Start, no_owner
 from .options import ConnectionOptions
 
@@ -62,7 +62,7 @@ async def connect(
         await options.tls.get()
     deadline = loop.time() + timeout
     try:
-        async with asyncio.timeout_at(deadline):
+        async with handshake_limit(timeout, lambda: 0):
             found = await resolved(*address, options.resolve)
     except TimeoutError as error:
         raise ConnectionFailed(f"{name}: the name was not resolved within {timeout:.3g} s") from error

@@ -37,6 +37,7 @@ from ..scripted import (
     running_pool,
     serve_plainly,
     serving,
+    ticks,
 )
 
 pytestmark = pytest.mark.any_loop
@@ -228,6 +229,59 @@ def test_a_handshake_that_is_never_answered_ends_at_the_deadline() -> None:
             ):
                 await reach(server.port, timeout=0.5)
             await server.all_closed()
+
+    run_virtually(story)
+
+
+def test_something_that_holds_the_loop_ends_no_lookup_whose_answer_is_there() -> None:
+    async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        await asyncio.sleep(0.1)
+        return [("127.0.0.1", ports[0])]
+
+    ports: list[int] = []
+
+    async def story() -> None:
+        async with serving(serve_plainly) as server:
+            ports.append(server.port)
+            opening = asyncio.ensure_future(reach(resolve=resolve, timeout=0.5))
+            await ticks(2)
+            asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
+            await finish(await opening)
+
+    run_virtually(story)
+
+
+def test_something_that_holds_the_loop_ends_no_handshake_whose_answer_is_there() -> None:
+    """The answer is read first, and then there is time for the rest of the handshake."""
+    accepted = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        accepted.set()
+        await peer.greet(*WITH_SASL)
+        await peer.log_in()
+        await peer.until_closed()
+
+    async def story() -> None:
+        async with serving(script) as server:
+            given = {"credentials": Logins(), "random": Random(1)}
+            opening = asyncio.ensure_future(reach(server.port, timeout=0.5, **given))
+            await accepted.wait()
+            asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
+            await finish(await opening)
+
+    run_virtually(story)
+
+
+def test_a_silent_server_is_not_let_off_where_the_loop_is_held_again_and_again() -> None:
+    async def story() -> None:
+        async with serving(never_answer) as server:
+            opening = asyncio.ensure_future(reach(server.port, timeout=0.5))
+            for _ in range(4):
+                await asyncio.sleep(0.1)
+                asyncio.get_running_loop()._now += 2.0  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+            assert opening.done()
+            assert isinstance(opening.exception(), ConnectionFailed)
 
     run_virtually(story)
 
