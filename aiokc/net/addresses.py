@@ -27,6 +27,29 @@ _lookups: Final[dict[tuple[asyncio.AbstractEventLoop, str], tuple[asyncio.Task[A
 _LOOKUP_SECONDS: Final = 180.0
 
 
+class TriedAddresses:
+    """The addresses of one name that were tried, the one whose attempt is longest ago first.
+
+    There may be more than one attempt to connect has the time for, and the first ones may all be silent. So the next
+    attempt begins with those that were not tried yet.
+    """
+
+    def __init__(self) -> None:
+        self._tried: dict[Address, None] = {}
+
+    def order(self, found: Sequence[Address], first: Address | None) -> list[Address]:
+        """Return what the name leads to in the order in which to try it: ``first``, then what was not tried yet."""
+        has_now = set(found)
+        self._tried = {one: None for one in self._tried if one in has_now}
+        tried = [one for one in self._tried if one != first]
+        fresh = [one for one in found if one != first and one not in self._tried]
+        return [*((first,) if first is not None and first in has_now else ()), *fresh, *tried]
+
+    def trying(self, address: Address) -> None:
+        self._tried.pop(address, None)
+        self._tried[address] = None
+
+
 async def resolved(host: str, port: int, resolve: Resolve | None) -> Sequence[Address]:
     """Return the addresses of ``host``, in the order in which to try them, each once; at least one.
 

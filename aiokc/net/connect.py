@@ -1,4 +1,4 @@
-"""Connecting to a broker by name: tries every address of the name, each with its share of the timeout."""
+"""Connecting to a broker by name: tries the addresses of the name, each with its share of the timeout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Final
 
 from ..errors import (
     AuthenticationFailed,
@@ -16,13 +17,18 @@ from ..errors import (
     UnsupportedVersion,
 )
 from ..types import address_text
-from .addresses import Address, resolved
+from .addresses import Address, TriedAddresses, resolved
 from .connection import Connection
-from .handshake_order import handshake_order
+from .handshake_order import handshake_limit, handshake_order
 from .login.reauthentication import Start, no_owner
 from .options import ConnectionOptions
 
 logger = logging.getLogger("aiokc.net")
+
+# A third of the time is enough for a broker that answers. A hundred addresses with a hundredth each would all fail.
+_LEAST_SHARE: Final = 1 / 3
+_NOTHING_LEFT: Final = 1 / 100  # of the time
+_MOST_TOLD: Final = 3
 
 
 async def connect(
@@ -32,16 +38,18 @@ async def connect(
     *,
     timeout: float,
     first: Address | None = None,
+    tried: TriedAddresses | None = None,
     on_closed: Callable[[Connection], None] | None = None,
     start: Start = no_owner,
 ) -> Connection:
     """Return a connection that is ready for requests, to ``address`` as the broker ``name`` advertises it.
 
     ``first`` is the address to begin with where the name still has it, since it worked before: one that is silent takes
-    its whole share of the time, for each connection that begins with it.
+    its whole share of the time, for each connection that begins with it. ``tried`` are those of attempts before, which
+    come last.
 
     Raises ConnectionFailed after ``timeout`` seconds, or sooner if all addresses of the host have failed; its message
-    has the error of each address. Raises MalformedResponse if the only address does not speak Kafka's protocol.
+    has the errors of some. Raises MalformedResponse if the only address does not speak Kafka's protocol.
     Raises AuthenticationFailed, UnsupportedVersion or ConfigError (the package for Kerberos is missing, say) at once:
     another address of the same broker would answer the same, or would not even be asked.
     A certificate that is refused may be another one there (CertificateRefused). The time in which the TLS context is
@@ -54,13 +62,16 @@ async def connect(
         await options.tls.get()
     deadline = loop.time() + timeout
     try:
-        async with asyncio.timeout_at(deadline):
+        async with handshake_limit(timeout, lambda: 0):
             found = await resolved(*address, options.resolve)
     except TimeoutError as error:
         raise ConnectionFailed(f"{name}: the name was not resolved within {timeout:.3g} s") from error
     failures: list[KafkaError] = []
-    for index, target in enumerate(sorted(found, key=lambda one: one != first)):
-        mechanism = None
+    tried = tried or TriedAddresses()
+    untried = tried.order(found, first)
+    while untried and (not failures or deadline - loop.time() > timeout * _NOTHING_LEFT):
+        target, mechanism = untried[0], None
+        tried.trying(target)
         if options.credentials is not None:
             asked_at = loop.time()
             mechanism = await options.credentials.login(host)
@@ -70,11 +81,12 @@ async def connect(
         try:
             async with _turn(options):
                 deadline += loop.time() - asked_at
+                left = deadline - loop.time()
                 connection = await Connection.open(
                     where,
                     target,
                     options,
-                    timeout=(deadline - loop.time()) / (len(found) - index),
+                    timeout=max(left / len(untried), min(left, timeout * _LEAST_SHARE)),
                     server_hostname=host,
                     mechanism=mechanism,
                     on_closed=on_closed,
@@ -88,12 +100,19 @@ async def connect(
             failures.append(error)
         else:
             if failures:
-                logger.info("connected to %s, but: %s", where, "; ".join(map(str, failures)))
+                logger.info("connected to %s, but: %s", where, _told(failures))
             return connection
+        untried = untried[1:]
     refused = [error for error in failures if isinstance(error, CertificateRefused)]
-    if refused or len(failures) == 1:
+    if refused or (len(failures) == 1 and not untried):
         raise (refused or failures)[0]
-    raise ConnectionFailed("; ".join(map(str, failures))) from failures[-1]
+    more = f"; no time was left for {len(untried)} more addresses" if untried else ""
+    raise ConnectionFailed(_told(failures) + more) from failures[-1]
+
+
+def _told(failures: list[KafkaError]) -> str:
+    more = f"; and {len(failures) - _MOST_TOLD} more" if len(failures) > _MOST_TOLD else ""
+    return "; ".join(map(str, failures[:_MOST_TOLD])) + more
 
 
 def _turn(options: ConnectionOptions) -> AbstractAsyncContextManager[None]:

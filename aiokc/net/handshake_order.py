@@ -1,13 +1,18 @@
-"""Lets a few TLS handshakes of one event loop run at a time, so that no iteration of the loop has the steps of many."""
+"""Lets a few TLS handshakes of one event loop run at a time, so that no iteration of the loop has the steps of many.
+
+``handshake_limit`` ends each handshake, by TLS or not, that takes too long, and what has to come before it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 from weakref import ReferenceType, WeakKeyDictionary, ref
+
+from ..core.connection.late_alarm import LateAlarm
 
 _MOST: Final = 4
 # How long a handshake counts as under way, in seconds: longer than with a broker that is near. One that is far away, or
@@ -81,3 +86,31 @@ def handshake_order() -> HandshakeOrder:
         order = HandshakeOrder()
         _orders[loop] = ref(order)
     return order
+
+
+@asynccontextmanager
+async def handshake_limit(seconds: float, step: Callable[[], object]) -> AsyncIterator[None]:
+    """Raise TimeoutError where the block takes longer; ``step`` returns how far it has come.
+
+    Where something has held the loop meanwhile, what has come is read first, as for a request: see LateAlarm.
+    """
+    loop, alarm = asyncio.get_running_loop(), LateAlarm()
+    limit = asyncio.timeout(None)
+    timers: list[asyncio.Handle] = []
+
+    def ring_at(due: float) -> None:
+        timers[:] = [loop.call_at(due, ring, due)]
+
+    def ring(due: float) -> None:
+        now = loop.time()
+        if (more := alarm.extension(now - due, received=step())) > 0:
+            ring_at(now + more)
+        else:
+            limit.reschedule(now)
+
+    async with limit:
+        ring_at(loop.time() + seconds)
+        try:
+            yield
+        finally:
+            timers[0].cancel()

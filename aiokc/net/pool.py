@@ -390,6 +390,7 @@ class Pool:
                     self._options,
                     timeout=node.setup_timeout,
                     first=None if node.route is None else node.route.address,
+                    tried=node.tried,
                     on_closed=self._closed,
                     start=self._start,
                 )

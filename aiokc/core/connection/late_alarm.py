@@ -9,6 +9,15 @@ _LATE_SECONDS: Final = 0.1
 _MOST_SECONDS: Final = 1.0
 
 
+def seconds_to_read(late: float) -> float:
+    """Return for how many seconds the loop is to run before an alarm counts that was ``late`` (seconds); 0: it counts.
+
+    asyncio may run a task that looks at the clock before it reads the sockets. What the broker has sent meanwhile is
+    known only once the loop has read, and what was not sent meanwhile has to be sent first.
+    """
+    return 0.0 if late <= _LATE_SECONDS else min(late, _MOST_SECONDS)
+
+
 class LateAlarm:
     """Has a connection read what is in its socket before a request fails, and lets no silent broker off.
 
@@ -27,7 +36,7 @@ class LateAlarm:
 
         ``received`` is another value each time that bytes have come.
         """
-        if late <= _LATE_SECONDS or received == self._received:
-            return 0.0
-        self._received = received
-        return min(late, _MOST_SECONDS)
+        seconds = 0.0 if received == self._received else seconds_to_read(late)
+        if seconds:
+            self._received = received
+        return seconds

@@ -16,6 +16,7 @@ from uuid import UUID
 from ...records.encoding.batch_builder import BATCH_OVERHEAD, ClosedBatch, OpenBatch
 from ...types import HeadersToSend, TopicPartition
 from ..cluster.snapshot import Cluster
+from ..connection.late_alarm import seconds_to_read
 from .batch import Flushes, FlushMark, Outcome, ProducerBatch, Stored
 from .batch_memory import BATCH_COST, BatchMemory
 from .compression.ratios import CompressionRatios
@@ -184,8 +185,8 @@ class RecordAccumulator:
     def begin(self, queue: PartitionQueue, opened: OpenBatch, now: float) -> ProducerBatch:
         """Put a batch with records behind those of the partition, of which the last one is full: it need not linger."""
         options, last = self.options, queue.waiting[-1] if queue.waiting else None
-        due = now + options.linger
-        self.queues.gets_batch(queue, now + options.delivery_timeout)
+        due, expires_at = now + options.linger, now + options.delivery_timeout
+        self.queues.gets_batch(queue, expires_at)
         if last is not None and not last.sealed:
             last.seal()
             self.news = True
@@ -195,7 +196,7 @@ class RecordAccumulator:
             self.queues.rest(queue, due)
         self._number += 1
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
-        batch.topic_id, batch.owner = queue.topic_id, self.owner
+        batch.topic_id, batch.owner, batch.expires_at = queue.topic_id, self.owner, expires_at
         self._flushes.begun(batch)
         self.batch_memory.begins(batch)
         queue.begun(batch)
@@ -404,32 +405,32 @@ class RecordAccumulator:
                 batch.seal()
         return self._flushes.begin()
 
-    def expire(self, now: float) -> None:
-        """End batches whose delivery_timeout is over, of so many partitions as one step may look at.
+    def expire(self, now: float, *, late: float = 0.0) -> None:
+        """End batches whose time is over, of so many partitions as one step may look at.
 
-        Those in flight keep their place until they are answered.
+        Those in flight keep their place until they are answered. Where this comes ``late`` (seconds), something has
+        held the loop: then they have some time more.
         """
-        timeout = self.options.delivery_timeout
+        more = seconds_to_read(late)
         for queue in self.queues.expiry.ringing(now):
-            for batch in [one for one in queue.unfinished() if one.created + timeout <= now]:
-                self._expire(queue, batch)
-            if queue.oldest < inf:
-                self.queues.expiry.set(queue, queue.oldest + timeout)
+            unfinished = list(queue.unfinished())
+            for batch in unfinished:
+                if batch.expires_at <= now and not (more and batch.put_off(now + more)):
+                    self._expire(queue, batch)
+            left = [batch.expires_at for batch in unfinished if batch.outcome is None]
+            self.queues.expiry.set(queue, min(left, default=inf))
 
     def _expire(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         self.counters.expired += 1
-        what = "compressed" if batch.closed is None else "split"
-        closing = f"it was still to be {what}" if batch.closing else ""
-        trouble = self.session.trouble or self.queues.trouble_of(queue) or closing
+        trouble = self.session.trouble or self.queues.trouble_of(queue) or batch.still_to_be
         if batch.last_text and trouble:  # credentials were refused since, for instance
             trouble = f"{batch.last_text}; since then: {trouble}"
         failure = Failure(Cause.EXPIRED, batch.last_code, trouble or batch.last_text)
-        if batch in queue.in_flight:
-            queue.unresolved = queue.unresolved or batch.is_numbered
-            self.fail(queue, batch, failure.maybe())
-        else:
+        if batch not in queue.in_flight:
             queue.waiting.remove(batch)
-            self.fail(queue, batch, failure)
+            return self.fail(queue, batch, failure)
+        queue.unresolved = queue.unresolved or batch.is_numbered
+        self.fail(queue, batch, failure.maybe())
 
     def fail_waiting(self, failure: Failure, queues: Iterable[PartitionQueue] | None = None) -> None:
         """Every batch that is not in flight gets ``failure`` as its outcome: those of all partitions, or of these."""

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
+from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -32,6 +33,9 @@ Outcome: TypeAlias = Stored | Failure
 Number: TypeAlias = tuple[int, ...]
 
 _SWAPPED: Final = bytes.maketrans(b"\0\1", b"\1\0")
+#: In the first one the loop reads what has come, and the batch is sent if it never was; in the second one the answer to
+#: that is read. The third one is for what has to come before: a connection, or the partition's place in a transaction.
+_MOST_REPRIEVES: Final = 3
 
 
 class ProducerBatch:
@@ -41,7 +45,8 @@ class ProducerBatch:
     are compressed. Its ``outcome`` is set once and for ever. Where a broker took it for too large, its ``parts`` have
     the outcomes: batches that hold its records in order.
 
-    ``number`` orders the batches of a partition, ``created`` is when its first record was appended (loop time).
+    ``number`` orders the batches of a partition, ``created`` is when its first record was appended (loop time), and
+    from ``expires_at`` on it is not tried any more.
     ``sequence`` and ``identity`` are set when it is first drained, and are frozen while it may be in the log under
     them. ``unclear``: an attempt has ended so that the batch may be in the log. ``waiting`` and ``callbacks`` belong to
     the driver: what is to be told of a record's outcome, and the record's index. They move to the parts in a split. Who
@@ -57,6 +62,7 @@ class ProducerBatch:
         "closed",
         "closing",
         "created",
+        "expires_at",
         "first_flush",
         "has_left",
         "identity",
@@ -70,6 +76,7 @@ class ProducerBatch:
         "outcome",
         "owner",
         "parts",
+        "reprieves",
         "retry_at",
         "sequence",
         "starts",
@@ -84,6 +91,8 @@ class ProducerBatch:
 
     def __init__(self, tp: TopicPartition, number: Number, created: float, batch: OpenBatch) -> None:
         self.tp, self.number, self.created = tp, number, created
+        self.expires_at = inf
+        self.reprieves = 0  # how often ``expires_at`` was put off
         self.open: OpenBatch | None = batch
         self.closed: ClosedBatch | None = None
         self.closing = False  # a thread compresses it, or it is being split: nothing is sent of it until that is done
@@ -146,6 +155,24 @@ class ProducerBatch:
         if not self.last_code:
             return ""
         return f"{error_name(self.last_code)}{self.last_text and f' ({self.last_text})'}"
+
+    @property
+    def still_to_be(self) -> str:
+        """What a thread, or the loop in steps, is still to make of it before it can be sent; "": nothing."""
+        if not self.closing:
+            return ""
+        return f"it was still to be {'compressed' if self.closed is None else 'split'}"
+
+    def put_off(self, until: float) -> bool:
+        """Its time is over, and something has held the loop: let it expire ``until`` then; return whether it may.
+
+        Only so often: it expires also where something holds the loop again and again.
+        """
+        if self.reprieves >= _MOST_REPRIEVES:
+            return False
+        self.reprieves += 1
+        self.expires_at = until
+        return True
 
     def close(self) -> ClosedBatch:
         """Compress it, and return what it has become."""
@@ -210,6 +237,7 @@ class ProducerBatch:
         for part, first in zip(self.parts, self.starts, strict=True):
             part.observed, part.owner = self.observed[first : first + part.count], self.owner
             part.first_flush = self.first_flush
+            part.expires_at, part.reprieves = self.expires_at, self.reprieves
 
     def _in_parts(self, what: Iterable[tuple[int, Any]]) -> Iterator[tuple[ProducerBatch, int, Any]]:
         """What belongs to records by their index, with the part that has the record, and the index there.

@@ -14,7 +14,7 @@ from ...core.connection.least_loaded import NodeView
 from ...core.connection.traffic import NodeTraffic
 from ...errors import CertificateRefused, KafkaError
 from ...types import Broker, address_text
-from ..addresses import Address
+from ..addresses import Address, TriedAddresses
 from ..connection import Connection
 from ..options import Route
 
@@ -96,6 +96,7 @@ class Node:
         self._failure_counts = failure_counts
         self._counts_until = 0.0  # by the loop's time: until then ``error`` is the broker's state
         self.route: Route | None = None
+        self.tried = TriedAddresses()  # of its name
         self._backoff = backoff
         self._slow_backoff = slow_backoff
         self._setup_timeouts = setup_timeouts

@@ -1,16 +1,18 @@
-"""partitioner_availability_timeout_ms: records without a key go to no broker that takes nothing, and to it again."""
+"""What takes no records for a while: partitioner_availability_timeout_ms, for a broker; a loop that something holds."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from aiokc import Producer
+from aiokc.errors import DeliveryTimedOut
 from aiokc.testing import ApiKey, Cluster
-from aiokc.testing.faults import Hold
+from aiokc.testing.faults import Hold, drop
 from tests.client.virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
@@ -134,3 +136,71 @@ def test_a_broker_that_was_slow_and_lost_what_waited_for_it_gets_records_again()
             assert all(to[number] > 250 for number in range(6))
 
     virtually(story, topics={"t": 6})
+
+
+# A loop that the application holds
+
+
+def compute(seconds: float) -> None:
+    asyncio.get_running_loop()._now += seconds  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"linger_ms": 0},
+        {"linger_ms": 5},
+        {"linger_ms": 0, "acks": 0, "enable_idempotence": False},
+        {"linger_ms": 5, "max_in_flight_requests_per_connection": 1},
+    ],
+)
+def test_records_are_stored_though_the_loop_is_held_for_longer_than_they_may_take(options: dict[str, Any]) -> None:
+    """The sender's task runs before the loop has read what lies in the socket, and before it has sent all."""
+
+    async def story(cluster: Cluster) -> None:
+        limits: dict[str, Any] = {"delivery_timeout_ms": 2_000, "request_timeout_ms": 1_500}
+        async with Producer(bootstrap_servers=cluster.bootstrap, **limits, **options) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            sent = [await producer.send("t", b"%d" % number, partition=0) for number in range(1, 4)]
+            compute(3.0)
+            await producer.flush()
+            for one in sent:
+                await one
+            await asyncio.sleep(1)  # with acks=0 the broker reads them later
+            assert [record.value for record in cluster.records("t", 0)] == [b"0", b"1", b"2", b"3"]
+            assert producer.metrics().expired == 0
+
+    virtually(story, brokers=1)
+
+
+@pytest.mark.parametrize("release", ["3.9", "4.1"])
+def test_a_transaction_commits_though_the_loop_is_held_for_longer_than_its_records_may_take(release: str) -> None:
+    """Before Kafka 4.0 the partition has to be added to it before anything is sent."""
+
+    async def story(cluster: Cluster) -> None:
+        limits: dict[str, Any] = {"delivery_timeout_ms": 2_000, "request_timeout_ms": 1_500}
+        async with Producer(bootstrap_servers=cluster.bootstrap, transactional_id="id", **limits) as producer:
+            async with producer.transaction():
+                await producer.send("t", b"1", partition=0)
+                compute(3.0)
+            assert [record.value for record in cluster.records("t", 0)] == [b"1"]
+
+    virtually(story, brokers=1, as_version=release)
+
+
+def test_a_silent_broker_is_not_waited_for_without_end_where_the_loop_is_held_again_and_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        limits: dict[str, Any] = {"delivery_timeout_ms": 2_000, "request_timeout_ms": 1_500}
+        async with Producer(bootstrap_servers=cluster.bootstrap, **limits) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            cluster.intercept(ApiKey.PRODUCE, drop())
+            began, sent = loop.time(), await producer.send("t", b"1", partition=0)
+            while not sent.done():
+                compute(0.9)
+                await asyncio.sleep(0.1)
+            assert loop.time() - began < 2.0 + 3 * (0.9 + 1.0) + 1.0
+            with pytest.raises(DeliveryTimedOut):
+                await sent
+
+    virtually(story, brokers=1)

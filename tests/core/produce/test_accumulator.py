@@ -513,6 +513,53 @@ def test_a_batch_that_expires_in_flight_may_be_stored_and_the_partition_waits_fo
     assert (second.identity.epoch, second.sequence) == (0, 1)
 
 
+def test_where_something_held_the_loop_a_batch_that_was_never_sent_is_sent_and_one_in_flight_answered() -> None:
+    """The driver looks at the clock before it reads from the sockets, so an answer may lie there."""
+    world = Produced(delivery_timeout=10.0)
+    first = world.append()
+    world.send()
+    second = world.append()
+    world.now = 150.0
+    world.accumulator.expire(world.now, late=40.0)
+    assert world.finished() == []
+    assert world.send() == [second]
+    assert world.look_at() == 151.0
+    world.now = 150.9
+    world.answer(first, offset=5)
+    world.answer(second, offset=6)
+    assert world.finished() == [first, second]
+    assert world.accumulator.counters.expired == 0
+    world.now = 151.0
+    world.accumulator.expire(world.now)
+
+
+def test_a_batch_expires_also_where_something_holds_the_loop_again_and_again() -> None:
+    world = Produced(delivery_timeout=10.0)
+    batch = world.append()
+    world.send()
+    for _ in range(3):
+        world.now += 50.0
+        world.accumulator.expire(world.now, late=40.0)
+        assert batch.outcome is None
+    world.now += 50.0
+    world.accumulator.expire(world.now, late=40.0)
+    assert isinstance(batch.outcome, Failure)
+    assert batch.outcome.persisted == "maybe"
+
+
+def test_a_batch_that_was_put_off_expires_then_unless_it_is_late_again() -> None:
+    world = Produced(delivery_timeout=10.0)
+    batch = world.append()
+    world.now = 110.3
+    world.accumulator.expire(world.now, late=0.3)
+    world.now = 110.5
+    world.accumulator.expire(world.now)
+    assert batch.outcome is None
+    world.now = 110.65
+    world.accumulator.expire(world.now, late=0.05)
+    assert world.finished() == [batch]
+
+
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NETWORK_EXCEPTION])
 def test_a_batch_that_expires_in_flight_and_is_not_acknowledged_ends_the_epoch(code: ErrorCode) -> None:
     world = Produced(delivery_timeout=10.0)

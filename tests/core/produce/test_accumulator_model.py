@@ -109,10 +109,12 @@ class Producing(RuleBasedStateMachine):
         batch = self.accumulator.append(queue, self.count, None, value, (), self.now)
         self.appended[value] = (partition, batch, batch.count - 1)
 
-    @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 60.0]))
-    def time_passes(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 60.0]), held=st.booleans())
+    def time_passes(self, seconds: float, held: bool = False) -> None:
+        """``held``: by something that runs in the loop."""
         self.now += seconds
-        self.accumulator.expire(self.now)
+        late = self.now - self.accumulator.queues.expiry.next_at
+        self.accumulator.expire(self.now, late=late if held else 0.0)
 
     @rule()
     def nothing_that_is_due_rests(self) -> None:

@@ -93,6 +93,24 @@ def test_it_may_expire_while_it_is_split(steps: int) -> None:
     assert next_one.identity.epoch == 1, "no record will ever have the sequences of those that were not sent again"
 
 
+def test_the_parts_expire_when_it_would_have() -> None:
+    """As often as it was put off, they are not put off again."""
+    world = Produced(batch_size=16_000, delivery_timeout=10.0)
+    batch = too_large(world)
+    for _ in range(3):
+        world.now += 20.0
+        world.accumulator.expire(world.now, late=5.0)
+    while split_further(world.accumulator):
+        pass
+    assert len(batch.parts) > 1
+    world.now += 0.9
+    world.accumulator.expire(world.now)
+    assert not any(part.outcome for part in batch.parts)
+    world.now += 5.0
+    world.accumulator.expire(world.now, late=4.9)
+    assert all(isinstance(part.outcome, Failure) for part in batch.parts)
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_it_may_be_aborted_while_it_is_split(steps: int) -> None:
     """As a transaction ends what is not in flight (KIP-654), and stop() what is left."""

@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from random import Random
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from aiokc.config import Resolve
 from aiokc.core.sasl.gssapi import Gssapi, SecurityContext
 from aiokc.errors import AuthenticationFailed, ConfigError, ConnectionFailed, MalformedResponse
+from aiokc.net.addresses import TriedAddresses
 from aiokc.net.connect import connect
 from aiokc.net.connection import Connection
 from aiokc.net.own_thread import OwnThread
@@ -35,6 +37,7 @@ from ..scripted import (
     running_pool,
     serve_plainly,
     serving,
+    ticks,
 )
 
 pytestmark = pytest.mark.any_loop
@@ -99,6 +102,54 @@ def test_the_address_that_worked_last_comes_first(caplog: pytest.LogCaptureFixtu
     assert [f"127.0.0.1:{ports[0]}: no answer to the handshake" in text for text in told] == [True]
 
 
+def test_a_name_may_have_more_addresses_than_the_time_is_enough_for() -> None:
+    """Each that is tried has a third of the time at least: an eighth would be too short for this broker."""
+
+    async def slow(peer: Peer) -> None:
+        await asyncio.sleep(0.3)
+        await serve_plainly(peer)
+
+    async def story() -> None:
+        async with serving(slow) as server:
+            resolve = to(("127.0.0.1", server.port), *(("127.0.0.1", dead_port()) for _ in range(7)))
+            await finish(await reach(resolve=resolve, timeout=1.0))
+
+    run_virtually(story)
+
+
+def test_the_next_attempt_goes_on_behind_the_last_address() -> None:
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            hanging = [await stack.enter_async_context(serving(never_answer)) for _ in range(7)]
+            server = await stack.enter_async_context(serving(serve_plainly))
+            resolve, tried = to(*(("127.0.0.1", one.port) for one in [*hanging, server])), TriedAddresses()
+            began = asyncio.get_running_loop().time()
+            for _ in range(2):
+                with pytest.raises(ConnectionFailed, match=r"; no time was left for 5 more addresses$"):
+                    await connect("broker 1", ("kafka", 9092), options(resolve=resolve), timeout=3.0, tried=tried)
+            await finish(await connect("broker 1", ("kafka", 9092), options(resolve=resolve), timeout=3.0, tried=tried))
+            assert [one.accepted for one in [*hanging, server]] == [1] * 8
+            assert asyncio.get_running_loop().time() - began < 7.1
+
+    run_virtually(story)
+
+
+def test_a_pool_knows_which_addresses_it_has_tried() -> None:
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            hanging = [await stack.enter_async_context(serving(never_answer)) for _ in range(4)]
+            server = await stack.enter_async_context(serving(serve_plainly))
+            resolve = to(*(("127.0.0.1", one.port) for one in [*hanging, server]))
+            async with running_pool(server, resolve=resolve, socket_connection_setup_timeout_ms=500) as pool:
+                pool.set_brokers({1: server.broker(1)})
+                with pytest.raises(ConnectionFailed, match="no time was left for 2 more addresses"):
+                    await pool.connection(1, Purpose.DATA, timeout=10)
+                await pool.connection(1, Purpose.DATA, timeout=10)
+                assert [one.accepted for one in hanging] == [1] * 4
+
+    run_virtually(story)
+
+
 async def test_an_address_that_worked_and_is_gone_from_the_name_is_not_tried() -> None:
     async with serving(serve_plainly) as old, serving(serve_plainly) as new:
         gone, resolve = ("127.0.0.1", old.port), to(("127.0.0.1", new.port))
@@ -116,6 +167,14 @@ async def test_the_error_names_all_failures() -> None:
         rf"broker 1 \(kafka:9092\) at 127.0.0.1:{second}: cannot connect \(.*\)",
         str(got.value),
     )
+
+
+async def test_the_error_names_three_failures_of_many() -> None:
+    ports = [dead_port() for _ in range(5)]
+    resolve = to(*(("127.0.0.1", port) for port in ports))
+    with pytest.raises(ConnectionFailed, match=r"; and 2 more$") as got:
+        await connect("broker 1 (kafka:9092)", ("kafka", 9092), options(resolve=resolve), timeout=10)
+    assert [f"127.0.0.1:{port}: cannot connect" in str(got.value) for port in ports] == [True] * 3 + [False] * 2
 
 
 async def test_a_refused_connection_has_its_cause() -> None:
@@ -170,6 +229,59 @@ def test_a_handshake_that_is_never_answered_ends_at_the_deadline() -> None:
             ):
                 await reach(server.port, timeout=0.5)
             await server.all_closed()
+
+    run_virtually(story)
+
+
+def test_something_that_holds_the_loop_ends_no_lookup_whose_answer_is_there() -> None:
+    async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        await asyncio.sleep(0.1)
+        return [("127.0.0.1", ports[0])]
+
+    ports: list[int] = []
+
+    async def story() -> None:
+        async with serving(serve_plainly) as server:
+            ports.append(server.port)
+            opening = asyncio.ensure_future(reach(resolve=resolve, timeout=0.5))
+            await ticks(2)
+            asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
+            await finish(await opening)
+
+    run_virtually(story)
+
+
+def test_something_that_holds_the_loop_ends_no_handshake_whose_answer_is_there() -> None:
+    """The answer is read first, and then there is time for the rest of the handshake."""
+    accepted = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        accepted.set()
+        await peer.greet(*WITH_SASL)
+        await peer.log_in()
+        await peer.until_closed()
+
+    async def story() -> None:
+        async with serving(script) as server:
+            given = {"credentials": Logins(), "random": Random(1)}
+            opening = asyncio.ensure_future(reach(server.port, timeout=0.5, **given))
+            await accepted.wait()
+            asyncio.get_running_loop()._now += 5.0  # type: ignore[attr-defined]
+            await finish(await opening)
+
+    run_virtually(story)
+
+
+def test_a_silent_server_is_not_let_off_where_the_loop_is_held_again_and_again() -> None:
+    async def story() -> None:
+        async with serving(never_answer) as server:
+            opening = asyncio.ensure_future(reach(server.port, timeout=0.5))
+            for _ in range(4):
+                await asyncio.sleep(0.1)
+                asyncio.get_running_loop()._now += 2.0  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+            assert opening.done()
+            assert isinstance(opening.exception(), ConnectionFailed)
 
     run_virtually(story)
 

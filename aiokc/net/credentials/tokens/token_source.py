@@ -10,6 +10,7 @@ from math import inf
 from typing import Final, Protocol
 
 from ....core.backoff import Backoff, Chance
+from ....core.connection.late_alarm import LateAlarm
 from ....core.rate_limit import RateLimit, and_more
 from ....core.sasl.oauthbearer import LEAST_LIFE
 from ....errors import AuthenticationFailed, fresh
@@ -179,7 +180,7 @@ class TokenSource:
             self._asked_at = self._clock()
             self._call = self._loop.create_task(self._ask(), name=f"aiokc: {self._asker.name}")
             self._call.add_done_callback(self._answered)
-        self._timer = self._loop.call_later(self._call_seconds, self._overdue)
+        self._overdue_at(self._loop.time() + self._call_seconds, LateAlarm())
         self._attempt = self._loop.create_future()
         return self._attempt
 
@@ -206,7 +207,13 @@ class TokenSource:
         if self._attempt is not None:
             self._fail(outcome)
 
-    def _overdue(self) -> None:
+    def _overdue_at(self, due: float, alarm: LateAlarm) -> None:
+        self._timer = self._loop.call_at(due, self._overdue, due, alarm)
+
+    def _overdue(self, due: float, alarm: LateAlarm) -> None:
+        now = self._loop.time()
+        if (more := alarm.extension(now - due, received=self._call)) > 0:  # the token may be there, and not taken in
+            return self._overdue_at(now + more, alarm)
         if self._call is not None and not self._asker.in_thread:
             self._call.cancel()
         self._call_hangs = self._call is not None

@@ -201,6 +201,20 @@ def test_a_call_that_hangs_ends_after_its_time_with_its_own_sentence() -> None:
     run_virtually(story)
 
 
+@pytest.mark.parametrize("in_thread", [True, False])
+def test_a_call_that_returned_while_something_held_the_loop_is_no_failure(in_thread: bool) -> None:
+    async def story() -> None:
+        asker = ScriptedAsker(HOUR, seconds=1, in_thread=in_thread)
+        source = source_of(asker)
+        asked = asyncio.ensure_future(source.token())
+        await asyncio.sleep(0.5)
+        asyncio.get_running_loop()._now += 100.0  # type: ignore[attr-defined]
+        assert value(await asked) == "token-1"
+        assert (len(asker.calls), asker.cancelled) == (1, 0)
+
+    run_virtually(story)
+
+
 def test_a_call_in_a_thread_that_hangs_is_waited_for_again_not_doubled() -> None:
     async def story() -> None:
         asker = ScriptedAsker(HOUR, seconds=70, in_thread=True)
