@@ -12,10 +12,22 @@ from uuid import UUID
 
 from ..config.checks import LONGEST_TEXT, MOST_32, MOST_64
 from ..errors import ConfigError, shown
-from ..types import GroupMetadata, Headers, OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from ..types import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    GroupMetadata,
+    Headers,
+    OffsetAndMetadata,
+    SubscriptionPattern,
+    TopicPartition,
+)
 
 _NO_EPOCH: Final = -1  # "no epoch" in Kafka's protocol
 _NO_GENERATION: Final = -1  # "no generation"
+_SPECIAL_TIMESTAMPS: Final = frozenset({LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED})
 
 
 def _no_topic_id(tp: TopicPartition) -> UUID | None:
@@ -115,14 +127,16 @@ def checked_timestamps(given: Mapping[Any, Any]) -> dict[TopicPartition, int]:
 
 
 def _timestamp(tp: object, given: Any) -> int:
-    if type(given) is int and -MOST_64 <= given <= MOST_64:
+    if type(given) is int and 0 <= given <= MOST_64:
         return given
     try:
         number = index(given)
     except TypeError:
         number = MOST_64 + 1
-    if abs(number) > MOST_64 or isinstance(given, bool):
-        raise ConfigError(f"{shown(given)} for {tp} is no timestamp: give milliseconds since the epoch, as an int")
+    if isinstance(given, bool) or not (0 <= number <= MOST_64 or number in _SPECIAL_TIMESTAMPS):
+        raise ConfigError(
+            f"{shown(given)} for {tp} is no timestamp: give milliseconds since the epoch, as an int, not negative"
+        )
     return number
 
 

@@ -232,7 +232,7 @@ async def test_what_goes_by_partition_is_a_mapping() -> None:
                 read([T0])  # type: ignore[arg-type]
 
 
-NO_TIMESTAMPS = [1.5e12, "0", None, True, 1 << 63, HUGE, datetime(2026, 1, 1, tzinfo=UTC)]
+NO_TIMESTAMPS = [1.5e12, "0", None, True, 1 << 63, -6, -HUGE, HUGE, datetime(2026, 1, 1, tzinfo=UTC)]
 
 
 @pytest.mark.parametrize("when", NO_TIMESTAMPS, ids=in_brief)

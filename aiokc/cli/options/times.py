@@ -39,7 +39,8 @@ def time_ms(text: str, now_ms: int, name: str = "") -> int:
     """Return a time in ms since the epoch. Raises UsageProblem.
 
     It is RFC 3339 with an offset (``2026-11-01T00:00:00+01:00``, ``…Z``), or without one, in local time; a date alone
-    is its midnight; ``-1h`` is an hour ago, ``now`` is now; 11 digits and more are ms since the epoch.
+    is its midnight; ``-1h`` is an hour ago, ``now`` is now; 11 digits and more are ms since the epoch. A time before
+    1970 becomes its beginning: no record is older, and brokers take no number below 0 for a time.
     """
     written = text.strip()
     if written == "now":
@@ -61,7 +62,7 @@ def time_ms(text: str, now_ms: int, name: str = "") -> int:
         since = aware.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     except (OverflowError, ValueError, OSError):  # the year 1 in a zone east of Greenwich, say
         raise UsageProblem(f"{quoted(text)} is out of the calendar's range") from None
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    return max(0, (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000)
 
 
 def is_local(text: str) -> bool:

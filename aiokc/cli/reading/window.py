@@ -37,7 +37,8 @@ def parse_window(text: str, now_ms: int) -> tuple[Window, list[str]]:
         start = Place("time", _time(first, now_ms, notes))
         end = Place("time", _time(last, now_ms, notes)) if colon else None
         if end is not None and end.number <= start.number:
-            raise UsageProblem(f"-o {text}: the end is not after the start")
+            why = "" if end.number else "; no record is from before 1970"
+            raise UsageProblem(f"-o {text}: the end is not after the start{why}")
         return Window(start, end), notes
     if written in ("beginning", "earliest"):
         return Window(Place("beginning")), []

@@ -42,7 +42,11 @@ def assign_general(counts: PartitionCounts, order: Sequence[str], members: Membe
 
 
 class _Balance:
-    """The owners of the partitions, and how many each member has, while they are assigned."""
+    """The owners of the partitions, and how many each member has, while they are assigned.
+
+    Of members that subscribe to the same topics only the lightest can be the lightest reader of a topic. So the search
+    for that one looks at one member of each set of topics: large groups have few such sets.
+    """
 
     def __init__(self, order: Sequence[str], members: Members, owners: dict[TopicPartition, str]) -> None:
         self.owners = owners
@@ -53,7 +57,9 @@ class _Balance:
         self._loads = dict.fromkeys(order, 0)
         for owner in owners.values():
             self._loads[owner] += 1
-        self._ranks = sorted((load, self._place[member_id]) for member_id, load in self._loads.items())
+        alike = self._alike()
+        self._ranks = {member_id: alike[member.topics] for member_id, member in members.items()}
+        self._lightest_ones = sorted(ranks[0] for ranks in alike.values())
 
     def give(self, tp: TopicPartition) -> None:
         """Give ``tp``, which has no owner, to the subscriber with the fewest partitions."""
@@ -75,7 +81,7 @@ class _Balance:
     def _better_owner(self, tp: TopicPartition, previous: str | None) -> str | None:
         """Return a member with at least two partitions fewer than the owner: the previous owner, else the lightest."""
         limit = self._loads[self.owners[tp]] - 2
-        if self._ranks[0][0] > limit:
+        if self._lightest_ones[0][0] > limit:
             return None
         if previous is not None and tp.topic in self._topics[previous] and self._loads[previous] <= limit:
             return previous
@@ -89,14 +95,28 @@ class _Balance:
         self._load(source, -1)
         self._load(target, 1)
 
+    def _alike(self) -> dict[frozenset[str], list[tuple[int, int]]]:
+        """Return (load, place) of the members with each set of topics, in order."""
+        alike: dict[frozenset[str], list[tuple[int, int]]] = {}
+        for member_id in self._order:
+            alike.setdefault(self._topics[member_id], []).append((self._loads[member_id], self._place[member_id]))
+        for ranks in alike.values():
+            ranks.sort()
+        return alike
+
     def _lightest(self, topic: str) -> str:
-        return next(self._order[place] for _, place in self._ranks if topic in self._topics[self._order[place]])
+        in_order = (self._order[place] for _, place in self._lightest_ones)
+        return next(member_id for member_id in in_order if topic in self._topics[member_id])
 
     def _load(self, member_id: str, change: int) -> None:
-        place = self._place[member_id]
-        del self._ranks[bisect_left(self._ranks, (self._loads[member_id], place))]
+        ranks, place = self._ranks[member_id], self._place[member_id]
+        before = ranks[0]
+        del ranks[bisect_left(ranks, (self._loads[member_id], place))]
         self._loads[member_id] += change
-        insort(self._ranks, (self._loads[member_id], place))
+        insort(ranks, (self._loads[member_id], place))
+        if ranks[0] != before:
+            del self._lightest_ones[bisect_left(self._lightest_ones, before)]
+            insort(self._lightest_ones, ranks[0])
 
 
 class _Movements:

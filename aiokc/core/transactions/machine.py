@@ -412,7 +412,7 @@ class TransactionMachine:
         return effects
 
     def _offsets_end(self, error: Exception) -> list[Effect]:
-        return [OffsetsEnded(call.number, error) for call in self._open.take_offsets()]
+        return [OffsetsEnded(number, error) for number in self._open.take_offsets()]
 
 
 def _forget(sent: ControlRequest) -> ForgetCoordinator:

@@ -228,7 +228,7 @@ def _partitions(sent: ControlRequest) -> Collection[TopicPartition]:
 
 def _worst(sent: ControlRequest, told: Sequence[tuple[TopicPartition, int]]) -> tuple[int, str]:
     """Return the code that decides, and what it is about. A partition that was left out has none: it is sent again."""
-    codes: list[tuple[str, int]] = [(str(tp), code) for tp, code in told]
+    codes: list[tuple[str, int]] = [(str(tp), code) for tp, code in told if code]
     missing = set(_partitions(sent)).difference(tp for tp, _ in told)
     codes += [(f"{tp}, which the answer leaves out", ErrorCode.NETWORK_EXCEPTION) for tp in sorted(missing)]
 
@@ -236,4 +236,4 @@ def _worst(sent: ControlRequest, told: Sequence[tuple[TopicPartition, int]]) -> 
         return _SEVERITY.index(verdict(sent, one[1])), one[1] == ErrorCode.OPERATION_NOT_ATTEMPTED
 
     what, code = min(codes, key=severity, default=("", 0))
-    return (code, what) if code else (0, "")
+    return code, what

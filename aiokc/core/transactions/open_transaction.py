@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...types import TopicPartition
+from ..offsets.portions import AT_ONCE
 from ..produce.identity import ProducerIdentity
 from .events import AddOffsetsToTxn, AddPartitionsToTxn, ControlRequest, SendOffsets, TxnOffsetCommit
 
@@ -12,6 +15,9 @@ class OpenTransaction:
 
     Without ``uses_v2`` a partition, or a group, has to be added before anything is sent to it. With it the first
     request to a partition adds that partition, even if the request itself then fails.
+
+    A request has ``AT_ONCE`` partitions at most, so that neither writing it nor reading its answer holds the loop for
+    long. More of them take several, one after the other.
     """
 
     def __init__(self, *, uses_v2: bool) -> None:
@@ -20,7 +26,7 @@ class OpenTransaction:
         self.partitions: set[TopicPartition] = set()
         self._new: dict[TopicPartition, None] = {}  # appended to, and not added yet
         self._groups: set[str] = set()  # added
-        self._offsets: list[SendOffsets] = []  # calls that are not answered yet, in their order
+        self._offsets: list[SendOffsets] = []  # portions of calls that are not answered yet, in their order
         self.may_be_known = False  # something of it was sent, so the coordinator may know of it, and it has to be ended
         self.has_paused = False  # CONCURRENT_TRANSACTIONS was answered to the first request
         self.is_ending = False  # an EndTxn was sent
@@ -41,12 +47,17 @@ class OpenTransaction:
                 self._new[partition] = None
 
     def send_offsets(self, call: SendOffsets) -> None:
-        self._offsets.append(call)
+        if len(call.offsets) <= AT_ONCE:
+            self._offsets.append(call)
+            return
+        pairs = list(call.offsets.items())
+        for begin in range(0, len(pairs), AT_ONCE):
+            self._offsets.append(replace(call, offsets=dict(pairs[begin : begin + AT_ONCE])))
 
-    def take_offsets(self) -> list[SendOffsets]:
-        """Return the calls whose offsets are not answered, and forget them."""
-        calls, self._offsets = self._offsets, []
-        return calls
+    def take_offsets(self) -> list[int]:
+        """Return the numbers of the calls whose offsets are not all answered, and forget these."""
+        portions, self._offsets = self._offsets, []
+        return list(dict.fromkeys(portion.number for portion in portions))
 
     def abandon(self, number: int) -> bool:
         """Forget the offsets of this call; return whether they were still to be answered."""
@@ -60,7 +71,7 @@ class OpenTransaction:
 
         Any thread may call this: health() asks whether there is one, while the loop's thread takes offsets out.
         """
-        if new := tuple(self._new.copy()):
+        if new := tuple(self._new.copy())[:AT_ONCE]:
             return AddPartitionsToTxn(identity, new)
         call = next(iter(self._offsets), None)
         if call is None:
@@ -70,7 +81,7 @@ class OpenTransaction:
         return TxnOffsetCommit(identity, call.group, call.offsets, self.uses_v2)
 
     def added(self, request: ControlRequest) -> int | None:
-        """``request`` was answered without an error. Return the number of the call whose offsets it stored, if any."""
+        """``request`` was answered without an error. Return the number of the call whose last offsets it stored."""
         match request:
             case AddPartitionsToTxn():
                 for partition in request.partitions:
@@ -78,5 +89,6 @@ class OpenTransaction:
             case AddOffsetsToTxn():
                 self._groups.add(request.group_id)
             case TxnOffsetCommit() if self._offsets and self._offsets[0].offsets is request.offsets:
-                return self._offsets.pop(0).number
+                number = self._offsets.pop(0).number
+                return None if self._offsets and self._offsets[0].number == number else number
         return None

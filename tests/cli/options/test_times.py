@@ -58,6 +58,8 @@ def test_what_is_no_duration(text: str) -> None:
         ("2026-11-01T00:00:00+01:00", 1_793_487_600_000),
         ("2026-11-01T00:00:00.123Z", 1_793_491_200_123),
         ("-" + "9" * 30 + "d", 0),
+        ("1969-12-31T23:59:59.999Z", 0),  # -1 ms: brokers would take that for "the end of the log"
+        ("0001-01-01T00:00:00Z", 0),
     ],
 )
 def test_times(text: str, ms: int) -> None:
@@ -70,6 +72,7 @@ def test_a_time_without_an_offset_is_local() -> None:
     assert time_ms("2026-11-01T00:00:00", NOW) == 1_793_487_600_000  # winter: UTC+1
     assert time_ms("2026-07-01", NOW) == 1_782_856_800_000  # summer: UTC+2
     assert time_ms("20260701", NOW) == 1_782_856_800_000
+    assert time_ms("1970-01-01", NOW) == 0
     assert all(map(is_local, ("2026-11-01T00:00:00", "2026-07-01", "20260701")))
 
 

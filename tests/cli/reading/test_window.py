@@ -45,6 +45,11 @@ def test_wrong_windows(text: str) -> None:
         parse_window(text, NOW)
 
 
+def test_a_window_before_1970_says_why_it_is_empty() -> None:
+    with pytest.raises(UsageProblem, match="the end is not after the start; no record is from before 1970"):
+        parse_window("@1960-01-01T00:00:00Z:@1965-01-01T00:00:00Z", NOW)
+
+
 def test_percentiles_of_a_histogram() -> None:
     seen = Histogram()
     assert seen.percentile(50) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
@@ -287,3 +288,23 @@ def test_a_thousand_partitions_and_a_hundred_members_take_less_than_a_second(ali
     assign_sticky(counts, {name: member(topics[name], fresh[name]) for name in stayed})
     assign_cooperative_sticky(counts, {name: member(topics[name], fresh.get(name, ())) for name in topics})
     assert time.process_time() - before < 1
+
+
+class CountedTopics(frozenset[str]):
+    """Topics that count how often anything looks for one among them."""
+
+    asked = 0
+
+    def __contains__(self, topic: object) -> bool:
+        CountedTopics.asked += 1
+        return super().__contains__(topic)
+
+
+def test_members_that_do_not_read_a_topic_are_not_searched_for_each_of_its_partitions() -> None:
+    some, many = CountedTopics(["some"]), CountedTopics(["many"])
+    members = {f"m{i:03}": MemberSubscription(many if i % 2 else some) for i in range(200)}
+    members["both"] = MemberSubscription(CountedTopics(["some", "many"]))
+    CountedTopics.asked = 0
+    assignment = assign_sticky({"some": 10, "many": 1000}, members)
+    assert Counter(map(len, assignment.values())) == {10: 91, 9: 10, 1: 10, 0: 90}
+    assert CountedTopics.asked < 7 * 1010

@@ -19,7 +19,7 @@ from aiokc.core.transactions.messages import answer, wording
 from aiokc.core.transactions.verdicts import Verdict, verdict
 from aiokc.core.versions import VersionRange
 from aiokc.error_codes import ErrorCode
-from aiokc.types import GroupMetadata, OffsetAndMetadata
+from aiokc.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from aiokc.wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 from aiokc.wire.messages.txn import (
     AddOffsetsToTxnRequest,
@@ -214,3 +214,13 @@ def test_a_partition_that_an_answer_leaves_out_is_asked_for_again(partitions: li
             assert told.code == ErrorCode.NETWORK_EXCEPTION
             assert "leaves out" in told.what
             assert verdict(told.sent, told.code) is Verdict.RETRY
+
+
+def test_of_an_answer_without_errors_no_partition_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand names take as long as the rest of the answer."""
+    topic = TxnOffsetCommitResponseTopic(
+        name="t", partitions=[TxnOffsetCommitResponsePartition(partition_index=0, error_code=0)]
+    )
+    monkeypatch.setattr(TopicPartition, "__str__", lambda _: pytest.fail("a name that nobody reads"))
+    sent = TxnOffsetCommit(ME, GROUP, {T0: OffsetAndMetadata(1)}, True)
+    assert answer(sent, TxnOffsetCommitResponse(topics=[topic]), 2).code == 0

@@ -101,7 +101,7 @@ def _target_of_to(context: Context, text: str) -> ResetTarget:
         context.say(f"{text} is in local time: {time_shown(when)}")
     if when > context.now_ms:
         context.warn(f"{time_shown(when)} has not come yet")
-    return ToTime(max(0, when))
+    return ToTime(when)
 
 
 def _offset(text: str, now_ms: int) -> int:

@@ -23,8 +23,8 @@ logger = logging.getLogger("aiokc.group")
 # leader, for their request timeout at most. If the metadata come later, the partition counts have changed, and the
 # group rebalances again.
 METADATA_SECONDS: Final = 5.0
-# With more members and partitions together than this, the assignor runs in a thread. The slowest of our assignors needs
-# about 20 us for each of them on a slow machine.
+# With more members and partitions together than this, the assignor runs in a thread. For so many the slowest of our
+# assignors (sticky, where members differ in their topics) needs about 3 ms on a slow machine.
 _SMALL_GROUP: Final = 150
 
 
