@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from typing import Final
 from uuid import UUID
@@ -24,11 +25,10 @@ from .compression.to_compress import ToCompress
 from .counters import ProduceCounters
 from .failure import Cause, Failure, not_compressed, recreated
 from .partition_queue import PartitionQueue
-from .partition_queues import PartitionQueues, Ready
+from .partition_queues import MOST_LOOKED_AT, PartitionQueues, Ready
 from .session import ProducerSession
 
-#: So many batches go into one request at most: to take them, to encode them, and to take in their answer takes about a
-#: millisecond each time.
+#: So many batches go into one request at most: to take, encode and settle them takes about a millisecond each time.
 MOST_BATCHES: Final = 128
 _BATCH_BEGINS: Final = BATCH_COST + BATCH_OVERHEAD  # what a batch takes beside its records
 
@@ -406,19 +406,19 @@ class RecordAccumulator:
         return self._flushes.begin()
 
     def expire(self, now: float, *, late: float = 0.0) -> None:
-        """End batches whose time is over, of so many partitions as one step may look at.
+        """End batches whose time is over, as many as one step may look at.
 
         Those in flight keep their place until they are answered. Where this comes ``late`` (seconds), something has
         held the loop: then they have some time more.
         """
-        more = seconds_to_read(late)
+        more, at_once = seconds_to_read(late), MOST_LOOKED_AT
         for queue in self.queues.expiry.ringing(now):
-            unfinished = list(queue.unfinished())
-            for batch in unfinished:
-                if batch.expires_at <= now and not (more and batch.put_off(now + more)):
+            overdue = list(islice(queue.overdue(now), at_once))
+            at_once -= len(overdue)
+            for batch in overdue:
+                if not (more and batch.put_off(now + more)):
                     self._expire(queue, batch)
-            left = [batch.expires_at for batch in unfinished if batch.outcome is None]
-            self.queues.expiry.set(queue, min(left, default=inf))
+            self.queues.expiry.set(queue, queue.expires_at)  # if more are overdue, it rings in the next step
 
     def _expire(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         self.counters.expired += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import takewhile
 from math import inf
 from uuid import UUID
 
@@ -97,6 +98,20 @@ class PartitionQueue:
             if batch.outcome is None:
                 return min(oldest, batch.created)
         return oldest
+
+    def overdue(self, now: float) -> Iterator[ProducerBatch]:
+        """The batches whose time is over: those in flight, and of those that wait the ones in front.
+
+        Those that wait expire in their order, but for a few that were put off: what is behind them waits for them.
+        """
+        yield from (batch for batch in self.in_flight if batch.outcome is None and batch.expires_at <= now)
+        yield from takewhile(lambda batch: batch.expires_at <= now, self.waiting)
+
+    @property
+    def expires_at(self) -> float:
+        """When the next of its batches expires; inf: it has none without an outcome."""
+        first = self.waiting[0].expires_at if self.waiting else inf
+        return min([first, *(batch.expires_at for batch in self.in_flight if batch.outcome is None)])
 
     @property
     def appender(self) -> OpenBatch | None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aiokc.core.produce.accumulator import MOST_BATCHES
+from aiokc.core.produce.batch import ProducerBatch
 from aiokc.core.produce.failure import Cause, Failure
 from aiokc.core.produce.partition_queue import PartitionQueue
 from aiokc.core.produce.partition_queues import MOST_LOOKED_AT
@@ -249,13 +250,13 @@ def test_a_batch_that_expires_costs_no_look_at_other_partitions(monkeypatch: pyt
     world = lingering()
     world.ready()
     seen: list[int] = []
-    unfinished = PartitionQueue.unfinished
+    overdue = PartitionQueue.overdue
 
-    def note(self: PartitionQueue) -> Any:
+    def note(self: PartitionQueue, now: float) -> Any:
         seen.append(self.tp.partition)
-        return unfinished(self)
+        return overdue(self, now)
 
-    monkeypatch.setattr(PartitionQueue, "unfinished", note)
+    monkeypatch.setattr(PartitionQueue, "overdue", note)
     for partition in range(MANY):
         world.now = 10_100.0 + partition
         world.accumulator.expire(world.now - 0.5)
@@ -281,6 +282,28 @@ def test_many_that_expire_do_so_in_many_steps() -> None:
         assert steps == [MOST_LOOKED_AT] * 10, expired
         world.now += 10.0
     assert world.accumulator.queues.is_empty
+
+
+def test_many_of_one_partition_expire_in_many_steps_that_look_at_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Produced(batch_size=0, delivery_timeout=100.0)
+    batches = []
+    for _ in range(4 * MOST_LOOKED_AT):
+        batches.append(world.append())
+        world.now += 0.01
+    asked: list[ProducerBatch] = []
+
+    def note(batch: ProducerBatch, _: float) -> None:
+        asked.append(batch)
+
+    monkeypatch.setattr(ProducerBatch, "put_off", note)
+    world.now = batches[2 * MOST_LOOKED_AT].expires_at + 0.001
+    for _ in range(3):
+        assert world.accumulator.queues.wakes_at <= world.now
+        world.accumulator.expire(world.now, late=1.0)
+        assert world.finished() == asked != []
+        assert len(asked) <= MOST_LOOKED_AT
+        asked.clear()
+    assert world.look_at() == batches[2 * MOST_LOOKED_AT + 1].expires_at
 
 
 def test_what_is_ready_is_not_looked_at_again_while_others_are_sent(looked_at: list[int]) -> None:
