@@ -51,10 +51,11 @@ def _main(words: list[str], system: System) -> int:
         context = prepared(module, args, system)
     except Exception as error:
         return report(error, system, verbose=bool(args.verbose))
-    from .signals import ended_by_signals
-    from .threads import run_to_end
+    import asyncio
 
-    return run_to_end(ended_by_signals(execute(module, context)))
+    from .signals import ended_by_signals
+
+    return asyncio.run(ended_by_signals(execute(module, context)))
 
 
 def prepared(module: ModuleType, args: Namespace, system: System) -> Context:

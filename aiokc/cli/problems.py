@@ -9,6 +9,9 @@ from typing import Final
 from .exit_codes import FAILED, REFUSED, UNREACHED, USAGE
 
 _MOST_SHOWN: Final = 100  # characters
+_TO_LOWER: Final = (
+    "lower fetch_buffer_bytes and max_decompressed_batch_bytes if it reads, buffer_memory if it sends (-X NAME=BYTES)"
+)
 _MOST_COMPARED: Final = 249  # no topic has a longer name
 _NEIGHBOURS: Final = 100  # on each side
 
@@ -39,6 +42,14 @@ class Refused(Problem):
     exit_code = REFUSED
 
 
+class NoMoreThreads(Problem):
+    """The process can have no more threads."""
+
+    def __init__(self, reason: str) -> None:
+        hint = "raise the limit of threads or processes: that of the container (pids), or of the user (ulimit -u)"
+        super().__init__(f"the system has no thread to spare: {reason}", hint)
+
+
 def quoted(given: str) -> str:
     """Return what the person gave, in quotes, for a sentence about it: of more than 100 characters the beginning."""
     return repr(given) if len(given) <= _MOST_SHOWN else f"{given[:_MOST_SHOWN]!r}…"
@@ -52,7 +63,8 @@ def cut(text: str) -> str:
 def outcome(error: Exception) -> tuple[str, int]:
     """Return the sentence and the exit code for an exception that ends the command.
 
-    An exception that is none of aiokc's own is a defect of the command: the sentence says so.
+    An exception that is none of aiokc's own is a defect of the command, unless the system has nothing to spare: the
+    sentence says so.
     """
     if isinstance(error, Problem):
         return str(error), error.exit_code
@@ -75,10 +87,23 @@ def outcome(error: Exception) -> tuple[str, int]:
         return str(error), FAILED
     if isinstance(error, OSError):
         return str(error), FAILED
+    if (scarce := _scarce(error)) is not None:
+        return scarce, FAILED
     return (
         f"{type(error).__name__}: {error} (this is a defect of aiokc: please report it, with what --verbose shows)",
         FAILED,
     )
+
+
+def _scarce(error: Exception) -> str | None:
+    """Return the sentence about an exception by which Python says that the system has no memory, or no thread."""
+    if isinstance(error, MemoryError):
+        said = f" ({error})" if str(error) else ""
+        return f"not enough memory{said}: {_TO_LOWER}, or give the process more"
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        problem = NoMoreThreads(str(error))
+        return f"{problem}; {problem.hint}"
+    return None
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

@@ -16,20 +16,19 @@ import json
 import logging
 import os
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from anyio import CancelScope
 
 from .. import Consumer
-from ..errors import ConfigError
+from ..errors import ConfigError, ConnectionFailed
+from ..net.own_thread import ThreadForEach
 from ..observation import Health, ProducerHealth
 from .probe_server import ProbeServer
 from .series import STALL_AFTER_MS
@@ -43,9 +42,6 @@ __all__ = ["Probe", "ProbeServer", "Rules", "Verdict", "heartbeat_file", "produc
 
 #: What a probe looks at.
 Watched: TypeAlias = "Consumer[Any, Any] | Producer[Any, Any]"
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 logger = logging.getLogger("aiokc.health")
 
@@ -305,26 +301,6 @@ class _Errors:
         self._next = 0.0
 
 
-class _DaemonThreads(Executor):
-    """Runs each function in a daemon thread of its own: one that hangs holds up no other one, nor the exit."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        outcome: Future[T] = Future()
-        outcome.set_running_or_notify_cancel()
-
-        def run() -> None:
-            try:
-                outcome.set_result(fn(*args, **kwargs))
-            except BaseException as error:
-                outcome.set_exception(error)
-
-        try:
-            threading.Thread(target=run, name="aiokc heartbeat file", daemon=True).start()
-        except RuntimeError:  # the process can have no more threads
-            run()
-        return outcome
-
-
 class _HeartbeatFile:
     """The file that is replaced while its probe is live. Any thread may call both methods, also at once.
 
@@ -335,10 +311,10 @@ class _HeartbeatFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._is_over = False
-        self._threads = _DaemonThreads()
+        self._threads = ThreadForEach("aiokc heartbeat file")
 
     async def run(self, function: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        await self._started(function)
 
     async def end(self, *tasks: asyncio.Task[None]) -> None:
         """Remove the file, and wait for that and for ``tasks``: 2 s at most, for a disk may hang (NFS).
@@ -346,13 +322,27 @@ class _HeartbeatFile:
         Both are under way before the wait: a shield holds off anyio, which cancels each await where it has cancelled
         the block, but no second ``Task.cancel()``. That ends the wait alone.
         """
-        removal = asyncio.get_running_loop().run_in_executor(self._threads, self.remove)
+        removal = self._started(self.remove)
         with CancelScope(shield=True):
             await asyncio.wait([*tasks, removal], timeout=_REMOVAL_SECONDS)
         if not removal.done():
             removal.cancel()  # the wait for it: the loop may be closed by the time that it ends
             text = "the heartbeat file %s is not removed yet after %.3g s: its disk does not answer; going on"
             logger.warning(text, self.path, _REMOVAL_SECONDS)
+
+    def _started(self, function: Callable[[], None]) -> asyncio.Future[None]:
+        """Run it in a thread; in the loop, if the process can have no more threads."""
+        loop = asyncio.get_running_loop()
+        try:
+            return loop.run_in_executor(self._threads, function)
+        except ConnectionFailed:
+            outcome: asyncio.Future[None] = loop.create_future()
+            try:
+                function()
+                outcome.set_result(None)
+            except OSError as error:
+                outcome.set_exception(error)
+            return outcome
 
     def replace(self, found: Verdict) -> None:
         """Raises OSError."""

@@ -6,7 +6,8 @@ import asyncio
 import inspect
 import ipaddress
 import socket
-from collections.abc import Awaitable, Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from operator import index
 from typing import Any, Final, TypeAlias
@@ -14,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from ..config import Resolve
 from ..errors import ConfigError, ConnectionFailed, shown
 from ..types import address_text
+from .own_thread import ThreadForEach
 from .user_errors import EXITS, cancellation_is_ours, ends_us, leaves_the_loop
 
 Address: TypeAlias = tuple[str, int]
@@ -23,8 +25,11 @@ _calls: Final[set[asyncio.Task[Any]]] = set()
 # The lookups by DNS that are under way, each with the time at which it began. A new event loop, in a child process say,
 # is another key: it has no share in those of a loop that does not run any more.
 _lookups: Final[dict[tuple[asyncio.AbstractEventLoop, str], tuple[asyncio.Task[Any], float]]] = {}
-#: A resolver has given up by then, by its defaults. If not, the executor that the lookup waits in may be stuck.
+#: A resolver has given up by then, by its defaults. If not, it may be stuck, and another lookup find a way.
 _LOOKUP_SECONDS: Final = 180.0
+_threads: Final = ThreadForEach("aiokc lookup")
+# As it was imported: what is put in its place, in a class or in one loop, is to be asked.
+_of_asyncio: Final = asyncio.BaseEventLoop.getaddrinfo
 
 
 class TriedAddresses:
@@ -64,9 +69,39 @@ async def resolved(host: str, port: int, resolve: Resolve | None) -> Sequence[Ad
     elif _is_numeric(host):
         return [(host, port)]
     else:
-        found = [(_with_scope(*info[4]), port) for info in await _looked_up(host, port)]
+        return await _by_dns(host, port)
     if not found:
         raise ConnectionFailed(f"{name}: the name resolves to no address")
+    return list(dict.fromkeys(found))
+
+
+async def create_connection(
+    protocol: Callable[[], asyncio.BaseProtocol], address: Address, **options: Any
+) -> asyncio.Transport:
+    """Do as the loop's method, which would look up a name, too, such as ``resolve`` may return: in its own way.
+
+    Of the addresses of a name it tries the next one until a connection is made. Raises OSError where there is none, and
+    what the loop's method raises for the last one.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        *others, last = [address] if _is_numeric(address[0]) else await _by_dns(*address)
+    except ConnectionFailed as error:  # to the caller it is a reason as others are
+        raise OSError(str(error)) from error
+    for one in others:
+        try:
+            return (await loop.create_connection(protocol, *one, **options))[0]
+        except ssl.SSLError:
+            raise
+        except OSError:
+            continue
+    return (await loop.create_connection(protocol, *last, **options))[0]
+
+
+async def _by_dns(host: str, port: int) -> list[Address]:
+    found = [(_with_scope(*info[4]), port) for info in await _looked_up(host, port)]
+    if not found:
+        raise ConnectionFailed(f"{address_text(host, port)}: the name resolves to no address")
     return list(dict.fromkeys(found))
 
 
@@ -144,14 +179,11 @@ def _address(given: Any) -> Address:
 
 
 async def _looked_up(host: str, port: int) -> list[Any]:
-    """Return what DNS says. The lookup runs in the loop's default executor, which belongs to the application.
+    """Return what DNS says.
 
     While one lookup of a name is under way, those who want it wait for that one. If DNS hangs, an attempt to connect
-    ends after 10 s, but the thread that looks up goes on, for a minute or more. A lookup for each attempt would soon
-    take all threads of the executor, and with them what the application wants to run there.
-
-    If the application shuts that executor down with ``cancel_futures=True``, the lookup raises a CancelledError
-    although this task was not cancelled. Until the application sets another executor, no name can be looked up.
+    ends after 10 s, but the thread that looks up goes on, for a minute or more. With a lookup for each attempt there
+    would soon be many threads.
     """
     name = address_text(host, port)
     try:
@@ -162,10 +194,11 @@ async def _looked_up(host: str, port: int) -> list[Any]:
     except asyncio.CancelledError as error:
         if cancellation_is_ours():
             raise
-        why: object = "the loop's default executor was shut down meanwhile"
+        why: object = "the lookup was cancelled"
         raise ConnectionFailed(f"{name}: the name cannot be resolved ({why})") from error
     except (OSError, ValueError, RuntimeError) as error:
-        # UnicodeError, for a name with an empty label say, is a ValueError; RuntimeError is the executor's.
+        # UnicodeError, for a name with an empty label say, is a ValueError. ConnectionFailed, an OSError, says that no
+        # thread can be had; other loops may raise RuntimeError where they have none.
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise ConnectionFailed(f"{name}: the name cannot be resolved ({why})") from error
 
@@ -177,13 +210,24 @@ def _lookup(host: str, port: int) -> asyncio.Task[Any]:
     if task is None or loop.time() - began > _LOOKUP_SECONDS:
 
         async def run() -> Any:
-            return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            return await _asked(loop, host, port)
 
         task = loop.create_task(run(), name="aiokc: getaddrinfo()")
         _forget_closed_loops()
         _lookups[loop, host] = task, loop.time()
         task.add_done_callback(partial(_looked_up_once, (loop, host)))
     return task
+
+
+async def _asked(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Any:
+    """Return what the resolver says, asked in a thread of its own where asyncio would ask it in the default executor.
+
+    That one is the application's: jobs in all of its threads may wait for the very call that wants this connection.
+    A loop with another way of looking up names goes its way: uvloop has threads for it, of which jobs take none.
+    """
+    if getattr(loop.getaddrinfo, "__func__", None) is not _of_asyncio:
+        return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return await loop.run_in_executor(_threads, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
 
 
 def _looked_up_once(key: tuple[asyncio.AbstractEventLoop, str], task: asyncio.Task[Any]) -> None:

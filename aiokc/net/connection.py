@@ -17,7 +17,7 @@ from ..errors import ConnectionFailed, KafkaError, RequestTimedOut, fresh
 from ..wire import Request, Response
 from ..wire.lone_batch import LoneBatch
 from ..wire.messages.produce import ProduceResponse
-from .addresses import Address
+from .addresses import Address, create_connection
 from .handshake_order import handshake_limit
 from .login.dialogue import carry_out
 from .login.endings import SessionEnded, about_credentials, failure_of, unanswered_text, why_it_ended, why_not_connected
@@ -134,7 +134,7 @@ class Connection:
                 # The limit of asyncio itself (60 s) is to be no shorter than ours, which covers the whole handshake.
                 tls = {"ssl": context, "server_hostname": server_hostname, "ssl_handshake_timeout": timeout + 60.0}
             async with handshake_limit(timeout, lambda: self._pipeline.next_id):
-                await self._loop.create_connection(lambda: self._transport, *address, **tls)
+                await create_connection(lambda: self._transport, address, **tls)
                 missing = unanswered_text(mechanism)
                 await self._greet(options, mechanism)
         except KafkaError:  # first: some of them are OSErrors too

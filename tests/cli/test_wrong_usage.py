@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
@@ -11,6 +12,7 @@ from aiokc.cli.exit_codes import MEANINGS
 from aiokc.cli.main import main, report
 from aiokc.cli.parser import module_of, parser_of
 from aiokc.cli.problems import Problem
+from aiokc.cli.threads import in_daemon_thread
 from aiokc.testing import Cluster
 from tests.cli.running import Result, Stream, aiokc, system_of
 
@@ -241,6 +243,37 @@ def test_options_may_stand_before_the_command() -> None:
     assert main(["-b", "h:1", "--json", "config", "show"], system) == 0
     assert isinstance(system.stdout, Stream)
     assert '{"option":"bootstrap_servers","value":"h:1","origin":"--bootstrap-servers"}' in system.stdout.text
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "aiokc: not enough memory: lower fetch_buffer_bytes"),
+        (RuntimeError("can't start new thread"), "aiokc: the system has no thread to spare: can't start new thread"),
+    ],
+)
+def test_what_the_system_lacks_is_no_defect(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import aiokc.cli.commands.local.config_show as command
+
+    async def broken(context: object) -> int:
+        raise error
+
+    monkeypatch.setattr(command, "run", broken)
+    system = system_of()
+    assert main(["config", "show"], system) == 1
+    assert isinstance(system.stderr, Stream)
+    assert system.stderr.text.startswith(told)
+    assert "defect" not in system.stderr.text
+
+
+async def test_a_command_without_a_thread_for_a_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(Problem, match="no thread to spare") as got:
+        await in_daemon_thread(bytes)
+    assert (got.value.exit_code, "ulimit -u" in got.value.hint) == (1, True)
 
 
 def test_a_defect_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +12,8 @@ import pytest
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.errors import ConfigError, ConsumerClosed, NoBrokersAvailable
 from aiokc.testing import Cluster
+
+from .aio.full_pool import full_pool
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -140,45 +141,16 @@ async def read_on(consumer: Consumer[Any, Any]) -> None:
         await consumer.getmany()
 
 
-class Watched(ThreadPoolExecutor):
-    """``given`` is set when it gets work to do."""
-
-    def __init__(self, threads: int) -> None:
-        super().__init__(threads)
-        self.given = asyncio.Event()
-
-    def submit(self, *args: Any, **kwargs: Any) -> Any:
-        self.given.set()
-        return super().submit(*args, **kwargs)
-
-
 @pytest.mark.parametrize("names", ["bootstrap_servers", "resolve()"])
-async def test_a_look_up_that_the_application_cancels_with_its_executor_is_one_failed_attempt(
-    cluster: Cluster, names: str
-) -> None:
-    """A host that resolve() returns may be a name, too: asyncio looks that up while it connects."""
-    loop, port = asyncio.get_running_loop(), port_of(cluster)
-    first, second, busy = Watched(1), ThreadPoolExecutor(1), threading.Event()
-    loop.set_default_executor(first)
-    first.submit(busy.wait)
-    first.given.clear()
+async def test_names_are_looked_up_where_the_application_has_no_thread_to_spare(cluster: Cluster, names: str) -> None:
+    """A host that resolve() returns may be a name, too: asyncio by itself looks that up while it connects."""
+    port = port_of(cluster)
     resolve = Resolver([("localhost", port)]) if names == "resolve()" else None
     bootstrap = cluster.bootstrap if resolve else f"localhost:{port}"
-    consumer: Consumer[Any, Any] = Consumer(
-        "t", bootstrap_servers=bootstrap, resolve=resolve, auto_offset_reset="earliest"
-    )
-    try:
-        async with asyncio.timeout(20):
-            starting = asyncio.ensure_future(consumer.start())
-            await first.given.wait()
-            loop.set_default_executor(second)
-            first.shutdown(wait=False, cancel_futures=True)
-            await starting
+    options: dict[str, Any] = {"resolve": resolve, "auto_offset_reset": "earliest"}
+    with full_pool():
+        async with asyncio.timeout(20), Consumer("t", bootstrap_servers=bootstrap, **options) as consumer:
             assert (await consumer.getone()).value == b"first"
-    finally:
-        await consumer.stop()
-        busy.set()
-        first.shutdown()
 
 
 async def test_a_large_batch_is_opened_where_the_application_has_shut_its_executor_down(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 from aiokc.errors import ConnectionFailed, UsageError
-from aiokc.net.own_thread import OwnThread
+from aiokc.net.own_thread import OwnThread, OwnThreads, ThreadForEach
 from aiokc.testing.virtual.loop import VirtualLoop
 
 SECONDS = 10.0
@@ -136,3 +136,45 @@ def test_in_virtual_time_functions_run_at_once() -> None:
     assert loop.run_until_complete(own.run(threading.current_thread)) is threading.current_thread()
     assert "mine" not in names()
     loop.close()
+
+
+@pytest.mark.any_loop
+async def test_threads_start_one_by_one_for_what_finds_none_at_rest_and_no_more_than_allowed() -> None:
+    own, go = OwnThreads("some", 2), threading.Event()
+    first = await own.run(threading.current_thread)
+    busy = [asyncio.ensure_future(own.run(lambda: go.wait(SECONDS) and threading.current_thread())) for _ in range(5)]
+    await asyncio.sleep(0)
+    threads = [thread for thread in threading.enumerate() if thread.name == "some"]
+    assert len(threads) == 2
+    assert first in threads
+    go.set()
+    assert {thread for thread in await asyncio.gather(*busy) if thread} <= set(threads)
+    own.close()
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
+async def test_where_no_further_thread_can_be_had_the_one_that_there_is_does_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    own = OwnThreads("some", 3)
+    thread = await own.run(threading.current_thread)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert set(await asyncio.gather(*(own.run(threading.current_thread) for _ in range(3)))) == {thread}
+    own.close()
+
+
+@pytest.mark.any_loop
+async def test_each_function_has_a_daemon_thread_that_holds_up_no_other() -> None:
+    loop, threads, go = asyncio.get_running_loop(), ThreadForEach("each"), threading.Event()
+    hanging = loop.run_in_executor(threads, go.wait, SECONDS)
+    other = await loop.run_in_executor(threads, threading.current_thread)
+    assert (other.name, other.daemon) == ("each", True)
+    go.set()
+    assert await hanging
+    with pytest.raises(ZeroDivisionError):
+        await loop.run_in_executor(threads, lambda: 1 // 0)

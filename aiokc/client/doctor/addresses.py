@@ -19,7 +19,7 @@ from ...core.doctor.reaching import (
 )
 from ...core.doctor.report import Finding, Verdict
 from ...errors import ConfigError, ConnectionFailed
-from ...net.addresses import Address, resolved
+from ...net.addresses import Address, create_connection, resolved
 from ...net.user_errors import cancellation_is_ours
 from .kit import Kit, together
 
@@ -58,17 +58,16 @@ async def try_addresses(kit: Kit, endpoint: Endpoint, addresses: list[Address]) 
 
 async def _attempt(kit: Kit, address: Address) -> Attempt:
     patience, started = kit.patience(), kit.now()
-    host, port = address
     outcome, said = Outcome.CONNECTED, ""
     try:
         async with asyncio.timeout(patience):
-            transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, host, port)
+            transport = await create_connection(asyncio.Protocol, address)
             transport.abort()
     except OSError as error:
         outcome, said = outcome_of(error), error.strerror or str(error)
     except (ValueError, RuntimeError, asyncio.CancelledError) as error:
-        # As in net.connect: names that no resolver takes, and an executor that the application has shut down.
+        # As in net.connect: names that no resolver takes, and loops of other kinds.
         if isinstance(error, asyncio.CancelledError) and cancellation_is_ours():
             raise
         outcome, said = Outcome.FAILED, str(error)
-    return Attempt(host, port, outcome, kit.now() - started, said)
+    return Attempt(*address, outcome, kit.now() - started, said)

@@ -7,7 +7,7 @@ import ssl
 from typing import Any, Final, cast
 
 from ...core.doctor.first_reply import ENOUGH, FirstReply, Speaks, speaks
-from ...net.addresses import Address
+from ...net.addresses import Address, create_connection
 from ...net.options import SOFTWARE
 from ...wire import encode_request
 from ...wire.messages.discovery import ApiVersionsRequest
@@ -40,7 +40,7 @@ async def first_reply(
         tls = {"ssl": context, "server_hostname": server_hostname, "ssl_handshake_timeout": patience + 60.0}
     try:
         async with asyncio.timeout(patience):
-            await asyncio.get_running_loop().create_connection(lambda: reading, *address, **tls)
+            await create_connection(lambda: reading, address, **tls)
             await reading.done.wait()
     except OSError as error:  # the time is over, or the connection broke: what came until then counts
         reading.closed = reading.closed or not isinstance(error, TimeoutError)
@@ -61,8 +61,8 @@ async def tls_version(kit: Kit, address: Address) -> str | None:
     protocol = _Reading(b"")
     try:
         async with asyncio.timeout(patience):
-            transport, _ = await asyncio.get_running_loop().create_connection(
-                lambda: protocol, *address, ssl=context, ssl_handshake_timeout=patience + 60.0, server_hostname=""
+            transport = await create_connection(
+                lambda: protocol, address, ssl=context, ssl_handshake_timeout=patience + 60.0, server_hostname=""
             )
     except ssl.SSLError as error:
         # An alert is TLS too: a broker that knows no version of ours, or wants a name.

@@ -18,7 +18,7 @@ from ...core.doctor.first_reply import Speaks, no_tls_at_all, plaintext_listener
 from ...core.doctor.reaching import Endpoint
 from ...core.doctor.report import Finding
 from ...errors import CertificateRefused, ConnectionFailed, KafkaError
-from ...net.addresses import Address
+from ...net.addresses import Address, create_connection
 from ...net.tls.contexts import TlsContexts
 from .first_reply import first_reply, tls_version
 from .kit import Kit, without_name
@@ -35,8 +35,8 @@ async def look_at_tls(kit: Kit, tls: TlsContexts, endpoint: Endpoint, address: A
     protocol = asyncio.Protocol()
     try:
         async with asyncio.timeout(patience):
-            transport, _ = await asyncio.get_running_loop().create_connection(
-                lambda: protocol, *address, ssl=context, server_hostname=name, ssl_handshake_timeout=patience + 60.0
+            transport = await create_connection(
+                lambda: protocol, address, ssl=context, server_hostname=name, ssl_handshake_timeout=patience + 60.0
             )
     except (OSError, ValueError) as error:
         return False, await _why_not(kit, tls, endpoint, address, name, error)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from functools import partial
 from typing import Final, TypeAlias
 
 from anyio.abc import TaskGroup
 
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.batch import ProducerBatch
+from ...errors import ConnectionFailed
+from ...net.own_thread import OwnThreads
 from ...records.encoding.batch_builder import ClosedBatch, OpenBatch
 from ..aio.complaints import Complaints
 from ..aio.time_slice import let_others_run
@@ -20,21 +21,25 @@ logger = logging.getLogger("aiokc.produce")
 
 #: So many bytes of records are given to a thread at once: several threads share many batches.
 _AT_ONCE: Final = 256 << 10
+#: More have seldom anything to do: ToCompress gives out max_request_size at once, which is 1 MiB by default.
+_MOST_THREADS: Final = 4
 _COMPLAINT_SECONDS: Final = 300.0
 
 Compressed: TypeAlias = tuple[ProducerBatch, OpenBatch]
 
 
 class Compressing:
-    """Has the accumulator's ``to_compress`` compressed in threads: those of the loop's default executor.
+    """Has the accumulator's ``to_compress`` compressed in threads of its own.
 
-    A thread touches nothing but the bytes. A batch that has failed meanwhile gets nothing of what comes of it.
+    The loop's default executor is the application's: jobs in all of its threads may wait until just these batches are
+    stored. A thread touches nothing but the bytes. A batch that has failed meanwhile gets nothing of what comes of it.
     """
 
     def __init__(self, accumulator: RecordAccumulator, compressed: Callable[[], None]) -> None:
         """``compressed`` is called when batches have been compressed, or have failed by that."""
         self._accumulator = accumulator
         self._compressed = compressed
+        self._threads = OwnThreads("aiokc compressing", _MOST_THREADS)
         self._complaints = Complaints(logger, _COMPLAINT_SECONDS)
 
     def start(self, tasks: TaskGroup) -> None:
@@ -50,33 +55,20 @@ class Compressing:
             self._accumulator.compressed(batch, opened, result)
         self._compressed()
 
+    def close(self) -> None:
+        """End the threads once they are done."""
+        self._threads.close()
+
     async def _in_thread(self, opened: list[OpenBatch]) -> list[ClosedBatch | Exception]:
-        loop = asyncio.get_running_loop()
-        outcome = Future[list[ClosedBatch | Exception]]()
-
-        def close() -> list[ClosedBatch | Exception]:
-            if outcome.set_running_or_notify_cancel():
-                outcome.set_result(_closed(opened))
-                return outcome.result()
-            return []
-
         try:
-            working = loop.run_in_executor(None, close)
-        except RuntimeError as error:
-            # The application has shut it down. Or the process can have no more threads: then the executor has the call
-            # in its queue all the same, and a thread that it has may run it, or be at it now.
-            if outcome.cancel():
-                return await self._in_the_loop(opened, error)
-            working = asyncio.wrap_future(outcome)
-        await asyncio.wait([working])
-        if working.cancelled():  # it was shut down before it began with this
-            return await self._in_the_loop(opened, "it was shut down")
-        return working.result()
+            return await self._threads.run(partial(_closed, opened))
+        except ConnectionFailed as error:
+            return await self._in_the_loop(opened, error)
 
-    async def _in_the_loop(self, opened: list[OpenBatch], why: object) -> list[ClosedBatch | Exception]:
+    async def _in_the_loop(self, opened: list[OpenBatch], why: ConnectionFailed) -> list[ClosedBatch | Exception]:
         text = (
-            "batches are compressed within the event loop, which holds it up: its default executor takes nothing "
-            "(%s); give it another by loop.set_default_executor()"
+            "batches are compressed within the event loop, which holds it up: %s; if the process can have no more "
+            "threads, raise that limit"
         )
         self._complaints.warn("", text, why)
         closed: list[ClosedBatch | Exception] = []

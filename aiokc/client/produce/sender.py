@@ -128,8 +128,7 @@ class Sender:
         return channel.refused_since
 
     def _is_probed(self, channel: NodeChannel) -> bool:
-        batches = (batch for one in channel.in_flight for batch in one.asked.batches)
-        return all(self.accumulator.queue(batch.tp).probing for batch in batches)
+        return all(self.accumulator.queue(batch.tp).probing for one in channel.in_flight for batch in one.asked.batches)
 
     # What a transaction, a flush and stop() wait for
 
@@ -233,6 +232,7 @@ class Sender:
                     notified = self.wake.notified
         finally:
             self._tasks = self._answers.tasks = None
+            self._compressing.close()
 
     def appended(self, queue: PartitionQueue | None, now: float) -> None:
         """An append has made news. Without linger it is written in this step, if nothing else is under way.

@@ -17,7 +17,7 @@ from .der import Validity, validity
 from .key_file import key_file
 from .our_side import OurSide
 from .pem import text_of
-from .stores import FileFailed, Identity, Trust, read_identity, read_trust
+from .stores import Identity, NothingToSpare, Trust, file_failed, read_identity, read_trust
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -55,12 +55,12 @@ def _built(config: SecurityConfig) -> Built:
     trust, identity = read_trust(config), read_identity(config)
     try:
         if trust is None:
-            context, trusts = ssl.create_default_context(), _system_store()
+            context, trusts = trusting_the_system(), _system_store()
         else:
             context, trusts = _trusting(trust), trust.where
     except OSError as error:
         what = "no TLS context can be made" if (log := _key_log()) is None else f"SSLKEYLOGFILE={log!r}"
-        raise FileFailed(f"{what}: {error.strerror or error}") from error
+        raise file_failed(what, error) from error
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
     versions = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
@@ -74,6 +74,27 @@ def _built(config: SecurityConfig) -> Built:
         versions=" and ".join(sorted(config.ssl_enabled_protocols)),
     )
     return Built(context, side)
+
+
+def trusting_the_system() -> ssl.SSLContext:
+    """Return a new context that trusts the system's authorities. Raises FileFailed where their file can't be read.
+
+    OpenSSL says nothing of that: a moment without a free descriptor would leave a context that trusts nobody for good.
+    A folder of authorities is looked into at each handshake: beside it, a file that this user may not read is none.
+    """
+    context = ssl.create_default_context()
+    paths = ssl.get_default_verify_paths()
+    if not paths.cafile or context.cert_store_stats()["x509"]:
+        return context
+    try:
+        context.load_verify_locations(cafile=paths.cafile)  # as it has done, but this raises what the system says
+    except ssl.SSLError:  # it holds no certificate
+        pass
+    except OSError as error:
+        failed = file_failed(f"the system's store ({paths.cafile})", error)
+        if not paths.capath or isinstance(failed, NothingToSpare):
+            raise failed from error
+    return context
 
 
 def _system_store() -> str:
@@ -153,7 +174,7 @@ def _load(
     except ssl.SSLError as error:
         return _reason(error)
     except OSError as error:  # no room in the folder for temporary files, say
-        raise FileFailed(f"{identity.where}: no file for the private key ({error.strerror or error})") from error
+        raise file_failed(f"{identity.where}: no file for the private key", error) from error
     except ValueError as error:
         if isinstance(error, ConfigError):
             raise

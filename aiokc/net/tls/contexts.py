@@ -18,7 +18,7 @@ from .building import Built, build, given
 from .rotation import Fingerprint, fingerprint
 from .server_name import server_name
 from .sharing import shared_build
-from .stores import FileFailed, watched_paths
+from .stores import FileFailed, NothingToSpare, watched_paths
 from .tls_errors import tls_failure
 
 logger = logging.getLogger("aiokc.net")
@@ -58,7 +58,7 @@ class TlsContexts:
         """Return the context for a new connection. Files are read in a thread, never in the loop.
 
         If there is no context yet, it raises ConfigError where the options or the files do not make one, and
-        ConnectionFailed where the files can't be read within 30 s.
+        ConnectionFailed where the files can't be read within 30 s, or the system has no file descriptor to spare.
         """
         if self._built is None:
             try:
@@ -107,7 +107,7 @@ class TlsContexts:
     def current(self) -> ssl.SSLContext:
         """Return the context for a new connection, as ``get``. It reads files: for threads without an event loop.
 
-        If another thread reads the files just now, it returns the context that there is. Raises ConfigError.
+        If another thread reads the files just now, it returns the context that there is. Raises what ``get`` does.
         """
         is_first = self._built is None
         if (is_first or self._is_due()) and self._reading.acquire(blocking=is_first):
@@ -126,7 +126,10 @@ class TlsContexts:
         """Build the context, if there is none, or if the files have changed since they were last read."""
         seen = fingerprint(self._paths)  # before they are read: what changes meanwhile is seen the next time
         if self._built is None:
-            self._built, self._seen = shared_build(self._config, seen, build), seen
+            try:
+                self._built, self._seen = shared_build(self._config, seen, build), seen
+            except NothingToSpare as error:  # as when there is none for the connection's socket
+                raise ConnectionFailed(f"no TLS context can be made now: {error}") from error
         elif seen != self._seen:
             try:
                 self._built = shared_build(self._config, seen, build)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -16,6 +17,7 @@ from . import java_stores, pem
 from .java_stores import JavaStore
 
 _MOST_BYTES: Final = 16 << 20  # of one file: a store of all authorities of the world has less than 1 MiB
+_SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _MOST_FILES: Final = 4096  # of one folder
 # The names of certificates in a folder: by suffix, and as `openssl rehash` links them.
 _CERTIFICATE_NAME: Final = re.compile(r".+\.(pem|crt|cer)|[0-9a-f]{8}\.[0-9]+", re.IGNORECASE)
@@ -26,6 +28,16 @@ class FileFailed(ConfigError):
 
     Too many files are open for a moment, say, or a file gets its owner right after it was written.
     """
+
+
+class NothingToSpare(FileFailed):
+    """The system had no file descriptor, or no memory, to spare: nothing is wrong with the options, and it passes."""
+
+
+def file_failed(where: str, error: OSError) -> FileFailed:
+    """Return the error about a file that the system could not read, or make; ``where`` begins its message."""
+    kind = NothingToSpare if error.errno in _SCARCE else FileFailed
+    return kind(f"{where}: {error.strerror or error}")
 
 
 class Trust(NamedTuple):
@@ -144,7 +156,7 @@ def folder_files(folder: Path, where: str) -> Sequence[str]:
             raise ConfigError(f"{where}: the folder has {len(names)} certificates, more than {_MOST_FILES}")
         return [name for name in names if (folder / name).is_file()]
     except OSError as error:
-        raise FileFailed(f"{where}: {error.strerror or error}") from error
+        raise file_failed(where, error) from error
 
 
 def _identity(keys: Sequence[pem.PrivateKey], chain: Sequence[bytes], of_key: str, of_chain: str) -> Identity:
@@ -239,7 +251,7 @@ def _read(location: str | os.PathLike[str], where: str) -> bytes:
         with open(location, "rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise FileFailed(f"{where}: {error.strerror or error}") from error
+        raise file_failed(where, error) from error
     except ValueError as error:  # a NUL in the path
         if isinstance(error, ConfigError):
             raise

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from aiokc import Producer
+from aiokc.client.produce import compressing
 from aiokc.errors import DeliveryTimedOut, ProduceError, UnsupportedCodec
+from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 from aiokc.testing import Cluster
+
+from ..aio.full_pool import full_pool
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -22,104 +26,85 @@ def producing(cluster: Cluster, **options: Any) -> Producer[Any, Any]:
     return Producer(bootstrap_servers=cluster.bootstrap, **options)
 
 
-async def test_a_batch_expires_though_no_thread_is_free_to_compress_it() -> None:
-    """It goes to the loop's default executor, which the application may keep busy for as long as it likes."""
-    loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(1))
-    is_over = threading.Event()
+async def test_a_batch_needs_no_thread_of_the_application() -> None:
+    """Jobs in all of the loop's default threads may wait until just this batch is stored."""
     async with Cluster(topics={"t": 1}) as cluster:
-        try:
-            times = {"linger_ms": 0, "request_timeout_ms": 500, "delivery_timeout_ms": 500}
-            async with producing(cluster, compression_type="gzip", batch_size=1 << 20, **times) as producer:
-                await producer.send_and_wait("t", b"0")
-                loop.run_in_executor(None, is_over.wait)
-                with pytest.raises(DeliveryTimedOut) as expired:
-                    await producer.send_and_wait("t", bytes(600_000))
-                assert expired.value.persisted == "no"
-                is_over.set()
-                assert (await producer.send_and_wait("t", b"1")).offset == 1
-                await producer.flush()
-                assert producer._runtime.accumulator.used == 0
-        finally:
-            is_over.set()
+        producer = producing(cluster, compression_type="gzip", batch_size=1 << 20, linger_ms=0)
+        with full_pool():
+            async with asyncio.timeout(20), producer:
+                assert (await producer.send_and_wait("t", bytes(600_000))).offset == 0
 
 
-def shut_down(loop: asyncio.AbstractEventLoop) -> None:
-    """As an application does that believes to be alone with its loop's executor."""
-    executor = ThreadPoolExecutor(1)
-    loop.set_default_executor(executor)
-    executor.shutdown()
-
-
-async def test_batches_are_compressed_in_the_loop_where_its_executor_is_shut_down(
-    caplog: pytest.LogCaptureFixture,
+async def test_batches_are_compressed_in_the_loop_where_no_thread_can_be_had(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It belongs to the application. Records are sent all the same, and a warning says what to do."""
+    """Records are sent all the same, and a warning says what to do."""
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
     async with Cluster(topics={"t": 1}) as cluster:
         async with producing(cluster, compression_type="gzip", batch_size=1 << 20) as producer:
             await producer.send_and_wait("t", b"0")
-            shut_down(asyncio.get_running_loop())
+            monkeypatch.setattr(threading.Thread, "start", refused)
             sent = [await producer.send("t", b"%d" % number + bytes(50_000)) for number in range(1, 40)]
             assert [(await one).offset for one in sent] == list(range(1, 40))
         assert [(record.value or b"")[:2] for record in cluster.records("t")[10:]] == [b"%d" % n for n in range(10, 40)]
-    assert "set_default_executor" in caplog.text
+    (warning,) = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
+    assert "can't start new thread" in warning
+    assert "raise that limit" in warning
 
 
-class WithoutThreads(ThreadPoolExecutor):
-    """The process can have no more threads. One that there is runs the call nevertheless: it was queued before that."""
+@contextmanager
+def slow_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[threading.Thread]]]:
+    """Threads that compress nothing until the event is set, or this context ends; and those that have come to it."""
+    over, threads, closed = threading.Event(), list[threading.Thread](), compressing._closed
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        thread = threading.Thread(target=fn, args=args, kwargs=kwargs)
-        thread.start()
-        thread.join()
-        raise RuntimeError("can't start new thread")
+    def slow(opened: list[OpenBatch]) -> list[ClosedBatch | Exception]:
+        threads.append(threading.current_thread())
+        over.wait(20)
+        return closed(opened)
+
+    monkeypatch.setattr(compressing, "_closed", slow)
+    try:
+        yield over, threads
+    finally:
+        over.set()
 
 
-async def test_a_batch_is_compressed_once_where_the_executor_can_start_no_further_thread() -> None:
-    options = {"compression_type": "gzip", "batch_size": 1 << 20}
+async def test_a_batch_expires_while_a_thread_compresses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"linger_ms": 0, "request_timeout_ms": 500, "delivery_timeout_ms": 500}
+    options = {"compression_type": "gzip", "batch_size": 1 << 20, **times}
     async with Cluster(topics={"t": 1}) as cluster, producing(cluster, **options) as producer:
         await producer.send_and_wait("t", b"0")
-        asyncio.get_running_loop().set_default_executor(WithoutThreads())
-        assert (await producer.send_and_wait("t", bytes(600_000))).offset == 1
-
-
-async def test_a_batch_that_a_shut_down_executor_never_began_with_is_sent() -> None:
-    loop = asyncio.get_running_loop()
-    executor = ThreadPoolExecutor(1)
-    loop.set_default_executor(executor)
-    is_over = threading.Event()
-    async with Cluster(topics={"t": 1}) as cluster:
-        try:
-            async with producing(cluster, compression_type="gzip", batch_size=1 << 20, linger_ms=0) as producer:
-                await producer.send_and_wait("t", b"0")
-                loop.run_in_executor(None, is_over.wait)
-                delivery = await producer.send("t", bytes(600_000))
-                while not executor._work_queue.qsize():  # noqa: ASYNC110 - nothing tells of it
-                    await asyncio.sleep(0)
-                executor.shutdown(wait=False, cancel_futures=True)
-                assert (await delivery).offset == 1
-        finally:
-            is_over.set()
-
-
-async def test_stop_does_not_wait_for_a_thread_that_is_not_free() -> None:
-    loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(1))
-    is_over = threading.Event()
-    async with Cluster(topics={"t": 1}) as cluster:
-        try:
-            producer = producing(cluster, compression_type="gzip", batch_size=1 << 20, linger_ms=0)
-            await producer.start()
-            await producer.send_and_wait("t", b"0")
-            loop.run_in_executor(None, is_over.wait)
-            delivery = await producer.send("t", bytes(600_000))
-            await producer.stop(timeout_ms=100)
-            with pytest.raises(ProduceError) as raised:
-                await delivery
-            assert raised.value.persisted == "no"
+        with slow_threads(monkeypatch) as (over, _):
+            with pytest.raises(DeliveryTimedOut) as expired:
+                await producer.send_and_wait("t", bytes(600_000))
+            assert expired.value.persisted == "no"
+            over.set()
+            assert (await producer.send_and_wait("t", b"1")).offset == 1
+            await producer.flush()
             assert producer._runtime.accumulator.used == 0
-        finally:
-            is_over.set()
+
+
+async def test_stop_does_not_wait_for_a_thread_and_ends_those_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"compression_type": "gzip", "batch_size": 1 << 20, "linger_ms": 0}
+    async with Cluster(topics={"t": 2}) as cluster:
+        with slow_threads(monkeypatch) as (over, threads):
+            producer = producing(cluster, **options)
+            await producer.start()
+            await producer.send_and_wait("t", b"0", partition=0)
+            sent = [await producer.send("t", bytes(400_000), partition=number) for number in range(2)]
+            await producer.stop(timeout_ms=100)
+            for delivery in sent:
+                with pytest.raises(ProduceError) as raised:
+                    await delivery
+                assert raised.value.persisted == "no"
+            assert producer._runtime.accumulator.used == 0
+            over.set()
+            for thread in threads:
+                await asyncio.to_thread(thread.join, 20)
+            assert [(thread.name, thread.is_alive()) for thread in threads] == [("aiokc compressing", False)] * 2
 
 
 async def test_many_partitions_are_compressed_in_threads_and_each_keeps_its_order() -> None:

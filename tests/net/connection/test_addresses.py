@@ -4,16 +4,16 @@ import asyncio
 import socket
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from aiokc.errors import ConfigError, ConnectionFailed
 from aiokc.net import addresses
-from aiokc.net.addresses import resolved
+from aiokc.net.addresses import create_connection, resolved
 from aiokc.types import Broker, address_text
 
+from ...client.aio.full_pool import full_pool
 from ..scripted import ticks
 
 
@@ -226,7 +226,7 @@ async def given_up(host: str, port: int = 9092) -> None:
 
 
 async def test_attempts_that_are_given_up_leave_one_look_up_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes a thread of the executor, for as long as DNS hangs."""
+    """Each takes a thread, for as long as DNS hangs."""
     dns = HangingDns(monkeypatch)
     for _ in range(5):
         await given_up("kafka")
@@ -253,7 +253,6 @@ async def test_all_who_wait_for_a_look_up_have_its_error(monkeypatch: pytest.Mon
 
 
 async def test_a_look_up_that_never_ends_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be in the queue of an executor that is stuck, in whose place the application has set another one."""
     dns = HangingDns(monkeypatch)
     await given_up("kafka")
     monkeypatch.setattr(addresses, "_LOOKUP_SECONDS", -1.0)
@@ -264,31 +263,48 @@ async def test_a_look_up_that_never_ends_is_not_waited_for_for_ever(monkeypatch:
     assert not addresses._lookups
 
 
-async def test_a_look_up_that_the_application_cancels_with_its_executor_has_failed() -> None:
-    loop = asyncio.get_running_loop()
-    first, second, busy = ThreadPoolExecutor(1), ThreadPoolExecutor(1), threading.Event()
-    loop.set_default_executor(first)
-    first.submit(busy.wait)
-    looking = asyncio.create_task(resolved("localhost", 9092, None))
-    try:
-        await ticks(2)  # it is in the executor's queue now
-        loop.set_default_executor(second)
-        first.shutdown(wait=False, cancel_futures=True)
-        with pytest.raises(ConnectionFailed, match=r"localhost:9092: the name cannot be resolved .*executor"):
-            await looking
-        assert await resolved("localhost", 9092, None)
-    finally:
-        busy.set()
-        first.shutdown()
+async def test_a_look_up_needs_no_thread_of_the_application() -> None:
+    """Jobs in all of the loop's default threads may wait for what this connection is to bring."""
+    with full_pool():
+        assert await asyncio.wait_for(resolved("localhost", 9092, None), 20)
 
 
-async def test_a_look_up_without_an_executor_has_failed() -> None:
-    loop = asyncio.get_running_loop()
-    first = ThreadPoolExecutor(1)
-    loop.set_default_executor(first)
-    first.shutdown()
-    with pytest.raises(ConnectionFailed, match=r"localhost:9092: the name cannot be resolved .*shutdown"):
-        await resolved("localhost", 9092, None)
+async def test_a_look_up_without_a_thread_has_failed_and_the_next_one_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(ConnectionFailed, match=r"localhost:9092: the name cannot be .*can't start new") as got:
+            await resolved("localhost", 9092, None)
+    assert got.value.retriable
+    assert await resolved("localhost", 9092, None)
+
+
+async def test_a_look_up_that_the_loop_cancels_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    with pytest.raises(ConnectionFailed, match=r"kafka:9092: the name cannot be resolved .*cancelled"):
+        await resolved("kafka", 9092, None)
+
+
+async def test_a_name_whose_first_address_does_not_answer_is_connected_by_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As asyncio does it by itself: the hosts that resolve() returns may be names."""
+    dns(monkeypatch, ["127.0.0.9", "127.0.0.1"])
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    port: int = server.sockets[0].getsockname()[1]
+    async with server:
+        transport = await create_connection(asyncio.Protocol, ("kafka", port))
+        assert transport.get_extra_info("peername") == ("127.0.0.1", port)
+        transport.close()
+    with pytest.raises(ConnectionRefusedError):
+        await create_connection(asyncio.Protocol, ("kafka", port))
 
 
 @pytest.mark.parametrize("configured", [False, True], ids=["DNS", "resolve()"])

@@ -10,6 +10,8 @@ import ssl
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,11 @@ from typing import Any
 import pytest
 
 from aiokc.config import SecurityConfig
-from aiokc.errors import ConfigError
+from aiokc.errors import ConfigError, ConnectionFailed
+from aiokc.net.credentials.tokens.trust import Trusted, context_for
 from aiokc.net.tls import key_file as key_files
 from aiokc.net.tls.building import build
+from aiokc.net.tls.contexts import TlsContexts
 from aiokc.net.tls.der import validity
 from aiokc.net.tls.key_file import key_file
 from aiokc.net.tls.pem import parse
@@ -43,6 +47,52 @@ def test_what_is_verified() -> None:
         assert context.options & ssl.OP_NO_COMPRESSION
         assert context.options & ssl.OP_NO_RENEGOTIATION
     assert own.cert_store_stats()["x509"] == 1
+
+
+@pytest.fixture
+def own_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system's store is this file, and no folder."""
+    store = tmp_path / "system.pem"
+    store.write_bytes(made.trust_pem(made.authority()))
+    monkeypatch.setenv("SSL_CERT_FILE", str(store))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    return store
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    resource = pytest.importorskip("resource")
+    before, held = resource.getrlimit(resource.RLIMIT_NOFILE), list[int]()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_a_system_s_store_that_has_no_descriptor_leaves_no_context_that_trusts_nobody(own_system: Path) -> None:
+    """OpenSSL says nothing of it, and such a context would be shared. It passes, as it does for the first socket."""
+    contexts = TlsContexts(SecurityConfig(security_protocol="SSL"))
+    alone = Trusted(None, None, None, None)
+    with no_descriptor_left():
+        with pytest.raises(ConnectionFailed, match=r"the system's store \(.*system\.pem\): Too many open files") as got:
+            await contexts.get()
+        with pytest.raises(ConfigError, match=r"the system's store .*Too many open files"):
+            context_for(alone)
+    assert got.value.retriable
+    assert (await contexts.get()).cert_store_stats()["x509"] == 1
+    assert context_for(alone).cert_store_stats()["x509"] == 1
+    contexts.close()
+
+
+def test_a_system_s_store_without_certificates_is_one(own_system: Path) -> None:
+    own_system.write_bytes(b"")
+    assert context_of().cert_store_stats()["x509"] == 0
 
 
 def test_strictness_is_that_of_python_for_public_authorities_and_off_for_ones_own() -> None:
@@ -177,7 +227,7 @@ def test_a_key_without_files_in_memory(why: str, tmp_path: Path, monkeypatch: py
     context_of(ssl_keystore_location=file)
     assert list(tmp_path.iterdir()) == [file]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"client\.pem': no file for the private key \(No such file"):
+    with pytest.raises(ConfigError, match=r"client\.pem': no file for the private key: No such file"):
         context_of(ssl_keystore_location=file)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ....config import SecurityConfig
 from ....errors import ConfigError
 from ....secret import Secret
+from ...tls.building import trusting_the_system
 from ...tls.stores import read_trust
 
 
@@ -37,7 +38,7 @@ def context_for(trusted: Trusted) -> ssl.SSLContext:
     A truststore option *adds* to the system's authorities here, where it replaces them for brokers: the provider is
     often a public one, when the brokers have an authority of their own. An ``ssl_context`` is for brokers only.
     """
-    context = ssl.create_default_context()
+    context = trusting_the_system()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     found = read_trust(
         SecurityConfig(
