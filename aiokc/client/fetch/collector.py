@@ -99,9 +99,20 @@ class FetchCollector:
         It goes on to no further partition once there are ``enough`` records (default: ``count``), nor, once there is
         any, where the buffer has no memory to open another batch. If it is cancelled, everything decoded so far stays
         in the buffers for the next call.
+
+        After each time slice it goes on where it has stopped: to pass thousands of partitions again takes longer than a
+        slice. What comes meanwhile, of others, is for the next call.
         """
-        while not self.decode_at_once(count, enough or count, only, time_slice.ends):
+        wanted, enough = count, enough or count
+        order = self.buffer.servable(self.subscription, only)
+        passed: list[Serving] = []
+        while not self._decode_in_order(order, count, enough, time_slice.ends, passed, has_some=count < wanted):
             await time_slice.give_way()
+            stopped_at = passed.pop()
+            ready = sum([len(buffer.ready) for buffer, _ in passed])
+            count, enough = count - ready, enough - ready
+            order = self.buffer.going_on(stopped_at, order, self.subscription)
+            passed.clear()
 
     def decode_at_once(
         self,
@@ -118,16 +129,31 @@ class FetchCollector:
         """
         if self.buffer.is_empty:  # as for whoever is quicker than the records come
             return True
-        time, wanted = asyncio.get_running_loop().time, count
-        for serving in self.buffer.servable(self.subscription, only):
+        order = self.buffer.servable(self.subscription, only)
+        return self._decode_in_order(order, count, enough, until, served)
+
+    def _decode_in_order(
+        self,
+        order: Iterable[Serving],
+        count: int,
+        enough: int,
+        until: float,
+        served: list[Serving] | None,
+        *,
+        has_some: bool = False,
+    ) -> bool:
+        """Decode as ``decode_at_once`` does, what comes in this order. ``has_some``: others have records already."""
+        time = asyncio.get_running_loop().time
+        for serving in order:
             buffer = serving[0]
             if served is not None:
                 served.append(serving)
-            if count < wanted and self._has_to_wait(buffer):
+            if has_some and self._has_to_wait(buffer):
                 break  # Those that have records go behind this one, so it is the first at one of the next calls.
             if not self._decode(buffer, count, enough, until, time):
                 return False
             ready = len(buffer.ready)
+            has_some = has_some or ready > 0
             count -= ready
             enough -= ready
             if enough <= 0:
