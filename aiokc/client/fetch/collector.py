@@ -45,9 +45,13 @@ def _joined(first: Sequence[Any], second: RecordSequence[Any, Any]) -> RecordSeq
 
 @dataclass(slots=True)
 class HandOut:
-    """What one call hands out: where each partition's part ends, and the buffers whose error is due."""
+    """What one call hands out: where each partition's part ends, and the buffers whose error is due.
+
+    ``skipped`` are partitions whose position has moved on without a record.
+    """
 
     ends: dict[TopicPartition, BatchEnd] = field(default_factory=dict)
+    skipped: list[TopicPartition] = field(default_factory=list)
     failed: list[PartitionBuffer] = field(default_factory=list)
 
 
@@ -86,6 +90,7 @@ class FetchCollector:
         self.raised: WeakSet[KafkaError] = WeakSet()  # errors of requests that a call has raised
         self._unreadable: dict[TopicPartition, tuple[int, int]] = {}  # tokens and positions where reading has failed
         self.opening = BatchOpening(arrived)
+        self.skipped: list[TopicPartition] = []  # what the last ``take`` has moved on without a record
 
     def hand_out_typed(self) -> None:
         """From here on ``take`` only hands out what client/fetch/deserializing.py has deserialized."""
@@ -344,6 +349,7 @@ class FetchCollector:
         else:
             if after > position.position:  # offsets that hold no record
                 position.skip_to(after, buffer.taken_epoch)
+                step.skipped.append(buffer.tp)
             if buffer.undecoded:
                 return
         self.buffer.served(buffer, position)
@@ -357,6 +363,7 @@ class FetchCollector:
         Raises the error of a partition, or why a batch of ``only`` is not open, only if the call hands out nothing;
         else ``raise_held_back`` raises it later.
         """
+        self.skipped = step.skipped
         if step.ends:
             self._has_taken, self.waits = True, False
         if self.resume_at is not None:
