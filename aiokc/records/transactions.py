@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
+from operator import itemgetter
 from struct import Struct
 from typing import Final
 
@@ -38,7 +39,7 @@ class AbortedTransactions:
     """
 
     def __init__(self, transactions: Iterable[tuple[int, int]], *, check_crcs: bool = True) -> None:
-        self._pending = deque(sorted(transactions, key=lambda transaction: transaction[1]))
+        self._pending = deque(sorted(transactions, key=itemgetter(1)))
         self._aborting: set[int] = set()
         self._check_crcs = check_crcs
 

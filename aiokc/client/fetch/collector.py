@@ -45,9 +45,13 @@ def _joined(first: Sequence[Any], second: RecordSequence[Any, Any]) -> RecordSeq
 
 @dataclass(slots=True)
 class HandOut:
-    """What one call hands out: where each partition's part ends, and the buffers whose error is due."""
+    """What one call hands out: where each partition's part ends, and the buffers whose error is due.
+
+    ``skipped`` are partitions whose position has moved on without a record.
+    """
 
     ends: dict[TopicPartition, BatchEnd] = field(default_factory=dict)
+    skipped: list[TopicPartition] = field(default_factory=list)
     failed: list[PartitionBuffer] = field(default_factory=list)
 
 
@@ -86,6 +90,7 @@ class FetchCollector:
         self.raised: WeakSet[KafkaError] = WeakSet()  # errors of requests that a call has raised
         self._unreadable: dict[TopicPartition, tuple[int, int]] = {}  # tokens and positions where reading has failed
         self.opening = BatchOpening(arrived)
+        self.skipped: list[TopicPartition] = []  # what the last ``take`` has moved on without a record
 
     def hand_out_typed(self) -> None:
         """From here on ``take`` only hands out what client/fetch/deserializing.py has deserialized."""
@@ -99,9 +104,20 @@ class FetchCollector:
         It goes on to no further partition once there are ``enough`` records (default: ``count``), nor, once there is
         any, where the buffer has no memory to open another batch. If it is cancelled, everything decoded so far stays
         in the buffers for the next call.
+
+        After each time slice it goes on where it has stopped: to pass thousands of partitions again takes longer than a
+        slice. What comes meanwhile, of others, is for the next call.
         """
-        while not self.decode_at_once(count, enough or count, only, time_slice.ends):
+        wanted, enough = count, enough or count
+        order = self.buffer.servable(self.subscription, only)
+        passed: list[Serving] = []
+        while not self._decode_in_order(order, count, enough, time_slice.ends, passed, has_some=count < wanted):
             await time_slice.give_way()
+            stopped_at = passed.pop()
+            ready = sum([len(buffer.ready) for buffer, _ in passed])
+            count, enough = count - ready, enough - ready
+            order = self.buffer.going_on(stopped_at, order, self.subscription)
+            passed.clear()
 
     def decode_at_once(
         self,
@@ -118,16 +134,31 @@ class FetchCollector:
         """
         if self.buffer.is_empty:  # as for whoever is quicker than the records come
             return True
-        time, wanted = asyncio.get_running_loop().time, count
-        for serving in self.buffer.servable(self.subscription, only):
+        order = self.buffer.servable(self.subscription, only)
+        return self._decode_in_order(order, count, enough, until, served)
+
+    def _decode_in_order(
+        self,
+        order: Iterable[Serving],
+        count: int,
+        enough: int,
+        until: float,
+        served: list[Serving] | None,
+        *,
+        has_some: bool = False,
+    ) -> bool:
+        """Decode as ``decode_at_once`` does, what comes in this order. ``has_some``: others have records already."""
+        time = asyncio.get_running_loop().time
+        for serving in order:
             buffer = serving[0]
             if served is not None:
                 served.append(serving)
-            if count < wanted and self._has_to_wait(buffer):
+            if has_some and self._has_to_wait(buffer):
                 break  # Those that have records go behind this one, so it is the first at one of the next calls.
             if not self._decode(buffer, count, enough, until, time):
                 return False
             ready = len(buffer.ready)
+            has_some = has_some or ready > 0
             count -= ready
             enough -= ready
             if enough <= 0:
@@ -318,6 +349,7 @@ class FetchCollector:
         else:
             if after > position.position:  # offsets that hold no record
                 position.skip_to(after, buffer.taken_epoch)
+                step.skipped.append(buffer.tp)
             if buffer.undecoded:
                 return
         self.buffer.served(buffer, position)
@@ -331,6 +363,7 @@ class FetchCollector:
         Raises the error of a partition, or why a batch of ``only`` is not open, only if the call hands out nothing;
         else ``raise_held_back`` raises it later.
         """
+        self.skipped = step.skipped
         if step.ends:
             self._has_taken, self.waits = True, False
         if self.resume_at is not None:

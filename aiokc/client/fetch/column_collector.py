@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 
+from ...core.fetch.buffer import Serving
 from ...core.fetch.partition.partition_buffer import PartitionBuffer
+from ...core.subscription.position import PartitionPosition
 from ...records import NATIVE, ColumnBuilder
 from ...types import BatchEnd, RecordColumns, TopicPartition
 from ..aio.time_slice import TimeSlice
@@ -28,6 +30,8 @@ class ColumnCollector:
     def __init__(self, collector: FetchCollector) -> None:
         self._collector = collector
         self._appended: dict[PartitionBuffer, int] = {}  # how many rows of each
+        # What ``take`` has to look at, also without a row: behind offsets that hold none, or at an error, it moves on.
+        self._passed: dict[PartitionBuffer, PartitionPosition] = {}
         self._failed: set[PartitionBuffer] = set()  # those with an error since: it may be one of these columns alone
 
     async def append(
@@ -40,10 +44,14 @@ class ColumnCollector:
     ) -> None:
         """Append what is buffered, until the builder holds ``rows`` rows or ``size`` bytes; at least one row, if any.
 
-        Lets other tasks run after each time slice. If it is cancelled, the caller must call ``put_back``.
+        Lets other tasks run after each time slice, and goes on where it has stopped: what comes meanwhile, of other
+        partitions, is for the next call. If it is cancelled, the caller must call ``put_back``.
         """
-        while not self.append_at_once(builder, rows, size, time_slice.ends, only):
+        fetched, subscription = self._collector.buffer, self._collector.subscription
+        order = fetched.servable(subscription, only)
+        while (stopped_at := self._append_in_order(order, builder, rows, size, time_slice.ends)) is not None:
             await time_slice.give_way()
+            order = fetched.going_on(stopped_at, order, subscription)
 
     def append_at_once(
         self,
@@ -59,18 +67,29 @@ class ColumnCollector:
         ``take``, however little of them the columns hold. So it is done, too, once the fetch buffer has no memory to
         open another one.
         """
+        order = self._collector.buffer.servable(self._collector.subscription, only)
+        return self._append_in_order(order, builder, rows, size, ends) is None
+
+    def _append_in_order(
+        self, order: Iterable[Serving], builder: ColumnBuilder, rows: int, size: int, ends: float
+    ) -> Serving | None:
+        """Append as ``append_at_once`` does, in this order. Return where time was over; None: all is done."""
         time, opening = asyncio.get_running_loop().time, self._collector.opening
         fetched = self._collector.buffer
-        for buffer, position in fetched.servable(self._collector.subscription, only):
+        for serving in order:
+            buffer, position = serving
+            if builder.rows >= rows or builder.size >= size or builder.is_full:
+                return None
+            self._passed[buffer] = position
             if buffer.ready:
                 buffer.rewind()
             until = _NO_END if position.until is None else position.until
             while buffer.undecoded and buffer.next < until:
                 if builder.rows >= rows or builder.size >= size or builder.is_full:
-                    return True
+                    return None
                 # Not ``builder.rows``: those may be of earlier calls, and this one has to get on.
                 if self._appended and fetched.is_far_over_budget and buffer.needs_memory:
-                    return True
+                    return None
                 if opening.takes_long(buffer):
                     opening.begin(buffer)
                     break
@@ -83,8 +102,8 @@ class ColumnCollector:
                 if buffer.error is not error:
                     self._failed.add(buffer)
                 if time() > ends:
-                    return False
-        return True
+                    return serving
+        return None
 
     def put_back(self) -> None:
         """Make what was appended since the last ``take`` be read again. The builder must not be used any more."""
@@ -94,6 +113,7 @@ class ColumnCollector:
             if self._collector.buffer.is_current(buffer):
                 self._collector.fetch_again(buffer.tp)  # the next call may ask for other columns, or for records
         self._appended.clear()
+        self._passed.clear()
         self._failed.clear()
 
     @property
@@ -114,11 +134,12 @@ class ColumnCollector:
         step = HandOut()
         self._collector.failed_as_columns(self._failed)
         self._failed.clear()
-        for buffer, position in self._collector.buffer.servable(self._collector.subscription, only):
-            if buffer.ready:  # decoded for an earlier getmany(); the builder was full before it came to them
-                continue
-            self._collector.hand_out(buffer, position, self._appended.get(buffer, 0), buffer.take_appended(), step)
+        fetched, subscription = self._collector.buffer, self._collector.subscription
+        for buffer, position in self._passed.items():
+            if fetched.still_servable((buffer, position), subscription):
+                self._collector.hand_out(buffer, position, self._appended.get(buffer, 0), buffer.take_appended(), step)
         self._appended.clear()
+        self._passed.clear()
         return self._collector.handed_out(step, only)
 
 

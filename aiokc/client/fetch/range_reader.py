@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from heapq import nsmallest
+from itertools import chain
 from types import TracebackType
 
 import anyio
@@ -60,7 +61,9 @@ async def read_ranges(
             await collector.settle_all(reading.time_slice)
             await collector.decode(_RECORDS_AT_ONCE, reading.time_slice)
             reading.check()
-            for tp, records in collector.take(_RECORDS_AT_ONCE).items():
+            batch = collector.take(_RECORDS_AT_ONCE)
+            reading.moves(batch)
+            for tp, records in batch.items():
                 until = ranges[tp][1]
                 if records[-1].offset >= until:
                     records = RecordSequence(record for record in records if record.offset < until)
@@ -98,7 +101,7 @@ async def read_column_ranges(
                 # No await before `take`: rows can't be taken out of the builder again. If other tasks ran in between
                 # and a partition's leader moved, `take` would not hand that partition out, though its rows are in the
                 # batch. A caller that goes on where the batch says that it ends would get these rows twice.
-                ends |= reading.moved(columns.take())
+                ends |= reading.ends_of(columns.take())
                 if builder.size >= batch_bytes or builder.is_full:
                     yield RecordColumns(builder.finish(), ends)
                     ends = {}
@@ -151,8 +154,7 @@ class _RangeReading:
         self._last_progress = 0.0
         self._known_before = 0  # the version of the metadata that were known when the read began
         self.time_slice = TimeSlice()
-        self._stood = self._positions()
-        self._told = self._positions()
+        self._moved: dict[TopicPartition, None] = {}  # since the last ``next``
         self._begun = set[TopicPartition]()  # what has had rows
 
     async def __aenter__(self) -> _RangeReading:
@@ -191,27 +193,29 @@ class _RangeReading:
         """The offset to read next: within the range, or at its end."""
         return min(self._subscription[tp].position, self._ranges[tp][1])
 
-    def moved(self, taken: Collection[TopicPartition]) -> dict[TopicPartition, BatchEnd]:
-        """Return the positions that have moved, of partitions that have had rows, ``taken`` ones too, or are at an end.
+    def moves(self, taken: Iterable[TopicPartition]) -> None:
+        """The collector has handed out records of the ``taken`` partitions, and has ``skipped`` offsets of others.
+
+        Only these are looked at: at all of them, after each time slice, would take longer than the slice.
+        """
+        self._moved.update(dict.fromkeys(taken))
+        self._moved.update(dict.fromkeys(self.fetcher.collector.skipped))
+
+    def ends_of(self, taken: Collection[TopicPartition]) -> dict[TopicPartition, BatchEnd]:
+        """Return what has moved, as by ``moves``, of partitions that have had rows, ``taken`` too, or are at an end.
 
         One that moves on before its first row (control records) is told of later. Until then nothing of it was handed
         out. A caller whose read fails because retention has deleted its first records loses nothing by beginning behind
         them.
         """
+        self.moves(taken)
         self._begun.update(taken)
-        moved = {
-            tp: position
-            for tp, position in self._positions().items()
-            if self._told.get(tp) != position and (tp in self._begun or position >= self._ranges[tp][1])
-        }
-        self._told |= moved
-        assigned = self._subscription.assigned
-        return {
-            tp: BatchEnd(
-                self.position(tp), assigned[tp].leader_epoch, assigned[tp].assignment_token, assigned[tp].topic_id
-            )
-            for tp in moved
-        }
+        ends: dict[TopicPartition, BatchEnd] = {}
+        for tp in chain(taken, self.fetcher.collector.skipped):
+            if tp in self._begun or self._is_read(tp):
+                at = self._subscription[tp]
+                ends[tp] = BatchEnd(self.position(tp), at.leader_epoch, at.assignment_token, at.topic_id)
+        return ends
 
     def progresses(self) -> None:
         """There is progress: the timeout begins anew."""
@@ -232,15 +236,13 @@ class _RangeReading:
 
         There must be no await between the look that has found nothing, which is ``check`` and ``take``, and this call.
         """
-        stands = self._positions()
-        has_moved, self._stood = stands != self._stood, stands
-        if has_moved:
+        if self._moved:
             self.progresses()
-        if self._subscription.replace(tp for tp, offset in stands.items() if offset < self._ranges[tp][1]):
-            self.fetcher.wake.notify()  # what was buffered behind the end of a range is freed: there is room to fetch
-            self._stood = self._positions()
-            return
-        if has_moved:
+            if read := [tp for tp in self._moved if self._is_read(tp)]:
+                self._subscription.give_up(read)
+                # What was buffered behind the end of a range is freed: there is room to fetch.
+                self.fetcher.wake.notify()
+            self._moved.clear()
             return
         left = self._last_progress + self._timeout - asyncio.get_running_loop().time()
         if self.fetcher.collector.has_undecoded():
@@ -254,8 +256,8 @@ class _RangeReading:
             raise self._stuck()
         self.time_slice.begins()
 
-    def _positions(self) -> dict[TopicPartition, int]:
-        return {tp: position.position for tp, position in self._subscription.assigned.items()}
+    def _is_read(self, tp: TopicPartition) -> bool:
+        return self._subscription[tp].position >= self._ranges[tp][1]
 
     def _newer_metadata(self) -> Cluster | None:
         """What a broker has said of the cluster since the read began; what was known before may be out of date."""

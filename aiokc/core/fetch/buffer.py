@@ -270,6 +270,17 @@ class FetchBuffer:
             if not buffer.empty or buffer.next > position.position:
                 yield buffer, position
 
+    def still_servable(self, serving: Serving, subscription: Subscription) -> bool:
+        """Whether a buffer that ``servable`` has yielded, before other tasks ran, may still be handed out."""
+        buffer, position = serving
+        if subscription.get(buffer.tp, buffer.token) is not position or not position.fetchable:
+            return False
+        return self.is_current(buffer) and (not buffer.empty or buffer.next > position.position)
+
+    def going_on(self, stopped_at: Serving, order: Iterator[Serving], subscription: Subscription) -> Iterator[Serving]:
+        """Return the rest of what ``servable`` yields, from ``stopped_at`` on, after other tasks have run."""
+        return chain([stopped_at], order) if self.still_servable(stopped_at, subscription) else order
+
     def can_hand_out(self, subscription: Subscription, only: Iterable[TopicPartition] | None) -> bool:
         """Whether anything may be handed out now, as far as is known: not refused by a deserializer, and no error."""
         serving = self.servable(subscription, only)

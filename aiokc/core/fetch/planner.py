@@ -125,6 +125,11 @@ class FetchPlanner:
         self._cluster = Cluster()
         self._cluster_news = ClusterNews(subscription)
         self._nodes: dict[int, AskedNode] = {}
+        self._asked: dict[
+            int, AskedNode
+        ] = {}  # those with anything wanted. ``plan`` looks at all nodes only if it must
+        self._resting: dict[int, AskedNode] = {}  # those that have failed, until a plan finds that their time is over
+        self._stirred: dict[int, None] = {}  # those for which there may be reason for a Fetch beside another
         self._home: dict[TopicPartition, int] = {}
         self._pending: dict[TopicPartition, None] = {}
         self._without_leader: dict[TopicPartition, None] = {}
@@ -142,6 +147,8 @@ class FetchPlanner:
             self._cluster = cluster
             for node_id in self._nodes.keys() - cluster.brokers.keys():
                 gone = self._nodes.pop(node_id)
+                for nodes in self._asked, self._resting, self._stirred:
+                    nodes.pop(node_id, None)
                 self._pending.update(dict.fromkeys(gone.wanted))
         pending = self._pending
         for buffer in self._buffer.take_filled(most):
@@ -172,7 +179,10 @@ class FetchPlanner:
             return None
         if position.until is not None or position.read_replica is not None:
             return None
-        return self._nodes[home].filled(buffer) if home in self._nodes else None
+        if home not in self._nodes:
+            return None
+        self._stirred[home] = None
+        return self._nodes[home].filled(buffer)
 
     def _look_at(self, tp: TopicPartition, now: float) -> None:
         position = self._subscription.find(tp)
@@ -205,12 +215,15 @@ class FetchPlanner:
             if node is None:
                 node = self._nodes[node_id] = AskedNode(FetchSession(wished=self._sessions))
             node.put(target, is_retry=position is not None and position.retry_at > 0)
+            self._asked[node_id], self._stirred[node_id] = node, None
             self._found.append(target)
 
     def _leave(self, tp: TopicPartition, home: int) -> None:
         del self._home[tp]
         if home in self._nodes:
             self._nodes[home].take(tp)
+            if not self._nodes[home].wanted:
+                self._asked.pop(home, None)
 
     def _target(
         self,
@@ -303,20 +316,19 @@ class FetchPlanner:
         than that. The rest is for brokers that are known to have more. Each of them may have one response buffered and
         one on its way.
         """
-        config = self._config
-        asked = {node_id: node for node_id, node in self._nodes.items() if node.wanted}
+        config, asked = self._config, self._asked
         set_aside = self._set_aside(len(asked))
         free = config.fetch_buffer_bytes - set_aside * len(asked)
-        eager = sum([node.has_more or busy.get(node_id, 0) > set_aside for node_id, node in asked.items()])
-        share = free // (2 * max(1, eager))
-        room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values()) - sum(beside.values())
+        idle = asked.keys() - busy.keys()
+        room_if_empty = free + set_aside * (len(asked) - len(idle)) - sum(busy.values()) - sum(beside.values())
         room = room_if_empty - self._buffer.bytes
         self._apply(room)
-        resting = [node.retry_at for node in self._nodes.values() if node.retry_at > now]
         with_rack = not self.avoided.any(now)
         short_of_room = False
+        share: int | None = None
         fetches: list[FetchPlan] = []
-        for node_id, node in asked.items():
+        for node_id in asked if len(idle) > 1 or not self._reading_ahead else idle:
+            node = asked[node_id]
             only = None if self._reading_ahead else self._waited_for(node, demand)
             left_out = only is not None and len(only) < len(node.wanted)
             short_of_room = short_of_room or left_out
@@ -330,8 +342,11 @@ class FetchPlanner:
             elif demand.takes and left_out:
                 wait_ms = min(wait_ms, _SHORT_WAIT_MS)
             of_partition = config.max_partition_fetch_bytes
+            if node.has_more and share is None:
+                share = self._share(free, set_aside, busy)
             if only is None:
-                most = min(set_aside + (min(share, room) if node.has_more else 0), node.most_bytes(of_partition))
+                more = min(share, room) if node.has_more and share is not None else 0
+                most = min(set_aside + more, node.most_bytes(of_partition))
             else:
                 most = min(set_aside, of_partition)
             max_bytes = max(1, min(most, self._most_bytes))
@@ -341,15 +356,33 @@ class FetchPlanner:
             fetches.append(
                 FetchPlan(node_id, session, max_bytes, wait_ms, with_rack, planned_at=now, is_confined=left_out)
             )
-        parking = {node_id: node for node_id, node in asked.items() if node_id in busy and node_id not in beside}
+        parking = self._parking(busy, beside) if self._stirred else None
         fetches_beside, beside_at = self._plan_beside(parking, now, room, with_rack) if parking else ([], inf)
         return Plans(
             fetches + fetches_beside,
             self._without_leader.keys(),
-            min(resting, default=inf),
+            self._rest_ends(now),
             room_if_empty - self._enough_room if short_of_room else None,
             beside_at,
         )
+
+    def _share(self, free: int, set_aside: int, busy: Mapping[int, int]) -> int:
+        """The part of the free bytes for one Fetch to a broker that has more."""
+        eager = sum([node.has_more or busy.get(node_id, 0) > set_aside for node_id, node in self._asked.items()])
+        return free // (2 * max(1, eager))
+
+    def _rest_ends(self, now: float) -> float:
+        """When the first of the brokers that are left alone may be asked again; infinity if there is none."""
+        for node_id in [node_id for node_id, node in self._resting.items() if node.retry_at <= now]:
+            del self._resting[node_id]
+        return min([node.retry_at for node in self._resting.values()], default=inf)
+
+    def _parking(self, busy: Mapping[int, int], beside: Mapping[int, int]) -> dict[int, AskedNode]:
+        """The brokers that may be parking a Fetch, and for which there is reason for another one beside it."""
+        for node_id in [node_id for node_id in self._stirred if self._nodes[node_id].beside.at == inf]:
+            del self._stirred[node_id]  # another change, or the next Fetch that may be parked, will tell
+        found = [node_id for node_id in self._stirred if node_id in busy and node_id not in beside]
+        return {node_id: self._asked[node_id] for node_id in found if node_id in self._asked}
 
     def _waited_for(self, node: AskedNode, demand: Demand) -> frozenset[TopicPartition]:
         """The partitions of one broker that the application waits for now, and of which nothing is buffered."""
@@ -456,6 +489,7 @@ class FetchPlanner:
         node = self._nodes.get(node_id)
         if node is not None:
             node.retry_at = now + seconds
+            self._resting[node_id] = node
 
 
 def _is_of_former_topic(position: PartitionPosition, topic_id: UUID | None, buffer: PartitionBuffer | None) -> bool:

@@ -82,6 +82,14 @@ class AssignedPartitions:
         self.assignment_id += 1
         return True
 
+    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Give up these, which are assigned; all others stay, and are not looked at."""
+        for tp in partitions:
+            del self._assigned[tp]
+        self._waiting.remove_all(partitions)
+        self._touch_all(partitions)
+        self.assignment_id += 1
+
     def end(self) -> None:
         """Give up all partitions for good."""
         self._assigned, self._waiting, self._touched = {}, PendingPositions(), {}

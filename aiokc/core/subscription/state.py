@@ -22,7 +22,8 @@ class Subscription(AssignedPartitions):
     """The subscription, and the assignment that comes of it.
 
     The Reconciler changes the assignment of a subscription (``replace``); the application's own assign() changes it
-    directly (``assign``); a reader of ranges does both for itself. unsubscribe() and the consumer's end empty it.
+    directly (``assign``); a reader of ranges assigns them, and gives up each that is read (``give_up``). unsubscribe()
+    and the consumer's end empty it.
     ``topics`` are those subscribed to: by name, or because ``pattern`` matches them in the newest snapshot of the
     cluster. With a ``server_pattern`` they are those of the assigned partitions, because only the coordinator knows
     what it matches. ``auto_commits``: an AutoCommit asks what is processed of the partitions that were left.
@@ -140,6 +141,12 @@ class Subscription(AssignedPartitions):
         if self.server_pattern is not None:
             self.topics = frozenset(tp.topic for tp in self._assigned)
         return True
+
+    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Do as AssignedPartitions does; what the application holds records of is ``taken_from_user``."""
+        self._taken |= {tp for tp in partitions if tp in self._held and self._assigned[tp].held}
+        self._held.difference_update(partitions)
+        super().give_up(partitions)
 
     def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
         """Replace the assignment as the application asks. What auto-commit may store of the former one is kept."""

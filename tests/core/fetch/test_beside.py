@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aiokc.config import ClientConfig
+from aiokc.core.fetch.beside import FetchBeside
 from aiokc.core.fetch.buffer import FetchBuffer
 from aiokc.core.fetch.planner import Demand, FetchPlanner, Plans
 from aiokc.core.fetch.session import FetchPlan
@@ -185,3 +186,29 @@ def test_nor_does_that_of_a_fetch_which_leaves_partitions_out_for_want_of_room()
     parked.demand = Demand(waits=True)
     (of_all,) = parked.plan(2 * MS).fetches
     assert not of_all.is_of_some, "the application waits for all of them"
+
+
+def test_a_plan_for_one_of_many_brokers_looks_at_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle consumer of hundreds of brokers plans after each answer: its cost must not grow with their square."""
+    partitions = [TopicPartition("t", index) for index in range(50)]
+    snapshot, subscription = cluster({tp: tp.partition for tp in partitions}), reading(*partitions)
+    planner = FetchPlanner(subscription, FetchBuffer(), ClientConfig())
+    planner.look(snapshot, 0.0, 100)
+    busy = {fetch.node_id: fetch.max_bytes for fetch in planner.plan({}, 0.0).fetches}
+    assert len(busy) == 50
+    looks: list[FetchBeside] = []
+    reason = FetchBeside.at.fget  # type: ignore[attr-defined]
+
+    def at(beside: FetchBeside) -> float:
+        looks.append(beside)
+        return float(reason(beside))
+
+    monkeypatch.setattr(FetchBeside, "at", property(at))
+    del busy[7]
+    planner.answered(7, has_more=False)
+    assert [fetch.node_id for fetch in planner.plan(busy, 1.0).fetches] == [7]
+    assert len(looks) <= 1
+    subscription.seek(partitions[9], 5)
+    planner.look(snapshot, 1.0, 100)
+    assert planner.plan(busy | {7: 1}, 1.0).fetches[0].node_id == 9
+    assert {id(beside) for beside in looks} == {id(planner._nodes[9].beside)}

@@ -1,0 +1,1 @@
+"""Reading from very many partitions: what a step costs."""
