@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from aiokc import ConsumerConfig
+from aiokc.cli.lag.limits import parse_limit
+from aiokc.cli.parser import parse
 from aiokc.contrib import probe_server
 from aiokc.contrib.health import Rules
 from aiokc.contrib.producer_series import PRODUCER_SERIES, ProducerSeries
@@ -73,9 +75,9 @@ def document(key: str, value: str | None = None) -> Any:
 def test_expressions_name_series_and_labels_that_exist(where: str) -> None:
     expression = expressions()[where]
     named = set(re.findall(r"\baiokc_\w+", expression))
-    assert named, expression
+    assert named or re.match(r"up\{job=", expression), expression
     assert named <= EXPORTED.keys()
-    labels = {label for name in named for label in labels_of(EXPORTED[name])}
+    labels = {"job"}.union(*(labels_of(EXPORTED[name]) for name in named))  # which Prometheus adds
     used = {label.strip() for part in re.findall(r"by \(([^)]*)\)", expression) for label in part.split(",")}
     used |= set(re.findall(r"[{,]\s*(\w+)\s*[=!]~?", expression))
     assert used <= labels
@@ -83,6 +85,33 @@ def test_expressions_name_series_and_labels_that_exist(where: str) -> None:
     for name in counters:
         assert re.search(rf"(rate|increase|deriv)\({name}\b", expression), f"{name} only grows: it needs a rate"
     assert expression.count("(") == expression.count(")")
+
+
+def test_an_alert_for_what_is_down_is_joined_by_one_for_what_is_not_there() -> None:
+    """A process that ends takes its series along: a rule that compares them is silent then, and so is the dashboard."""
+    replicas = document("kind", "StatefulSet")["spec"]["replicas"]
+    for who in ("consumer", "producer"):
+        counts = [text for text in expressions().values() if f"count(aiokc_{who}_up{{" in text]
+        assert [text.rpartition(" or vector(0)) < ")[2] for text in counts] == [str(replicas)]
+    panels = [one["expr"] for panel in DASHBOARD["panels"] for one in panel["targets"]]
+    assert not [expression for expression in panels if "vector(0)" in expression]
+
+
+def test_a_rebalance_is_counted_once_however_many_members_take_part() -> None:
+    counts = [text for text in expressions().values() if "increase(aiokc_consumer_rebalance_seconds_count" in text]
+    assert len(counts) == 2
+    assert all(text.startswith("max by (group)") for text in counts)
+
+
+def test_the_job_that_watches_the_lag_from_outside_is_a_command_that_there_is() -> None:
+    job = document("kind", "CronJob")["spec"]["jobTemplate"]["spec"]
+    (container,) = job["template"]["spec"]["containers"]
+    assert container["command"][0] == "aiokc"
+    command, given = parse(container["command"][1:])
+    assert command.__name__.endswith(".lag")
+    assert (given.groups, given.bootstrap_servers) == (["billing"], "kafka:9092")
+    parse_limit(given.fail_above)
+    assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never"), "a limit is told once"
 
 
 def test_the_dashboard_shows_each_kind_of_series_and_its_panels_do_not_overlap() -> None:

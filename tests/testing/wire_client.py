@@ -8,9 +8,12 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, ClassVar, TypeVar
 
+from aiokc.testing.brokers.apis.table import versions_of
+from aiokc.testing.kafka.jars import KAFKA_VERSION
 from aiokc.wire import Request, Response, decode, encode_request, read_response_header
 
 R = TypeVar("R", bound=Response)
+_NEWEST = versions_of(KAFKA_VERSION.rpartition(".")[0])
 
 
 class WireClient:
@@ -24,8 +27,9 @@ class WireClient:
         self._sent: list[tuple[type[Request[Any]], int, int]] = []
 
     def send(self, request: Request[Any], version: int | None = None) -> None:
-        """Send a request, in its newest version if no other is given."""
-        version = request.max_version if version is None else version
+        """Send a request, in the newest version that the tests' real Kafka has too if no other is given."""
+        if version is None:
+            version = min(request.max_version, _NEWEST.get(request.api_key, (0, request.max_version))[1])
         version = min(version, self.spoken.get(request.api_key, (0, version))[1])
         correlation_id = next(self._correlation_ids)
         self._sent.append((type(request), version, correlation_id))

@@ -226,11 +226,12 @@ class Consumer(Introspection, Generic[K, V]):
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Have the group rebalance: for an assignor whose user data has changed, so that the group leader gets it.
 
-        The rebalance happens in the background, and brokers log ``reason`` (KIP-800). The call does nothing while a
-        rebalance is going on, or before the consumer has joined. In the consumer protocol (KIP-848) no member can do
-        that: this one then asks the coordinator at once whether something has changed, and the log says so. Don't call
-        it in on_partitions_assigned(): each rebalance would begin the next one. Raises UsageError without a group_id,
-        or after assign().
+        And for static members of the classic protocol (KIP-345) that were restarted with other topics: their group does
+        not notice by itself. The rebalance happens in the background, and brokers log ``reason`` (KIP-800). The call
+        does nothing while a rebalance is going on, or before the consumer has joined. In the consumer protocol
+        (KIP-848) no member can do that: this one then asks the coordinator at once whether something has changed, and
+        the log says so. Don't call it in on_partitions_assigned(): each rebalance would begin the next one. Raises
+        UsageError without a group_id, or after assign().
         """
         if reason is not None and not is_text(reason):
             raise ConfigError(f"a reason must be a str of 32 KiB at most, not {type(reason).__name__}")

@@ -21,7 +21,7 @@ from typing import Any
 
 from ...error_codes import ErrorCode
 from ...records import NewRecord, encode_batch, open_batch, split_batches
-from ...types import RawRecord, TopicPartition
+from ...types import NO_TIMESTAMP, RawRecord, TopicPartition
 from ..brokers.apis.table import features_of, rules_of, versions_of
 from ..brokers.cluster_state import ClusterState, Settings
 from ..brokers.released_versions import RELEASES
@@ -206,13 +206,21 @@ class Cluster(SecuredBrokers):
         self._state.add_partitions(topic, total)
 
     @on_loop
-    def append(self, topic: str, *values: bytes | NewRecord | None, partition: int = 0, codec: int = 0) -> int:
+    def append(
+        self,
+        topic: str,
+        *values: bytes | NewRecord | None,
+        partition: int = 0,
+        codec: int = 0,
+        timestamp: int | None = None,
+    ) -> int:
         """Append one batch of records and return the offset of the first one, as a leader writes it to its log.
 
-        Plain values get the current time. For keys, headers and timestamps pass ``aiokc.testing.NewRecord``; its
-        timestamp is -1 (none) unless the test sets it. With LogAppendTime all of them get the broker's time. Of what a
-        broker checks in a producer's batch nothing is checked: neither its size, nor a compacted topic's keys, nor
-        timestamps. To test what is refused, send it with a Producer. Raises ValueError without a record.
+        For keys, headers and timestamps pass ``aiokc.testing.NewRecord``. What has no timestamp gets ``timestamp``, or
+        the current time, as producers give it: ``timestamp=NO_TIMESTAMP`` leaves it without one. With LogAppendTime all
+        of them get the broker's time. Of what a broker checks in a producer's batch nothing is checked: neither its
+        size, nor a compacted topic's keys, nor timestamps. To test what is refused, send it with a Producer. Raises
+        ValueError without a record.
         """
         if not values:
             raise ValueError(f"no record for {topic}-{partition}: a batch has at least one")
@@ -220,7 +228,9 @@ class Cluster(SecuredBrokers):
         for one in values:
             if not isinstance(one, bytes | bytearray | memoryview | NewRecord | None):
                 raise TypeError(f"{one!r} is no record: give the value in bytes, None, or a NewRecord")
-        records = [one if isinstance(one, NewRecord) else NewRecord(one, timestamp=now) for one in values]
+        records = [one if isinstance(one, NewRecord) else NewRecord(one) for one in values]
+        stamp = now if timestamp is None else timestamp
+        records = [one._replace(timestamp=stamp) if one.timestamp == NO_TIMESTAMP else one for one in records]
         target = self._partition(topic, partition)
         append_time = now if self._state.topics.named(topic).has_append_time else None
         offset = target.log.append(encode_batch(records, codec=codec), target.leader_epoch, append_time=append_time)

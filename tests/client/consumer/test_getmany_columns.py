@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aiokc import Consumer, RecordColumns, TopicPartition
+from aiokc import NO_TIMESTAMP, Consumer, RecordColumns, TopicPartition
 from aiokc.client.aio import time_slice
 from aiokc.client.consumer import consumer as consumer_module
 from aiokc.client.fetch import collector, column_collector
@@ -224,7 +224,8 @@ async def test_an_error_keeps_its_place() -> None:
 async def test_a_timestamp_beyond_microseconds() -> None:
     """Such a timestamp stops columns in microseconds, at its place, and nothing else."""
     async with Cluster(topics={"t": 1}) as cluster:
-        cluster.append("t", NewRecord(b"0", timestamp=7), NewRecord(b"1", timestamp=1 << 62), NewRecord(b"2"))
+        records = NewRecord(b"0", timestamp=7), NewRecord(b"1", timestamp=1 << 62), NewRecord(b"2")
+        cluster.append("t", *records, timestamp=NO_TIMESTAMP)
         async with reading(cluster, ZERO, retry_backoff_ms=10) as consumer, asyncio.timeout(20):
             batch = await consumer.getmany_columns(columns=["timestamp"], timestamp_unit="us")
             assert pa.record_batch(batch).column("timestamp").cast(pa.int64()).to_pylist() == [7000]

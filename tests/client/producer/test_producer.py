@@ -19,7 +19,7 @@ from aiokc.errors import (
     RecordRefused,
     UsageError,
 )
-from aiokc.testing import ApiKey, Cluster, ErrorCode, NewRecord
+from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.faults import disconnect, lose_answer
 
 pytestmark = pytest.mark.timeout(30)
@@ -293,7 +293,7 @@ async def test_what_the_arguments_may_be() -> None:
 
 async def test_a_record_that_was_read_without_a_time_is_sent_on_with_the_time_of_the_append() -> None:
     async with Cluster(topics={"t": 1, "copy": 1}) as cluster, producing(cluster) as producer:
-        cluster.append("t", NewRecord(b"v"))
+        cluster.append("t", b"v", timestamp=NO_TIMESTAMP)
         (read,) = cluster.records("t")
         assert read.timestamp == NO_TIMESTAMP
         for _ in range(2):  # the first time each goes the ordinary way

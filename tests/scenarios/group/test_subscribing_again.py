@@ -187,3 +187,26 @@ def test_what_a_pattern_misses_is_not_asked_for_once_it_is_unsubscribed() -> Non
             assert len(stage.of("c1", "Metadata")) <= asked + 1
 
     story()
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("asks", ["first", "second"])
+def test_static_members_whose_deployment_adds_a_topic_read_it_after_one_rebalance(
+    protocol: dict[str, Any], asks: str
+) -> None:
+    """Given static members that restart with one more topic, so that their group gives them what they had (KIP-814),
+    when one of them, leader or not, enforces a rebalance, then every partition of both topics has a reader.
+    """
+
+    @scenario(topics={"t": 2, "u": 1})
+    async def story(stage: Stage) -> None:
+        one, two = {"group_instance_id": "one", **protocol}, {"group_instance_id": "two", **protocol}
+        async with stage.member("c1", **one).reads() as c1, stage.member("c2", **two).reads() as c2:
+            await stage.until(lambda: len(c1.owned) == len(c2.owned) == 1)
+        async with stage.member("c1", "t", "u", **one).reads() as c1, stage.member("c2", "t", "u", **two).reads() as c2:
+            await asyncio.sleep(60)
+            assert c1.owned | c2.owned == {T0, T1}
+            (c1 if asks == "first" else c2).consumer.enforce_rebalance()
+            await stage.until(lambda: c1.owned | c2.owned == {T0, T1, U0})
+
+    story()

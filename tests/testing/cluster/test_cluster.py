@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import LOG_APPEND_TIME, Producer
+from aiokc import LOG_APPEND_TIME, NO_TIMESTAMP, Producer
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster, NewRecord
 from aiokc.testing.brokers.api_keys import ApiKey
@@ -456,3 +456,10 @@ async def test_appended_records_have_the_time_of_the_broker_where_the_topic_want
         cluster.append("log", b"a", NewRecord(b"b", timestamp=5), codec=1)
         times = [(record.timestamp, record.timestamp_type) for record in cluster.records("log")]
         assert times == [(7_000, LOG_APPEND_TIME)] * 2
+
+
+async def test_appended_records_without_a_timestamp_have_the_present_one_as_producers_give_it() -> None:
+    async with Cluster(clock=lambda: 7.0, topics={"log": 1}) as cluster:
+        cluster.append("log", b"a", NewRecord(b"b", key=b"k"), NewRecord(b"c", timestamp=5))
+        cluster.append("log", b"d", NewRecord(b"e", timestamp=6), timestamp=NO_TIMESTAMP)
+        assert [record.timestamp for record in cluster.records("log")] == [7_000, 7_000, 5, NO_TIMESTAMP, 6]

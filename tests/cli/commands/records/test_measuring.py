@@ -12,7 +12,7 @@ from typing import Any, cast
 import aiokafka
 import pytest
 
-from aiokc import ClientConfig, Producer
+from aiokc import NO_TIMESTAMP, ClientConfig, Producer
 from aiokc.cli.reading.measuring import aiokafka_records
 from aiokc.records import NewRecord
 from aiokc.testing import ApiKey, Cluster, faults
@@ -138,8 +138,8 @@ def perf(
                     cluster.intercept(ApiKey.FETCH, faults.disconnect()) if is_out else cluster.heal()
                 await asyncio.sleep(1)
                 for age in ages:
-                    when = -1 if math.isnan(age) else math.floor((start + loop.time()) * 1000 - age)
-                    cluster.append("events", NewRecord(key=None, value=b"v", timestamp=when))
+                    when = NO_TIMESTAMP if math.isnan(age) else math.floor((start + loop.time()) * 1000 - age)
+                    cluster.append("events", b"v", timestamp=when)
             return running.result()
 
     try:

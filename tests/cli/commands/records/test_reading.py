@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Client, Producer, TopicPartition
+from aiokc import NO_TIMESTAMP, Client, Producer, TopicPartition
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster, ErrorCode, faults
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -32,7 +32,8 @@ def virtually(story: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
                 cluster.append("events", record, partition=number % 3)
             headers = (("h", b"1"), ("bin", b"\xff"), ("n", None))
             odd = NewRecord(key=b"\x1b[31m", value=b"\xff\xfe", timestamp=T0, headers=headers)
-            cluster.append("odd", odd, NewRecord(key=None, value=None), NewRecord(key=b"", value="é\n日本".encode()))
+            others = NewRecord(key=None, value=None), NewRecord(key=b"", value="é\n日本".encode())
+            cluster.append("odd", odd, *others, timestamp=NO_TIMESTAMP)
             await asyncio.wait_for(story(cluster), 600)
 
     try:
