@@ -57,41 +57,46 @@ both_readers = pytest.mark.parametrize(
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
 @examples(6, thorough=30)
 @given(data=st.data())
-def test_what_is_written_is_read_again(cls: type[Message], version: int, data: st.DataObject) -> None:
+def test_a_message_is_read_again_and_what_is_cut_or_garbled_refused(
+    cls: type[Message], version: int, data: st.DataObject
+) -> None:
+    """All of it with the same messages: to draw them takes most of the time."""
     message = data.draw(structs(cls, version))
     encoded = encode(message, version)
     assert decode(cls, encoded, version) == message
     assert in_slices(cls, encoded, version, every=1)[0] == message
     assert encode(decode(cls, encoded, version), version) == encoded
+    with pytest.raises(MalformedResponse, match="followed by 1 bytes"):
+        decode(cls, encoded + b"\0", version)
+    if data.draw(st.booleans(), "is cut"):
+        is_malformed_if_cut_at_any_byte(cls, encoded, version)
+    else:
+        is_a_message_or_malformed_and_costs_no_memory(
+            cls, data.draw(st.lists(GARBAGE, min_size=1, max_size=4)), encoded, version
+        )
 
 
-@pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
-@examples(3, thorough=8)
-@given(data=st.data())
-def test_a_message_cut_at_any_byte_is_malformed(cls: type[Message], version: int, data: st.DataObject) -> None:
-    encoded = encode(data.draw(structs(cls, version)), version)
+def is_malformed_if_cut_at_any_byte(cls: type[Message], encoded: bytes, version: int) -> None:
     for length in range(len(encoded)):
         with pytest.raises(MalformedResponse):
             decode(cls, encoded[:length], version)
         with pytest.raises(MalformedResponse):
             in_slices(cls, encoded[:length], version, every=1)
-    with pytest.raises(MalformedResponse, match="followed by 1 bytes"):
-        decode(cls, encoded + b"\0", version)
 
 
-@pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
-@examples(4, thorough=20)
-@given(data=st.data())
-def test_garbage_is_a_message_or_malformed_and_costs_no_memory(
-    cls: type[Message], version: int, data: st.DataObject
+#: A place in a message, and the byte there.
+GARBAGE = st.tuples(st.integers(0, 1 << 16), st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]) | st.integers(0, 255))
+
+
+def is_a_message_or_malformed_and_costs_no_memory(
+    cls: type[Message], garbage: list[tuple[int, int]], encoded: bytes, version: int
 ) -> None:
-    encoded = bytearray(encode(data.draw(structs(cls, version)), version))
-    for _ in range(data.draw(st.integers(1, 4))):
-        if encoded:
-            at = data.draw(st.integers(0, len(encoded) - 1))
-            encoded[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]) | st.integers(0, 255))
+    garbled = bytearray(encoded)
+    for place, byte in garbage:
+        if garbled:
+            garbled[place % len(garbled)] = byte
     with at_most(1 << 20):
-        outcome = read_or_refused(cls, bytes(encoded), version)
+        outcome = read_or_refused(cls, bytes(garbled), version)
     assert isinstance(outcome, cls | MalformedResponse)
 
 
