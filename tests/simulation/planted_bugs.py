@@ -45,6 +45,7 @@ from aiokc.core.subscription.state import Subscription
 from aiokc.errors import BrokerError
 from aiokc.net.pool import Pool
 from aiokc.records import RecordReader
+from aiokc.records.transactions import AbortedTransactions
 from aiokc.testing.groups.consumer.heartbeating import Heartbeating
 from aiokc.types import OffsetAndMetadata, RecordColumns, TopicPartition
 
@@ -109,6 +110,17 @@ async def _await_between_taking_and_returning(poll: Any, only: Any, timeout_ms: 
 
 async def _wait_for_ever(poll: Any, only: Any, timeout_ms: Any, decode: int, most: int) -> Any:
     return await _records(poll, only, None, decode, most)
+
+
+_skips = AbortedTransactions.skips
+
+
+def _skip_for_ever(self: AbortedTransactions, header: Any, view: memoryview) -> bool:
+    """A marker does not end the aborted transaction: all that its producer writes later is skipped."""
+    aborting = set(self._aborting)
+    skips = _skips(self, header, view)
+    self._aborting |= aborting
+    return skips
 
 
 _fill = Deserializing._fill
@@ -352,6 +364,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None), first=20),
     "leave tasks behind": _bug("leak", (Supervisor, "stop", _stop_nothing)),
     "leave connections behind": _bug("leak", (Pool, "aclose", _stop_without_closing)),
+    "take no end of an abort": _bug("skip, lost, stuck", (AbortedTransactions, "skips", _skip_for_ever), first=25),
     "ignore the timeout of a call": _bug("stuck", (Poll, "records", _wait_for_ever), first=9),
     "believe a wrong leader": _bug("stuck", (LeaderHints, "disprove", lambda *_: False), wrong_leaders=True, first=2),
     # groups

@@ -171,7 +171,10 @@ class Checker:
         # Each member's stored commits, and where it went back: their times and offsets.
         self._stored: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = defaultdict(list)
         self._sought: dict[tuple[str, TopicPartition], float] = {}
-        self._uncertain: set[str] = set()  # members whose automatic commits may be older than a manual one
+        # When a manual commit of a member failed last: its automatic ones may be older. It is over for a partition
+        # once a later manual commit of that has succeeded.
+        self._uncertain: dict[str, float] = {}
+        self._certain: dict[tuple[str, TopicPartition], float] = {}
         self._auto_commit = auto_commit
         self._steady_since = 0.0 if calm else inf  # neither a fault nor a rebalance began since
         self._at = 0.0
@@ -235,9 +238,10 @@ class Checker:
             case CommitStored():
                 self._commit(event)
             case CommitDone():
+                self._certain[event.member, event.partition] = event.since
                 self._find_stored(event)
             case Uncertain():
-                self._uncertain.add(event.member)
+                self._uncertain[event.member] = self._at
             case Opened():
                 self._partitions[event.partition].open.add(event.first)
             case Settled():
@@ -371,7 +375,8 @@ class Checker:
         if last >= 0 and partition.log.offsets[last] not in partition.handled:
             self._found("over-commit", f"{what}, and {partition.log.offsets[last]} was not handled")
         before = partition.committed_in_time
-        if before is not None and event.offset < before and not event.late and event.member not in self._uncertain:
+        may_be_older = self._uncertain.get(event.member, -inf) > self._certain.get((event.member, event.partition), -1)
+        if before is not None and event.offset < before and not event.late and not may_be_older:
             self._found("regression", f"{what}, it was at {before}")
         if event.generation >= 0:
             owned = self._assigned.get((event.member, event.generation))

@@ -154,6 +154,9 @@ def test_a_member_with_a_commit_of_unknown_outcome_may_commit_less() -> None:
     begun = [*owned("m", 1), got("m", 0, 1), *handled_and_committed("m", 1, 2)]
     assert kinds(*begun, Uncertain("m"), CommitStored("m", 1, T, 1)) == []
     assert kinds(*begun, Uncertain("n"), CommitStored("m", 1, T, 1)) == ["regression"]
+    for since, found in ((4.0, []), (6.5, ["regression"])):  # a later commit of its partition was answered
+        stored: list[Event] = [CommitStored("m", 1, T, 2), CommitDone("m", T, 2, since=since)]
+        assert kinds(*begun, Uncertain("m"), *stored, CommitStored("m", 1, T, 1)) == found
 
 
 def test_a_commit_over_a_connection_that_was_given_up_may_come_late() -> None:
