@@ -39,7 +39,7 @@ class BlockingConnection:
         self._pipeline: InFlightRequests[None] = InFlightRequests(name, options.client_id)
         self._over_at = inf  # monotonic seconds: the end of the SASL session
         self._expires_at: float | None = None  # Unix seconds: the end of the credentials
-        self._has_answered = False  # a request after the handshake
+        self._has_answered = False  # a request after the handshake, or before, where no login is asked for
 
     @classmethod
     def open(cls, route: Route, options: ConnectionOptions, *, timeout: float) -> BlockingConnection:
@@ -64,6 +64,7 @@ class BlockingConnection:
                 plain.settimeout(_left(deadline))
                 sock = options.tls.current().wrap_socket(plain, server_hostname=route.server_hostname)
             connection = cls(route.name, sock, options)
+            connection._has_answered = options.takes_no_login(route.address)
             connection._greet(deadline, mechanism)
         except TimeoutError as error:
             sock.close()
