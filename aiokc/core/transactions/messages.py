@@ -68,6 +68,7 @@ _SEVERITY: Final = (
     Verdict.NOTHING_OPEN,
     Verdict.REFUSED,
     Verdict.LOOK_UP,
+    Verdict.RETRY_SOME_TIMES,
     Verdict.RETRY,
     Verdict.DONE,
 )
