@@ -90,12 +90,38 @@ async def create_connection(
         raise OSError(str(error)) from error
     for one in others:
         try:
-            return (await loop.create_connection(protocol, *one, **options))[0]
+            return await _connected(loop, protocol, one, options)
         except ssl.SSLError:
             raise
         except OSError:
             continue
-    return (await loop.create_connection(protocol, *last, **options))[0]
+    return await _connected(loop, protocol, last, options)
+
+
+async def _connected(
+    loop: asyncio.AbstractEventLoop, protocol: Callable[[], Any], address: Address, options: dict[str, Any]
+) -> asyncio.Transport:
+    """Connect to a numeric address.
+
+    asyncio looks up an address of IPv6 that names its interface, in the default executor (see ``_asked``). So it gets a
+    socket that is connected already.
+    """
+    host, _, interface = address[0].partition("%")
+    if not interface or not _asks_the_executor(loop):
+        return (await loop.create_connection(protocol, *address, **options))[0]
+    scope = int(interface) if interface.isdecimal() else socket.if_nametoindex(interface)
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, (host, address[1], 0, scope))
+    except BaseException:
+        sock.close()
+        raise
+    return (await loop.create_connection(protocol, sock=sock, **options))[0]
+
+
+def _asks_the_executor(loop: asyncio.AbstractEventLoop) -> bool:
+    return getattr(loop.getaddrinfo, "__func__", None) is _of_asyncio
 
 
 async def _by_dns(host: str, port: int) -> list[Address]:
@@ -225,7 +251,7 @@ async def _asked(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Any:
     That one is the application's: jobs in all of its threads may wait for the very call that wants this connection.
     A loop with another way of looking up names goes its way: uvloop has threads for it, of which jobs take none.
     """
-    if getattr(loop.getaddrinfo, "__func__", None) is not _of_asyncio:
+    if not _asks_the_executor(loop):
         return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return await loop.run_in_executor(_threads, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
 

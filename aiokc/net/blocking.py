@@ -5,15 +5,25 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import Any, Final, TypeVar, cast
 
 from ..core.connection.handshake import Dialogue, handshake
+from ..core.connection.home_cluster import ASKED_FROM, whose_question
 from ..core.connection.in_flight import InFlightRequests
 from ..core.sasl.mechanism import Mechanism, Work
 from ..core.versions import api_name
-from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
+from ..errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    KafkaError,
+    MalformedResponse,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
 from ..wire import Request, Response, decode, what_else_speaks
+from ..wire.messages.discovery import MetadataRequest
 from .login.endings import at_first_request_text
 from .options import SOFTWARE, ConnectionOptions, Route
 from .transport import keep_alive
@@ -39,11 +49,14 @@ class BlockingConnection:
         self._pipeline: InFlightRequests[None] = InFlightRequests(name, options.client_id)
         self._over_at = inf  # monotonic seconds: the end of the SASL session
         self._expires_at: float | None = None  # Unix seconds: the end of the credentials
-        self._has_answered = False  # a request after the handshake
+        self._has_answered = False  # a request after the handshake, or before, where no login is asked for
 
     @classmethod
     def open(cls, route: Route, options: ConnectionOptions, *, timeout: float) -> BlockingConnection:
         """Connect to the address that the event loop connected to, and return once the handshake is over.
+
+        By then the broker has also said, where it can, that it belongs to the client's cluster: its address may lead to
+        another one by now, and that would not know the member.
 
         Uses the TLS context and the credentials that the event loop had last. Raises ConnectionFailed, RequestTimedOut
         after ``timeout`` seconds, MalformedResponse, AuthenticationFailed. Without valid credentials, and while a
@@ -64,7 +77,9 @@ class BlockingConnection:
                 plain.settimeout(_left(deadline))
                 sock = options.tls.current().wrap_socket(plain, server_hostname=route.server_hostname)
             connection = cls(route.name, sock, options)
+            connection._has_answered = options.takes_no_login(route.address)
             connection._greet(deadline, mechanism)
+            connection._check_home(deadline)
         except TimeoutError as error:
             sock.close()
             raise RequestTimedOut(f"{route.name}: no handshake within {timeout:.3g} s") from error
@@ -133,6 +148,16 @@ class BlockingConnection:
             self._expires_at = mechanism.expires_at
         if greeting.session is not None and greeting.session.lifetime_ms > 0:
             self._over_at = greeting.session.sent_at + greeting.session.lifetime_ms / 1e3 * _SHARE_OF_SESSION
+
+    def _check_home(self, deadline: float) -> None:
+        home = self._options.home
+        if home is None or home.cluster_id is None:
+            return
+        with suppress(UnsupportedVersion):
+            if self._pipeline.usable_version(MetadataRequest) >= ASKED_FROM:
+                answer = self.request(MetadataRequest, lambda version: whose_question(), timeout=_left(deadline))
+                if (error := home.why_foreign(self.name, answer.cluster_id)) is not None:
+                    raise error
 
     def _carry_out(self, dialogue: Dialogue[T], deadline: float) -> T:
         try:

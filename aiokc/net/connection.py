@@ -64,7 +64,7 @@ class Connection:
         self._options = options
         self._host = ""  # the name that the broker's certificate is for
         self._first_after_greeting = -1  # the correlation id
-        self.has_served = True  # False: it ended before it answered the first request after the handshake
+        self.has_served = True  # False: it ended at the first request after the handshake, and so may others there
 
     @classmethod
     async def open(
@@ -435,6 +435,8 @@ class Connection:
 
     def _receive(self, frame: memoryview) -> None:
         exchange, body = self._pipeline.receive(frame)
+        if exchange.correlation_id == self._first_after_greeting and self.route is not None:
+            self._options.answered.add(self.route.address)
         waiter = exchange.waiter
         self.last_used = now = self._loop.time()
         self.traffic.requests.add(now - waiter.sent_at)
@@ -459,7 +461,8 @@ class Connection:
         if self._pipeline.error is not None:
             return self._end(self._pipeline.error)  # its message begins with the broker's name already
         session, first = self._session, next(iter(self._pipeline), None)
-        self.has_served = first is None or first.correlation_id != self._first_after_greeting
+        has_served = first is None or first.correlation_id != self._first_after_greeting
+        self.has_served = has_served or (self.route is not None and self._options.takes_no_login(self.route.address))
         self._end(
             why_it_ended(
                 error,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Final, NamedTuple
 
 from ..config import ClusterConfig, Resolve
 from ..core.backoff import Chance
+from ..core.connection.home_cluster import HomeCluster
 from ..core.connection.login_policy import LoginPolicy
 from ..wire import FrameBuffers
 from .addresses import Address
@@ -37,7 +38,8 @@ class ConnectionOptions:
     hold the event loop, the ``random`` that spreads re-authentications, and ``logins``, the clock of all logins. A
     broker may take ``renewal_timeout`` seconds for each answer of a re-authentication, or longer if the connection was
     given longer to be made. Long frames are received into ``buffers``, by the loop's reader thread if there is to be
-    one (``reader_thread``).
+    one (``reader_thread``). ``home`` is the cluster that all of them are to lead to; None where any will do.
+    ``answered``: the addresses where a request after the handshake has had an answer.
     """
 
     client_id: str
@@ -51,6 +53,12 @@ class ConnectionOptions:
     renewal_timeout: float = 10.0
     buffers: FrameBuffers | None = None
     reader_thread: bool = False
+    home: HomeCluster | None = None
+    answered: set[Address] = field(default_factory=set, compare=False)
+
+    def takes_no_login(self, address: Address) -> bool:
+        """Whether the listener there has served this client without a login: so it does not ask for one."""
+        return self.credentials is None and address in self.answered
 
     def transport(
         self, on_frame: Callable[[memoryview], None], on_lost: Callable[[Exception | None], None]

@@ -66,6 +66,8 @@ class Pool:
         self.logins = LoginPolicy(random)
         #: Called when the credentials were refused: ``logins.take()`` is to be raised by the application's next call.
         self.on_refused: Callable[[], None] = lambda: None
+        #: Which cluster this client is one of, and so whose answers count.
+        self.home = HomeCluster()
         self._options = ConnectionOptions(
             client_id=_CLIENT_ID if config.client_id is None else config.client_id,
             max_response_bytes=config.longest_response_bytes,
@@ -78,12 +80,11 @@ class Pool:
             renewal_timeout=config.socket_connection_setup_timeout_ms / 1e3,
             buffers=self.buffers,
             reader_thread=config.has_reader_thread,
+            home=self.home,
         )
         for weakness in config.security_warnings:
             logger.warning("%s", weakness)
         self._nodes = Nodes(config, random)
-        #: Which cluster this client is one of, and so whose answers count.
-        self.home = HomeCluster()
         self._warnings = Warnings()
         self._any = AnyBroker(config, self._nodes, self._reach, self._check_open, self._warnings.warn, random)
         # Dicts, not sets: what is done to all of them is done in the order in which they were made, in every run.
@@ -396,8 +397,8 @@ class Pool:
                 )
                 self._nodes.has_connected = True
                 self.logins.succeeded()
-                self._connections[connection] = node
                 await check_home(connection, node, self.home)
+                self._connections[connection] = node
                 node.connected(attempt.purpose, connection)
                 if self._closing.is_set() or attempt.scope.cancel_called:
                     connection.close()  # given up in the same iteration in which the broker answered
@@ -444,7 +445,8 @@ class Pool:
             self._settle(attempt, ConnectionFailed(f"{attempt.node.name}: gave up connecting, the client is closed"))
 
     def _closed(self, connection: Connection) -> None:
-        node = self._connections.pop(connection)
+        if (node := self._connections.pop(connection, None)) is None:
+            return  # it was still being checked: its attempt tells why
         node.closed(connection)
         if connection.error is None:
             logger.debug("closed the connection to %s", connection.name)

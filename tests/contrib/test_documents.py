@@ -104,7 +104,8 @@ def test_a_rebalance_is_counted_once_however_many_members_take_part() -> None:
 
 
 def test_the_job_that_watches_the_lag_from_outside_is_a_command_that_there_is() -> None:
-    job = document("kind", "CronJob")["spec"]["jobTemplate"]["spec"]
+    cron = document("kind", "CronJob")["spec"]
+    job = cron["jobTemplate"]["spec"]
     (container,) = job["template"]["spec"]["containers"]
     assert container["command"][0] == "aiokc"
     command, given = parse(container["command"][1:])
@@ -112,6 +113,9 @@ def test_the_job_that_watches_the_lag_from_outside_is_a_command_that_there_is() 
     assert (given.groups, given.bootstrap_servers) == (["billing"], "kafka:9092")
     parse_limit(given.fail_above)
     assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never"), "a limit is told once"
+    interval = 60 * int(re.fullmatch(r"\*/(\d+) \* \* \* \*", cron["schedule"])[1])  # type: ignore[index]
+    assert job["activeDeadlineSeconds"] < interval, "a pod that hangs stops no later run"
+    assert interval < job["ttlSecondsAfterFinished"], "a failure is seen until the next run has told, but not for ever"
 
 
 def test_the_dashboard_shows_each_kind_of_series_and_its_panels_do_not_overlap() -> None:

@@ -1,6 +1,7 @@
 """The command line ``python -m tests.simulation``: runs many seeds with progress, or one seed with its history.
 
-The exit code is 0 if every seed is good, 1 if one fails, 130 after Ctrl-C.
+Many seeds are dealt over all kinds of worlds, unless an option chooses one. The exit code is 0 if every seed is good, 1
+if one fails, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterable
 from typing import Final, TextIO
 
 from .planted_bugs import PLANTED_BUGS
 from .producers.bugs import PRODUCER_BUGS
-from .runner import Twist, Verdict, judged
+from .runner import FLAGS, Twist, Verdict, dealt, judged
 
 _TERMINAL_SECONDS: Final = 0.5
 _PLAIN_SECONDS: Final = 10.0
@@ -46,8 +48,7 @@ class Progress:
         self._clear()
         self._say(self._line, end="\n")
         if self.failed:
-            seeds = " ".join(str(verdict.seed) for verdict in self.failed)
-            self._say(f"these failed: {seeds}", end="\n")
+            self._say("\n  ".join(["these failed:", *(verdict.again for verdict in self.failed)]), end="\n")
 
     @property
     def _line(self) -> str:
@@ -78,12 +79,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--consumer", action="store_true", help="groups have members of the consumer protocol")
     parser.add_argument("--producers", action="store_true", help="worlds of producers, in the place of consumers")
     parser.add_argument("--transactional", action="store_true", help="the producers have transactions")
+    parser.add_argument("--loops", action="store_true", help="worlds of transactional loops alone")
+    parser.add_argument("--plain", action="store_true", help="consumers without any of these, as for one --seed")
     options = parser.parse_args(arguments)
-    names = ("bug", "impatient", "eager", "secure", "consumer", "producers", "transactional")
-    twist = Twist(**{name: getattr(options, name) for name in names})
+    twist = Twist(**{name: getattr(options, name) for name in ("bug", *FLAGS)})
     if options.seed is not None:
         return _replay(options.seed, twist)
-    return _run_many(range(options.first, options.first + options.n), options.jobs, twist)
+    seeds = range(options.first, options.first + options.n)
+    is_plain = options.plain or twist != Twist()
+    return _run_many(
+        judged(seeds, jobs=options.jobs, twist=twist) if is_plain else dealt(seeds, jobs=options.jobs), seeds
+    )
 
 
 def _replay(seed: int, twist: Twist) -> int:
@@ -95,10 +101,10 @@ def _replay(seed: int, twist: Twist) -> int:
     return 1 if verdict.kinds else 0
 
 
-def _run_many(seeds: range, jobs: int | None, twist: Twist) -> int:
+def _run_many(verdicts: Iterable[Verdict], seeds: range) -> int:
     progress = Progress(len(seeds), sys.stderr)
     try:
-        for verdict in judged(seeds, jobs=jobs, twist=twist):
+        for verdict in verdicts:
             progress.add(verdict)
     except KeyboardInterrupt:
         progress.end()

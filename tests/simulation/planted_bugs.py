@@ -19,6 +19,7 @@ from aiokc.client.fetch.fetcher import Fetcher
 from aiokc.client.group.membership import GroupMembership
 from aiokc.client.group.reconciler import Reconciler
 from aiokc.client.group.user_commits import UserCommits
+from aiokc.client.offsets.auto_commit import AutoCommit
 from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
 from aiokc.client.offsets.group_offsets import GroupOffsets
 from aiokc.client.offsets.offset_requests import OffsetRequests
@@ -44,6 +45,7 @@ from aiokc.core.subscription.state import Subscription
 from aiokc.errors import BrokerError
 from aiokc.net.pool import Pool
 from aiokc.records import RecordReader
+from aiokc.records.transactions import AbortedTransactions
 from aiokc.testing.groups.consumer.heartbeating import Heartbeating
 from aiokc.types import OffsetAndMetadata, RecordColumns, TopicPartition
 
@@ -104,6 +106,21 @@ async def _await_between_taking_and_returning(poll: Any, only: Any, timeout_ms: 
     batch = await _records(poll, only, timeout_ms, decode, most)
     await asyncio.sleep(0)
     return batch
+
+
+async def _wait_for_ever(poll: Any, only: Any, timeout_ms: Any, decode: int, most: int) -> Any:
+    return await _records(poll, only, None, decode, most)
+
+
+_skips = AbortedTransactions.skips
+
+
+def _skip_for_ever(self: AbortedTransactions, header: Any, view: memoryview) -> bool:
+    """A marker does not end the aborted transaction: all that its producer writes later is skipped."""
+    aborting = set(self._aborting)
+    skips = _skips(self, header, view)
+    self._aborting |= aborting
+    return skips
 
 
 _fill = Deserializing._fill
@@ -307,6 +324,15 @@ async def _commit_what_is_of_no_topic(self: GroupOffsets, offsets: Any, *, curre
 
 _commit = GroupMembership.commit
 
+
+async def _commit_never(self: AutoCommit) -> None:
+    await asyncio.Event().wait()
+
+
+async def _hand_over_nothing(self: AutoCommit, timeout: float) -> None:
+    """What was processed since the last interval is not stored."""
+
+
 # A commit is left out for an auto-commit that came before it, and that left out the records which it names.
 _OVER_BY_LESS: Final = (
     StoredOffsets,
@@ -338,6 +364,8 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None), first=20),
     "leave tasks behind": _bug("leak", (Supervisor, "stop", _stop_nothing)),
     "leave connections behind": _bug("leak", (Pool, "aclose", _stop_without_closing)),
+    "take no end of an abort": _bug("skip, lost, stuck", (AbortedTransactions, "skips", _skip_for_ever), first=25),
+    "ignore the timeout of a call": _bug("stuck", (Poll, "records", _wait_for_ever), first=9),
     "believe a wrong leader": _bug("stuck", (LeaderHints, "disprove", lambda *_: False), wrong_leaders=True, first=2),
     # groups
     "commit early": _bug("over-commit", (PartitionPosition, "committable", _commit_what_is_held), group=True),
@@ -363,6 +391,8 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "duplicate, non-monotonic", (ConsumerRuntime, "_fetch_committed", _nothing_is_committed), group=True
     ),
     "let commits overtake each other": _bug("regression", (GroupOffsets, "_slot", _no_turns), group=True, first=42),
+    "commit when partitions go only": _bug("under-commit", (AutoCommit, "run", _commit_never), group=True, first=6),
+    "commit by the interval only": _bug("under-commit", (AutoCommit, "hand_over", _hand_over_nothing), group=True),
     "take less for a newer commit": _bug("unstored", _OVER_BY_LESS, group=True, first=51, cooperative=True),
     "ignore the generation of a commit": _bug(
         "zombie commit, regression, over-commit",

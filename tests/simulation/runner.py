@@ -19,6 +19,7 @@ from tests.suite.hang_guard import HangGuard
 from .checking.history import CutShort, replaced_item
 from .planted_bugs import PLANTED_BUGS, planted
 from .producers import bugs as producer_bugs
+from .producers import loops
 from .producers import plan as producer_plan
 from .producers import world as producer_world
 from .worlds.plan import deserializing, draw, impatient, with_columns, with_patterns, with_protocols, with_recreations
@@ -38,6 +39,10 @@ _idle: dict[int, ProcessPoolExecutor] = {}
 _guard: HangGuard | None = None
 
 
+#: The fields of a Twist that are options of the command line by themselves.
+FLAGS: Final = ("impatient", "eager", "secure", "consumer", "producers", "transactional", "loops")
+
+
 @dataclass(frozen=True)
 class Twist:
     """A change to the world of a seed: a bug of `PLANTED_BUGS`, or applications that cancel (`impatient`).
@@ -45,7 +50,8 @@ class Twist:
     ``eager``: groups use range and roundrobin only, and no member deserializes or reads columns, as in the first
     version of the simulation. ``secure``: members log in, sessions end, logins are refused, and ACLs change.
     ``consumer``: there is a group, with members of the consumer protocol (KIP-848). ``producers``: there are no
-    members, but producers, with the bugs of `PRODUCER_BUGS`; ``transactional``: they have transactions.
+    members, but producers, with the bugs of `PRODUCER_BUGS`; ``transactional``: they have transactions. ``loops``:
+    there are `TransactionalLoop`s, and nothing else.
     """
 
     bug: str | None = None
@@ -55,16 +61,26 @@ class Twist:
     consumer: bool = False
     producers: bool = False
     transactional: bool = False
+    loops: bool = False
 
     @property
     def options(self) -> list[str]:
         """The command line options for this change."""
-        names = ("impatient", "eager", "secure", "consumer", "producers", "transactional")
-        flags = [f"--{name}" for name in names if getattr(self, name)]
+        flags = [f"--{name}" for name in FLAGS if getattr(self, name)]
         return [*(["--bug", self.bug] if self.bug else []), *flags]
 
 
 _PLAIN: Final = Twist()
+#: All kinds of worlds, but for those of the first version: who asks for many worlds, and for no kind, has each in turn.
+KINDS: Final = (
+    _PLAIN,
+    Twist(consumer=True),
+    Twist(secure=True),
+    Twist(impatient=True),
+    Twist(producers=True),
+    Twist(producers=True, transactional=True),
+    Twist(loops=True),
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,8 @@ class Verdict:
 def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> Verdict:
     """Run one world in this process."""
     again = f"make simulate SEED={seed}" + (f" ARGS={shlex.quote(shlex.join(twist.options))}" if twist.options else "")
+    if twist.loops:
+        return _judge_loops(seed, again, whole_history=whole_history)
     if twist.producers:
         return _judge_producers(seed, twist, again, whole_history=whole_history)
     cooperative = False if twist.eager else None
@@ -139,6 +157,28 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
     )
 
 
+def _judge_loops(seed: int, again: str, *, whole_history: bool) -> Verdict:
+    """Run one world of loops in this process."""
+    plan = loops.draw(seed)
+    watching = _guard.watching(f"a world: {again}", _WORLD_SECONDS) if _guard else nullcontext()
+    try:
+        with watching:
+            anomalies, history = loops.run(plan)
+    except Exception:
+        return Verdict(seed, ("error",), (traceback.format_exc(),), "", 0, 0, again, plan.text, ())
+    return Verdict(
+        seed,
+        tuple(dict.fromkeys(anomaly.kind for anomaly in anomalies)),
+        tuple(map(str, anomalies)),
+        history.digest,
+        0,
+        sum(isinstance(event, CutShort) for _, event in history),
+        again,
+        plan.text,
+        tuple(history.lines()) if whole_history else (),
+    )
+
+
 def _judge_producers(seed: int, twist: Twist, again: str, *, whole_history: bool) -> Verdict:
     """Run one world of producers in this process."""
     plan = producer_plan.draw(seed, transactional=twist.transactional)
@@ -172,6 +212,16 @@ def judged(
     with _workers(jobs) as pool:
         work = partial(judge, twist=twist, whole_history=whole_history)
         yield from pool.map(work, seeds)
+
+
+def dealt(seeds: Iterable[int], *, jobs: int | None = None) -> Iterator[Verdict]:
+    """Yield the verdict of each seed, as ``judged`` does: each in a world of the next kind (``KINDS``)."""
+    with _workers(jobs) as pool:
+        yield from pool.map(_judge_dealt, seeds)
+
+
+def _judge_dealt(seed: int) -> Verdict:
+    return judge(seed, twist=KINDS[seed % len(KINDS)])
 
 
 def cancelling(at_least: int, *, block: int, twist: Twist, first: int = 0) -> Iterator[str]:

@@ -8,8 +8,9 @@ import shlex
 
 import pytest
 
+from . import runner
 from .__main__ import Progress, main
-from .runner import Twist, Verdict, judge
+from .runner import FLAGS, Twist, Verdict, judge
 
 
 class Terminal(io.StringIO):
@@ -36,12 +37,28 @@ def test_a_failing_seed_is_printed_and_replays_as_it_says(capsys: pytest.Capture
 
     said = capsys.readouterr()
     assert said.out.startswith(f"seed {first} failed\n")
-    assert said.err.endswith(f"these failed: {first}\n")
+    assert re.search(rf"these failed:\n  make simulate SEED={first} ARGS=.+\n$", said.err)
     found = re.search(r"\(history (\w+)\): make simulate SEED=(\d+) ARGS=(.+)\n", said.out)
     assert found is not None
     (arguments,) = shlex.split(found[3])
     assert main(["--seed", found[2], *shlex.split(arguments)]) == 1
     assert f"history {found[1]}," in capsys.readouterr().out
+
+
+def test_many_seeds_are_dealt_over_all_kinds_of_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Twist] = []
+
+    def judged_here(seed: int, twist: Twist) -> Verdict:
+        asked.append(twist)
+        return verdict(seed)
+
+    monkeypatch.setattr(runner, "judge", judged_here)
+    for seed in range(14):
+        runner._judge_dealt(seed)
+    assert asked == [*runner.KINDS, *runner.KINDS]
+    in_some = {flag for twist in runner.KINDS for flag in FLAGS if getattr(twist, flag)}
+    assert in_some == {*FLAGS} - {"eager"}
+    assert judge(1000, twist=Twist(loops=True)).again == "make simulate SEED=1000 ARGS=--loops"
 
 
 def test_on_a_terminal_one_line_changes_elsewhere_lines_follow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +74,8 @@ def test_on_a_terminal_one_line_changes_elsewhere_lines_follow(monkeypatch: pyte
         "1 of 2 seeds",
         "2 of 2 seeds",
         "2 of 2 seeds",
-        "these failed: 2",
+        "these failed:",
+        "  again 2",
     ]
     assert terminal.getvalue().count("\r\x1b[K") == len(terminal.getvalue().split("\r")) - 1
-    assert terminal.getvalue().splitlines()[-1].endswith("these failed: 2")
+    assert terminal.getvalue().endswith("these failed:\n  again 2\n")

@@ -111,7 +111,7 @@ def test_slices_read_the_same(exchange: Exchange) -> None:
 
 
 #: Versions that the broker does not speak: InitProducerId 6 is not released (KIP-939).
-UNRELEASED = {("InitProducerIdRequest", 6)}
+UNRELEASED = {("InitProducerIdRequest", 6), ("DeleteGroupsRequest", 3), ("TxnOffsetCommitRequest", 6)}
 
 
 def test_every_version_of_every_api_was_taken() -> None:

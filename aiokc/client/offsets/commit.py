@@ -112,7 +112,7 @@ class Commit:
         try:
             codes = await self.requests.commit(portion, member, seconds)
         except BaseException:  # a cancellation, too: the request may have been sent
-            self.on_unsure(portion)
+            self._note_unsure(portion)
             raise
         stored = {tp: self.remaining.pop(tp) for tp in portion if codes[tp] == ErrorCode.NONE}
         self.stored.note(stored, self.order, is_named=self.is_named)
@@ -120,6 +120,11 @@ class Commit:
         refused = {tp: codes[tp] for tp in portion if tp not in stored}
         self._refused |= refused
         self._passed |= refused.keys()
+
+    def _note_unsure(self, partitions: Iterable[TopicPartition]) -> None:
+        offsets = {tp: self.remaining[tp] for tp in partitions}
+        self.stored.note(offsets, self.order, is_named=self.is_named, is_sure=False)
+        self.on_unsure(offsets)
 
     def is_hopeless(self, error: KafkaError) -> bool:
         """Whether all that remains is of topics that the coordinator does not know, and that do not exist any more."""
@@ -132,7 +137,7 @@ class Commit:
 
     def _error_of_refused(self, member: MemberToken | None) -> BrokerError:
         refused = self._refused
-        self.on_unsure(tp for tp, code in refused.items() if code in NOT_THE_COORDINATOR)
+        self._note_unsure(tp for tp, code in refused.items() if code in NOT_THE_COORDINATOR)
         if self.unknown is not None:
             self.unknown.follow(self._denied_topics())
         # Behind the error of a forbidden topic, one after which the others are tried again would go unseen.

@@ -107,10 +107,11 @@ class GroupOffsets:
 
         So a retry of an older commit never overtakes and undoes a newer one (but for a request that is still in a
         connection which was given up: the broker may read that at any time). A ``slot`` that was taken earlier stands
-        for the time of the call. An offset is neither sent nor returned if a newer one of its partition is stored
-        (``StoredOffsets.is_newer``). ``rewinds``: the partitions that the call takes back behind what was processed
-        then. If ``offsets`` is a function, it is called when the slot has come. Its offsets count as those of that
-        moment if it is an AsOfItsSlot, so they are never older than those stored, and else as those of the call.
+        for the time of the call. An offset is neither sent nor returned if a newer one of its partition is stored; if
+        the newer one may be stored, that is sent, and returned, in its place (``StoredOffsets.to_send``). ``rewinds``:
+        the partitions that the call takes back behind what was processed then. If ``offsets`` is a function, it is
+        called when the slot has come. Its offsets count as those of that moment if it is an AsOfItsSlot, so they are
+        never older than those stored, and else as those of the call.
 
         Each offset is stored for the topic it belongs to. If ``current_id``, at any attempt, gives another id for that
         topic's name, the topic was recreated: that raises CommitFailed, once all other offsets are stored. So does an
@@ -134,7 +135,7 @@ class GroupOffsets:
             await asyncio.sleep(0)  # the caller has just looked at each partition, and so does what follows
             is_named = not isinstance(offsets, AsOfItsSlot)
             order = mine.order if is_named else self.commit_order.now()
-            wanted = self._without_newer(offsets() if callable(offsets) else offsets, order, rewinds)
+            wanted = self._newest_of(offsets() if callable(offsets) else offsets, order, rewinds)
             if len(wanted) > MANY_PARTITIONS:
                 await asyncio.sleep(0)  # the first request has its own look at each: see ``sender``
             if wanted:
@@ -157,13 +158,15 @@ class GroupOffsets:
                 await self.requests.retried(commit.attempt, deadline, what, retry, commit.is_hopeless)
         return wanted
 
-    def _without_newer(
+    def _newest_of(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], order: int, rewinds: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return these offsets but those of partitions of which a newer one is stored."""
-        is_newer = self._stored.is_newer
+        """Return these offsets, but where a newer one is stored, none, and where it may be stored, that one."""
+        to_send = self._stored.to_send
         return {
-            tp: offset for tp, offset in offsets.items() if not is_newer(tp, offset, order, is_rewind=tp in rewinds)
+            tp: newest
+            for tp, offset in offsets.items()
+            if (newest := to_send(tp, offset, order, is_rewind=tp in rewinds)) is not None
         }
 
     @asynccontextmanager

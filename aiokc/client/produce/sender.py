@@ -306,7 +306,7 @@ class Sender:
             self._channels_of = cluster
             for node_id in self._channels.leave(cluster.brokers):
                 accumulator.queues.unreachable.pop(node_id, None)
-        accumulator.expire(now, late=now - accumulator.queues.expiry.next_at)
+        accumulator.expire(now, late=accumulator.queues.late(now))
         if accumulator.session.doom is not None:
             accumulator.fail_waiting(accumulator.session.doom)
         if accumulator.finished:

@@ -299,7 +299,8 @@ class TransactionalLoop(Generic[K, V]):
 
     def _refuse_given_up(self, batch: ConsumerRecords[K | None, V | None]) -> None:
         """Raise CommitFailed where the group has taken partitions of the batch away: others may be reading them. And
-        where the metadata say that a topic was recreated: the transaction has its offsets by the topic's name.
+        where the metadata say that a topic was recreated: before TxnOffsetCommit 6 the transaction has its offsets by
+        the topic's name.
         """
         runtime = self._consumer._runtime
         if runtime.subscription.by_topics and (gone := runtime.subscription.given_up(batch.assignment_tokens)):

@@ -34,7 +34,7 @@ from ...wire.messages.describing import (
     DescribeLogDirsResult,
 )
 from ...wire.messages.discovery import ApiVersionsResponse, MetadataResponse
-from ..cluster.snapshot import Cluster, topic_error
+from ..cluster.snapshot import Cluster, known_cluster_id, topic_error
 from ..one_line import one_line
 from .api_names import API_NAMES
 
@@ -74,7 +74,7 @@ def described_cluster(response: DescribeClusterResponse) -> ClusterDescription:
     if response.error_code != ErrorCode.NONE:
         raise broker_error(response.error_code, one_line(response.error_message) or "describing the cluster")
     return ClusterDescription(
-        cluster_id=response.cluster_id or None,
+        cluster_id=known_cluster_id(response.cluster_id),
         controller_id=response.controller_id if response.controller_id >= 0 else None,
         brokers=tuple(
             BrokerDescription(one.broker_id, one.host, one.port, one.rack, one.is_fenced)
@@ -87,7 +87,7 @@ def described_cluster(response: DescribeClusterResponse) -> ClusterDescription:
 def cluster_of_metadata(response: MetadataResponse) -> ClusterDescription:
     """Return the description that a Metadata response has of the cluster, for brokers without DescribeCluster."""
     return ClusterDescription(
-        cluster_id=response.cluster_id,
+        cluster_id=known_cluster_id(response.cluster_id),
         controller_id=response.controller_id if response.controller_id >= 0 else None,
         brokers=tuple(
             BrokerDescription(one.node_id, one.host, one.port, one.rack)

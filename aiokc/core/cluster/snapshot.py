@@ -18,6 +18,15 @@ from .occasion import Occasion
 from .topic_ids import FormerIds, TopicIds
 
 _NO_ID = UUID(int=0)
+# What stands for a cluster's id that there is not: Redpanda says the last one until it has made its id.
+_NO_CLUSTER_IDS: Final = (None, "", "redpanda.initializing")
+
+
+def known_cluster_id(told: str | None) -> str | None:
+    """Return the cluster's id that a broker tells; None where it does not know it (yet)."""
+    return None if told in _NO_CLUSTER_IDS else told
+
+
 # Of one cluster: the largest have hundreds. Each one costs time at each answer, and at each choice of a broker to ask.
 _MOST_BROKERS: Final = 10_000
 _LONGEST_NAME: Final = 249  # characters, of a topic
@@ -173,7 +182,7 @@ def merge(
             ids.gone(name, gone.topic_id)
     return Cluster(
         version=old.version + 1,
-        cluster_id=old.cluster_id or response.cluster_id,
+        cluster_id=old.cluster_id or known_cluster_id(response.cluster_id),
         controller_id=response.controller_id if response.controller_id >= 0 else None,
         brokers={b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers if b.node_id >= 0},
         topics=topics,

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ...errors import ConnectionFailed, KafkaError
-from ...wire.messages.discovery import MetadataResponse
-from ..cluster.snapshot import why_unusable
+from ...wire.messages.discovery import MetadataRequest, MetadataResponse
+from ..cluster.snapshot import known_cluster_id, why_unusable
 from ..sasl.broker_text import broker_text
+
+#: The first version of Metadata that asks a broker for its cluster alone. In v0 no topics means all of them.
+ASKED_FROM: Final = 1
+
+
+def whose_question() -> MetadataRequest:
+    """Return what to ask a broker whose cluster is in doubt."""
+    return MetadataRequest(topics=[], allow_auto_topic_creation=False)
 
 
 class HomeCluster:
@@ -21,10 +31,11 @@ class HomeCluster:
 
     def why_foreign(self, broker: str, cluster_id: str | None) -> KafkaError | None:
         """Return the error of the broker of that name if it belongs to another cluster."""
-        if not cluster_id or not self.cluster_id or cluster_id == self.cluster_id:
+        told = known_cluster_id(cluster_id)
+        if told is None or self.cluster_id is None or told == self.cluster_id:
             return None
         return OtherCluster(
-            f"{broker} belongs to cluster {broker_text(cluster_id)} now, and this client to cluster "
+            f"{broker} belongs to cluster {broker_text(told)} now, and this client to cluster "
             f"{broker_text(self.cluster_id)}: correct the address, or restart the client to go over to another cluster"
         )
 
@@ -32,7 +43,7 @@ class HomeCluster:
         """Return why a broker's answer tells nothing of this cluster; None if it does, and then take its id over."""
         error = self.why_foreign(broker, response.cluster_id) or why_unusable(broker, response)
         if error is None:
-            self.cluster_id = self.cluster_id or response.cluster_id or None
+            self.cluster_id = self.cluster_id or known_cluster_id(response.cluster_id)
         return error
 
 

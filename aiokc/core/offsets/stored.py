@@ -1,4 +1,4 @@
-"""What a group's commits have stored of each partition, and whether that is newer than an offset still to be stored."""
+"""What a group's commits have stored of each partition, or may have, and whether it is newer than one to be stored."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from ..subscription.position import is_of_another_topic
 class _Stored(NamedTuple):  # which takes a third of the time that a dataclass does to make
     """The offset of a partition that was committed last.
 
-    named  the order of the newest call that named its offset and was stored; 0: none. What is stored may be newer.
-    known  when ``offset`` was known: the order of its call; of an auto-commit, that of the moment in its slot
+    named    the order of the newest call that named its offset and was stored; 0: none. What is stored may be newer.
+    known    when ``offset`` was known: the order of its call; of an auto-commit, that of the moment in its slot
+    is_sure  False: its commit got no answer, so that nobody knows whether it was stored
     """
 
     named: int
     known: int
     offset: OffsetAndMetadata
+    is_sure: bool
 
 
 class StoredOffsets:
@@ -31,13 +33,27 @@ class StoredOffsets:
         self._stored: dict[TopicPartition, _Stored] = {}  # the one noted last is the last
         self._newest = 0  # no entry is known at a later order
 
-    def note(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], order: int, *, is_named: bool) -> None:
-        """These are stored. ``is_named``: their call named them; else they were asked for in the commit's slot."""
+    def note(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        order: int,
+        *,
+        is_named: bool,
+        is_sure: bool = True,
+    ) -> None:
+        """These are stored. ``is_named``: their call named them; else they were asked for in the commit's slot.
+
+        Without ``is_sure``, they may be.
+        """
         for tp, offset in offsets.items():
-            before = self._stored.pop(tp, None)
-            if before is None or is_of_another_topic(before.offset, offset.topic_id):
-                before = _Stored(0, 0, offset)
-            self._stored[tp] = _Stored(order if is_named else before.named, order, offset)
+            before = self._stored.get(tp)
+            if before is not None and before.offset is offset and before.known > order:  # ``to_send`` has told it
+                self._stored[tp] = _Stored(before.named, before.known, offset, is_sure)
+                continue
+            self._stored.pop(tp, None)
+            is_first = before is None or is_of_another_topic(before.offset, offset.topic_id)
+            named = order if is_named else 0 if before is None or is_first else before.named
+            self._stored[tp] = _Stored(named, order, offset, is_sure)
         self._newest = max(self._newest, order)
 
     def let_go(self, oldest: int) -> None:
@@ -56,8 +72,21 @@ class StoredOffsets:
         for tp in over:
             del self._stored[tp]
 
+    def to_send(
+        self, tp: TopicPartition, offset: OffsetAndMetadata, order: int, *, is_rewind: bool
+    ) -> OffsetAndMetadata | None:
+        """Return what a commit sends of ``tp`` that was called for at ``order``, with ``offset``.
+
+        None: nothing, since a newer offset is stored. If nobody knows whether the newer one is, that one: ``offset``
+        might undo it, and without any the commit might be answered as done though neither is stored.
+        """
+        if not self.is_newer(tp, offset, order, is_rewind=is_rewind):
+            return offset
+        newer = self._stored[tp]
+        return None if newer.is_sure else newer.offset
+
     def is_newer(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int, *, is_rewind: bool) -> bool:
-        """Whether the stored offset of ``tp`` is newer than ``offset``, which was known at ``order``.
+        """Whether the offset noted for ``tp`` is newer than ``offset``, which was known at ``order``.
 
         That is so if a later call named an offset, and that was stored. Where auto-commit has stored one since, that is
         newer only if it is higher, too: then the application had come further by then. An auto-commit leaves out the

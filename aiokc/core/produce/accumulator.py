@@ -18,7 +18,7 @@ from ...records.encoding.batch_builder import BATCH_OVERHEAD, ClosedBatch, OpenB
 from ...types import HeadersToSend, TopicPartition
 from ..cluster.snapshot import Cluster
 from ..connection.late_alarm import seconds_to_read
-from .batch import Flushes, FlushMark, Outcome, ProducerBatch, Stored
+from .batch import Flushes, FlushMark, Held, Outcome, ProducerBatch, Stored
 from .batch_memory import BATCH_COST, BatchMemory
 from .compression.ratios import CompressionRatios
 from .compression.to_compress import ToCompress
@@ -74,6 +74,7 @@ class RecordAccumulator:
         self.ratios = CompressionRatios()
         self.queues = PartitionQueues()
         self._flushes = Flushes()
+        self._held = Held(-inf, -inf)  # the last time that something has held the loop
         self._number = 0
         self._look_at = inf  # when the sender looks again at the latest
         self._seen: Cluster | None = None  # what ``ready`` was asked about last
@@ -238,8 +239,6 @@ class RecordAccumulator:
             else:
                 epoch = -1 if leader.leader_epoch is None else leader.leader_epoch
                 self._place(queue, leader.leader, epoch, now)
-        if self.queues.is_empty:
-            self.queues.expiry.clear()
         self._look_at = self.queues.wakes_at
         return Ready(self.queues.ready, self._look_at, self.queues.round_is_over, without_leader, renumbered)
 
@@ -408,15 +407,16 @@ class RecordAccumulator:
     def expire(self, now: float, *, late: float = 0.0) -> None:
         """End batches whose time is over, as many as one step may look at.
 
-        Those in flight keep their place until they are answered. Where this comes ``late`` (seconds), something has
-        held the loop: then they have some time more.
+        Those in flight keep their place until they are answered. Where this comes ``late``, they have some time more.
         """
-        more, at_once = seconds_to_read(late), MOST_LOOKED_AT
+        if more := seconds_to_read(late):
+            self._held = Held(now, now + more)
+        at_once = MOST_LOOKED_AT
         for queue in self.queues.expiry.ringing(now):
             overdue = list(islice(queue.overdue(now), at_once))
             at_once -= len(overdue)
             for batch in overdue:
-                if not (more and batch.put_off(now + more)):
+                if not batch.put_off(self._held, now):
                     self._expire(queue, batch)
             self.queues.expiry.set(queue, queue.expires_at)  # if more are overdue, it rings in the next step
 

@@ -32,6 +32,17 @@ Outcome: TypeAlias = Stored | Failure
 #: Where a batch stands among those of its partition. The parts of a split batch have one number more than it.
 Number: TypeAlias = tuple[int, ...]
 
+
+class Held(NamedTuple):
+    """Something has held the loop: what was overdue when that was ``seen_at`` expires at ``until``, all of it.
+
+    To look at all of it takes many steps. None of them gives what comes last more time than what came first.
+    """
+
+    seen_at: float
+    until: float
+
+
 _SWAPPED: Final = bytes.maketrans(b"\0\1", b"\1\0")
 #: In the first one the loop reads what has come, and the batch is sent if it never was; in the second one the answer to
 #: that is read. The third one is for what has to come before: a connection, or the partition's place in a transaction.
@@ -163,15 +174,15 @@ class ProducerBatch:
             return ""
         return f"it was still to be {'compressed' if self.closed is None else 'split'}"
 
-    def put_off(self, until: float) -> bool:
-        """Its time is over, and something has held the loop: let it expire ``until`` then; return whether it may.
+    def put_off(self, held: Held, now: float) -> bool:
+        """Its time is over: let it expire later if that was so after the loop was held; return whether it does.
 
         Only so often: it expires also where something holds the loop again and again.
         """
-        if self.reprieves >= _MOST_REPRIEVES:
+        if self.reprieves >= _MOST_REPRIEVES or self.expires_at > held.seen_at or held.until <= now:
             return False
         self.reprieves += 1
-        self.expires_at = until
+        self.expires_at = held.until
         return True
 
     def close(self) -> ClosedBatch:

@@ -109,6 +109,7 @@ class PartitionQueues:
         self._some_woke = False  # since this round began
         self._alarms = Alarms()
         self.expiry = Alarms()
+        self._looked_at = -inf  # when the sender looked at what has expired
         self._forgotten = Counted(0, 0, 0)  # of partitions that are forgotten
         self._version = 0  # odd while one is being forgotten
 
@@ -183,8 +184,18 @@ class PartitionQueues:
             self._active.pop(queue, None)
             self._awake.pop(queue, None)
             self.unready(queue)
+            if not self._active:  # nobody watches an alarm that is left: later it would pass for one that is late
+                self.expiry.clear()
 
     # Those to look at
+
+    def late(self, now: float) -> float:
+        """The sender looks at what has expired: return how late it comes, in seconds, since something held the loop.
+
+        That was after its last look: in many steps that end what has expired, the sender waits for itself alone.
+        """
+        began, self._looked_at = max(self.expiry.next_at, self._looked_at), now
+        return now - began
 
     def to_look_at(self, now: float) -> list[PartitionQueue]:
         """Return the next ones of a round. They are left alone then, but for what is said of them in answer to this."""

@@ -62,7 +62,7 @@ from .events import (
     VersionSeen,
     Wish,
 )
-from .open_transaction import OpenTransaction
+from .open_transaction import RETRIES, OpenTransaction
 from .transitions import FATAL, NEXT, SENDS, State
 from .verdicts import Verdict, error_of, verdict, verdict_without_answer
 
@@ -278,7 +278,11 @@ class TransactionMachine:
         sent, meaning = event.sent, verdict(event.sent, event.code)
         if meaning is Verdict.DONE:
             self._backoff.reset()
+            self._open.retries_left = RETRIES
             return self._on_done(event)
+        if meaning is Verdict.RETRY_SOME_TIMES:
+            meaning = Verdict.RETRY if self._open.retries_left else Verdict.ABORTABLE
+            self._open.retries_left -= 1
         if meaning in (Verdict.RETRY, Verdict.LOOK_UP):
             self._commit_may_be_done |= isinstance(sent, EndTxn) and sent.committed and event.code in _MAYBE_DONE
             self._pause(now, event.code == ErrorCode.CONCURRENT_TRANSACTIONS and not isinstance(sent, InitProducerId))

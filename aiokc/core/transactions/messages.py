@@ -68,6 +68,7 @@ _SEVERITY: Final = (
     Verdict.NOTHING_OPEN,
     Verdict.REFUSED,
     Verdict.LOOK_UP,
+    Verdict.RETRY_SOME_TIMES,
     Verdict.RETRY,
     Verdict.DONE,
 )
@@ -148,7 +149,7 @@ def _offset_commit(sent: TxnOffsetCommit, transactional_id: str) -> TxnOffsetCom
         group_id=sent.group.group_id,
         producer_id=sent.identity.producer_id,
         producer_epoch=sent.identity.epoch,
-        generation_id=sent.group.generation_id,
+        generation_id_or_member_epoch=sent.group.generation_id,
         member_id=sent.group.member_id,
         group_instance_id=sent.group.group_instance_id,
         topics=list(_topics(sent.offsets)),

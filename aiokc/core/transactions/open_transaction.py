@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from ...types import TopicPartition
 from ..offsets.portions import AT_ONCE
 from ..produce.identity import ProducerIdentity
 from .events import AddOffsetsToTxn, AddPartitionsToTxn, ControlRequest, SendOffsets, TxnOffsetCommit
+
+#: How often a request is sent again whose answer says what passes soon, or never: for some two seconds in all.
+RETRIES: Final = 5
 
 
 class OpenTransaction:
@@ -29,6 +33,7 @@ class OpenTransaction:
         self._offsets: list[SendOffsets] = []  # portions of calls that are not answered yet, in their order
         self.may_be_known = False  # something of it was sent, so the coordinator may know of it, and it has to be ended
         self.has_paused = False  # CONCURRENT_TRANSACTIONS was answered to the first request
+        self.retries_left = RETRIES
         self.is_ending = False  # an EndTxn was sent
 
     @property

@@ -26,6 +26,7 @@ class Verdict(Enum):
 
     DONE = auto()
     RETRY = auto()  # ask again after a pause
+    RETRY_SOME_TIMES = auto()  # the same, but not for long: then it is ABORTABLE
     LOOK_UP = auto()  # find the coordinator anew, then ask again after a pause
     REFUSED = auto()  # no identity for this producer as things stand: UNINITIALIZED, and the caller is told why
     ABORTABLE = auto()  # the transaction must be aborted; the producer can go on after that
@@ -111,7 +112,8 @@ TXN_OFFSET_COMMIT: Final[Mapping[int, Verdict]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
     ErrorCode.OFFSET_METADATA_TOO_LARGE: Verdict.ABORTABLE,
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: Verdict.ABORTABLE,
-    ErrorCode.UNKNOWN_TOPIC_ID: Verdict.ABORTABLE,
+    # The coordinator has not heard of a new topic yet. Or the topic was recreated, and no retry helps.
+    ErrorCode.UNKNOWN_TOPIC_ID: Verdict.RETRY_SOME_TIMES,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
 }
 

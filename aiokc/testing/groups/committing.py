@@ -175,8 +175,8 @@ class Committing:
     def _check_transactional(self, request: TxnOffsetCommitRequest, version: int, places: list[Place]) -> None:
         if not request.group_id:
             raise Refusal(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-        group = self._group(request.group_id, request.generation_id, ErrorCode.ILLEGAL_GENERATION)
-        instance_id, generation = request.group_instance_id, request.generation_id
+        group = self._group(request.group_id, request.generation_id_or_member_epoch, ErrorCode.ILLEGAL_GENERATION)
+        instance_id, generation = request.group_instance_id, request.generation_id_or_member_epoch
         if isinstance(group, ClassicGroup):
             _check_member(group, request.member_id, instance_id, generation, is_transactional=True)
             return

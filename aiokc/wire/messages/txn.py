@@ -109,7 +109,7 @@ class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse], key=28, versions=
     group_id: String
     producer_id: Int64
     producer_epoch: Int16
-    generation_id: Int32 = field("3+", default=-1)
+    generation_id_or_member_epoch: Int32 = field("3+", default=-1)
     member_id: String = field("3+", default="")
     group_instance_id: String | None = field("3+", default=None)
     topics: list[TxnOffsetCommitRequestTopic]

@@ -31,7 +31,7 @@ from aiokc.wire.messages.offsets import OffsetCommitRequest
 
 from ..group.classic.scripted_group import ScriptedGroup, scripted_group
 from ..group.group_member import GroupMember, soon
-from ..listening import listening
+from ..listening import Noting, Polling, listening
 from ..virtually import Asked, virtually
 
 pytestmark = pytest.mark.timeout(30)
@@ -410,6 +410,37 @@ def test_what_is_processed_again_is_stored_again(how: str) -> None:
             assert cluster.committed("g") == {ZERO: 50}
             await go_on(consumer, 3)
             assert cluster.committed("g") == {ZERO: 100}
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+def test_what_was_stored_before_another_member_had_the_partition_is_not_relied_on_afterwards() -> None:
+    """The other one has set the group back. The listener seeks to the very offset that auto-commit had stored."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"x"] * 20)
+        range_only: dict[str, Any] = {"partition_assignment_strategy": ["range"], "auto_commit_interval_ms": 100}
+        hears = Noting()
+        member = listening(cluster, "t", listener=hears, client_id="z", enable_auto_commit=True, **range_only)
+        async with member, Polling(member):
+            await hears.until(lambda: hears.count("assigned") == 1)
+            await asyncio.sleep(1)
+            assert cluster.committed("g") == {ZERO: 20}
+
+            async def seek(partitions: frozenset[TopicPartition]) -> None:
+                for tp in partitions:
+                    member.seek(tp, 20)
+
+            hears.on["assigned"] = seek
+            other_hears = Noting()
+            other = listening(cluster, "t", listener=other_hears, client_id="a", **range_only)
+            async with other, Polling(other):
+                await other_hears.until(lambda: bool(other_hears.holds))
+                await other.commit({ZERO: 5})
+            assert cluster.committed("g") == {ZERO: 5}
+            await hears.until(lambda: bool(hears.holds))
+            await asyncio.sleep(1)
+            assert cluster.committed("g") == {ZERO: 20}
 
     virtually(story, topics={"t": 1}, brokers=1)
 

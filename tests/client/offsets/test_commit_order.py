@@ -18,7 +18,7 @@ from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
 from aiokc.client.offsets.group_offsets import AsOfItsSlot, GroupOffsets, Offsets
 from aiokc.core.group.events import MemberToken
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import BrokerError, CommitFailed, KafkaError, RebalanceInProgress
+from aiokc.errors import BrokerError, CommitFailed, ConnectionFailed, KafkaError, RebalanceInProgress
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold
@@ -26,7 +26,7 @@ from aiokc.types import OffsetAndMetadata
 from aiokc.wire.messages.group import SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
-from ..group.classic.scripted_group import scripted_group
+from ..group.classic.scripted_group import Cut, scripted_group
 from ..listening import Noting, Polling, listening
 from ..virtually import virtually
 from .test_group_offsets import T0, T1, at, offsets_of
@@ -64,6 +64,25 @@ async def test_offsets_decided_in_the_slot_are_overwritten_by_higher_ones_only()
         stored = await offsets.commit({T0: at(4), T1: at(7)}, timeout=10.0, slot=behind)
         assert stored == {T1: at(7)}
         assert script.committed == {T0: 5, T1: 7}
+
+
+async def test_an_auto_commit_whose_answer_is_lost_is_not_undone_by_older_ones() -> None:
+    """The group has its offset, which nobody knows. The answer to the next commit, which sends it again, is lost, too.
+
+    A commit that goes back is sent for its own sake.
+    """
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        auto, *behind = (offsets.commit_order.take() for _ in range(4))
+        script.instead(OffsetCommitRequest, Cut(), Cut())
+        told = AsOfItsSlot(lambda: {T0: at(5), T1: at(5)})
+        with pytest.raises(ConnectionFailed):
+            await offsets.commit(told, timeout=10.0, slot=auto, retry=False)
+        with pytest.raises(ConnectionFailed):
+            await offsets.commit({T0: at(3), T1: at(7)}, timeout=10.0, slot=behind[0], retry=False)
+        assert await offsets.commit({T0: at(4)}, timeout=10.0, slot=behind[1]) == {T0: at(5)}
+        assert script.committed == {T0: 5}
+        stored = await offsets.commit({T0: at(4), T1: at(2)}, timeout=10.0, slot=behind[2], rewinds=[T1])
+        assert stored == {T1: at(2)}
 
 
 async def test_offsets_decided_in_the_slot_never_stand_for_a_commit_that_goes_back() -> None:

@@ -95,6 +95,8 @@ async def test_stop_does_not_wait_for_a_thread_and_ends_those_at_rest(monkeypatc
             await producer.start()
             await producer.send_and_wait("t", b"0", partition=0)
             sent = [await producer.send("t", bytes(400_000), partition=number) for number in range(2)]
+            while len(threads) < 2:  # noqa: ASYNC110 -- they are no tasks of this loop
+                await asyncio.sleep(0.001)
             await producer.stop(timeout_ms=100)
             for delivery in sent:
                 with pytest.raises(ProduceError) as raised:

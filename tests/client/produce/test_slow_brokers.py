@@ -204,3 +204,21 @@ def test_a_silent_broker_is_not_waited_for_without_end_where_the_loop_is_held_ag
                 await sent
 
     virtually(story, brokers=1)
+
+
+def test_single_records_at_rest_leave_no_alarm_by_which_a_later_one_waits_longer() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Producer[bytes, bytes](
+            bootstrap_servers=cluster.bootstrap, linger_ms=0, request_timeout_ms=2_000, delivery_timeout_ms=2_000
+        ) as producer:
+            for _ in range(3):
+                await producer.send_and_wait("t", b"v", partition=0)
+                await asyncio.sleep(1.2)
+            cluster.intercept(ApiKey.PRODUCE, drop())
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(DeliveryTimedOut):
+                await producer.send_and_wait("t", b"v", partition=0)
+            assert asyncio.get_running_loop().time() - began < 2.1
+            cluster.heal()
+
+    virtually(story, brokers=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiokc import GroupMetadata
+from aiokc.error_codes import ErrorCode
 from aiokc.errors import TransactionAbortable
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.released_versions import SINCE
@@ -23,6 +24,18 @@ async def test_a_topic_that_was_created_anew_gets_no_old_offset(stage: Stage) ->
             async with producer.transaction() as transaction:
                 await transaction.send_offsets(batch.next_offsets, GroupMetadata("g"))
         assert stage.cluster.committed("g") == {}
+
+
+@scenario(2, brokers=1)
+async def test_a_coordinator_that_has_not_heard_of_a_new_topic_yet_is_asked_again(stage: Stage) -> None:
+    stage.cluster.append("in", b"new", partition=0)
+    async with stage.consumer() as reader, stage.producer() as producer:
+        reader.assign([IN0])
+        batch = await reader.getmany(timeout_ms=5_000)
+        stage.cluster.intercept(ApiKey.TXN_OFFSET_COMMIT, ErrorCode.UNKNOWN_TOPIC_ID, times=1)
+        async with producer.transaction() as transaction:
+            await transaction.send_offsets(batch.next_offsets, GroupMetadata("g"))
+    assert await stage.committed() == {IN0: 1}
 
 
 def test_the_releases_that_the_guarantees_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiokc.core.admin.cluster_answers import cluster_of_metadata
 from aiokc.core.cluster.snapshot import Cluster, merge
 from aiokc.core.connection.home_cluster import HomeCluster, OtherCluster
 from aiokc.wire.messages.discovery import MetadataResponse, MetadataResponseBroker
@@ -18,8 +19,9 @@ def test_the_first_answer_that_names_a_cluster_decides() -> None:
     home = HomeCluster()
     assert home.why_unusable("b", answer(None)) is None
     assert home.why_unusable("b", answer("useless", brokers=0)) is not None
+    assert home.why_unusable("b", answer("redpanda.initializing")) is None
     assert home.cluster_id is None
-    for cluster_id in ("A", None, "", "A"):
+    for cluster_id in ("A", None, "", "redpanda.initializing", "A"):
         assert home.why_unusable("b", answer(cluster_id)) is None
     error = home.why_unusable("broker 1 (b:9092)", answer("B\n"))
     assert isinstance(error, OtherCluster)
@@ -30,8 +32,12 @@ def test_the_first_answer_that_names_a_cluster_decides() -> None:
     assert home.cluster_id == "A"
 
 
-def test_a_snapshot_keeps_its_cluster_id() -> None:
-    merging = merge(Cluster(cluster_id="A"), answer("B"), complete=True)
+@pytest.mark.parametrize(
+    ("known", "told", "then"), [("A", "B", "A"), (None, "redpanda.initializing", None), (None, "A", "A")]
+)
+def test_a_snapshot_keeps_its_cluster_id(known: str | None, told: str, then: str | None) -> None:
+    merging = merge(Cluster(cluster_id=known), answer(told), complete=True)
     with pytest.raises(StopIteration) as merged:
         next(merging)
-    assert merged.value.value.cluster_id == "A"
+    assert merged.value.value.cluster_id == then
+    assert cluster_of_metadata(answer(told)).cluster_id == (None if then is None else told)

@@ -53,6 +53,20 @@ def test_an_entry_is_let_go_of_once_every_older_commit_is_over() -> None:
     assert not stored._stored
 
 
+def test_what_may_be_stored_is_sent_again_in_the_place_of_what_might_undo_it() -> None:
+    stored, newest = StoredOffsets(), at(9)
+    stored.note({T0: at(5)}, 2, is_named=False)
+    stored.note({T0: newest}, 4, is_named=False, is_sure=False)
+    assert stored.to_send(T0, at(8), 3, is_rewind=False) is newest
+    assert stored.to_send(T0, at(10), 3, is_rewind=False) == at(10)
+    assert stored.to_send(T0, at(8), 3, is_rewind=True) == at(8)
+    assert stored.to_send(T0, at(8), 5, is_rewind=False) == at(8)
+    stored.note({T0: newest}, 1, is_named=True)  # sent again by a commit that was called for before
+    assert stored.to_send(T0, at(8), 3, is_rewind=False) is None, "it is no older than it was"
+    stored.note({T0: newest}, 5, is_named=True, is_sure=False)
+    assert stored.to_send(T0, at(10), 3, is_rewind=True) is newest, "a later call named it"
+
+
 def test_what_was_stored_for_a_former_topic_is_no_newer() -> None:
     stored = StoredOffsets()
     stored.note({T0: at(9, FORMER)}, 2, is_named=True)

@@ -113,7 +113,7 @@ class Producing(RuleBasedStateMachine):
     def time_passes(self, seconds: float, held: bool = False) -> None:
         """``held``: by something that runs in the loop."""
         self.now += seconds
-        late = self.now - self.accumulator.queues.expiry.next_at
+        late = self.accumulator.queues.late(self.now)
         self.accumulator.expire(self.now, late=late if held else 0.0)
 
     @rule()

@@ -275,13 +275,47 @@ def test_many_that_expire_do_so_in_many_steps() -> None:
         world.now += 10.0
     world.now += 80.0
     for expired in (80.0, 90.0):
-        steps = []
+        steps, began = [], world.now
         while world.accumulator.queues.wakes_at <= world.now:
-            world.accumulator.expire(world.now)
+            looks_at_what_expires(world)
             steps.append(len(world.finished()))
-        assert steps == [MOST_LOOKED_AT] * 10, expired
-        world.now += 10.0
+            world.now += 0.02
+        assert steps == [MOST_LOOKED_AT] * 10, f"{expired}: its own steps do not make the sender late"
+        world.now = began + 10.0
     assert world.accumulator.queues.is_empty
+
+
+def looks_at_what_expires(world: Produced) -> None:
+    """As the sender does."""
+    world.accumulator.expire(world.now, late=world.accumulator.queues.late(world.now))
+
+
+@pytest.mark.parametrize("partitions", [1, 3 * MOST_LOOKED_AT])
+def test_after_one_hold_all_that_is_overdue_ends_together_whatever_its_number(partitions: int) -> None:
+    world = Produced(partitions=partitions, batch_size=0, delivery_timeout=2.0)
+    batches = [world.append(partition=number % partitions) for number in range(3 * MOST_LOOKED_AT)]
+    world.now += 5.0
+    held_until, queues = world.now, world.accumulator.queues
+    while queues.expiry.next_at <= world.now:
+        looks_at_what_expires(world)
+        world.now += 0.001
+    assert world.finished() == []
+    assert queues.expiry.next_at == held_until + 1.0
+    world.now = held_until + 1.0
+    for _ in range(3):
+        looks_at_what_expires(world)
+        world.now += 0.001
+    assert set(world.finished()) == set(batches)
+
+
+def test_no_alarm_is_left_of_batches_that_were_sent_at_rest() -> None:
+    """The sender did not look at them, and would take the alarm for one that it has missed in a held loop."""
+    world = Produced(delivery_timeout=2.0)
+    batch = world.append()
+    world.send()
+    assert world.accumulator.queues.expiry.next_at == world.now + 2.0
+    world.answer(batch, offset=0)
+    assert world.accumulator.queues.expiry.next_at == inf
 
 
 def test_many_of_one_partition_expire_in_many_steps_that_look_at_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +326,7 @@ def test_many_of_one_partition_expire_in_many_steps_that_look_at_no_others(monke
         world.now += 0.01
     asked: list[ProducerBatch] = []
 
-    def note(batch: ProducerBatch, _: float) -> None:
+    def note(batch: ProducerBatch, *_: object) -> None:
         asked.append(batch)
 
     monkeypatch.setattr(ProducerBatch, "put_off", note)

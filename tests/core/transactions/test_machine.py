@@ -249,6 +249,22 @@ def test_v2_offsets_go_to_the_group_alone() -> None:
     assert producer.answer() == [OffsetsEnded(1)]
 
 
+def test_v2_a_topic_that_the_coordinator_does_not_know_may_be_new_and_is_asked_for_a_few_times() -> None:
+    producer = Producer(2).begun()
+    for _ in range(2):  # of each request
+        asked = producer.stores()
+        for _ in range(5):
+            assert producer.answer(ErrorCode.UNKNOWN_TOPIC_ID) == []
+            assert producer.waits() == asked
+        assert kinds(producer.answer()) == ["OffsetsEnded"]
+    producer.stores()
+    for _ in range(5):
+        producer.answer(ErrorCode.UNKNOWN_TOPIC_ID)
+        producer.waits()
+    assert kinds(producer.answer(ErrorCode.UNKNOWN_TOPIC_ID)) == ["OffsetsEnded", "Settle"]
+    assert isinstance(producer.machine.error, TransactionAbortable)
+
+
 @both
 def test_a_commit_waits_for_offsets_that_are_not_answered(version: int) -> None:
     producer = Producer(version).begun()

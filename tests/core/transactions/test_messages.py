@@ -93,7 +93,8 @@ def test_offsets_name_the_member_by_which_the_group_knows_a_zombie() -> None:
     offsets = {T0: OffsetAndMetadata(9, "note", 4), U0: OffsetAndMetadata(1)}
     commit = wording(TxnOffsetCommit(ME, GROUP, offsets, True), "orders", 1).request
     assert isinstance(commit, TxnOffsetCommitRequest)
-    assert (commit.group_id, commit.generation_id, commit.member_id, commit.group_instance_id) == ("g", 5, "m", "i")
+    assert (commit.group_id, commit.generation_id_or_member_epoch) == ("g", 5)
+    assert (commit.member_id, commit.group_instance_id) == ("m", "i")
     assert (commit.transactional_id, commit.producer_id, commit.producer_epoch) == ("orders", 7, 3)
     told = {
         (topic.name, one.partition_index): (one.committed_offset, one.committed_metadata, one.committed_leader_epoch)

@@ -80,6 +80,7 @@ def test_what_is_the_same_for_all_requests(sent: ControlRequest) -> None:
         (OF_GROUP, ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.FATAL),
         (OFFSET_COMMIT, ErrorCode.REQUEST_TIMED_OUT, Verdict.LOOK_UP),
         (OFFSET_COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Verdict.RETRY),
+        (OFFSET_COMMIT, ErrorCode.UNKNOWN_TOPIC_ID, Verdict.RETRY_SOME_TIMES),
         (OFFSET_COMMIT, ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.ABORTABLE),
         (OFFSET_COMMIT, ErrorCode.ILLEGAL_GENERATION, Verdict.ABORTABLE),
         (OFFSET_COMMIT, ErrorCode.TRANSACTION_ABORTABLE, Verdict.ABORTABLE),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 from aiokc import Consumer, OffsetAndMetadata, TopicPartition
 from aiokc.errors import LogTruncated, OffsetOutOfRange
-from aiokc.testing import Cluster, NewRecord
+from aiokc.testing import ApiKey, Cluster, NewRecord
+from aiokc.testing.faults import Hold
 
 from .programs import of, program, until
 
@@ -105,6 +107,65 @@ async def test_a_former_owner_changes_nothing_and_the_new_one_goes_on_behind_wha
         with pytest.raises(names.MovedOn):
             store(EVENTS, RECORDS[:5], came[0], OffsetAndMetadata(10, topic_id=came[0].topic_id))
         assert counted() == 20
+
+
+async def test_a_partition_is_lost_while_the_database_is_asked_where_it_is() -> None:
+    """Behind a batch that another process has stored."""
+    async with Cluster(brokers=1, topics={"events": 1}) as cluster:
+        cluster.append("events", *RECORDS)
+        names = the_program(cluster)
+        make, store, stored, take = names.globals["Consumer"], names.store, names.stored, names.Ledger.take
+        calls: list[str] = []
+        is_lost = threading.Event()
+
+        def comes_second(partition: Any, records: Any, before: Any, after: Any) -> None:
+            store(partition, records, before, after)
+            if after.offset == 10:
+                raise names.MovedOn
+
+        def holds(partition: TopicPartition) -> Any:
+            calls.append("stored")
+            assert len(calls) != 3 or is_lost.wait(20)
+            return stored(partition)
+
+        async def is_noted(*batch: Any) -> None:
+            await take(*batch)
+            calls.append("take")
+
+        names.Ledger.take = is_noted
+        names.globals.update(
+            Consumer=lambda **options: make(heartbeat_interval_ms=20, **options), store=comes_second, stored=holds
+        )
+        running = asyncio.create_task(run(names, is_at_the_end))
+        await until(lambda: len(calls) == 3)
+        rejoins = Hold()
+        cluster.intercept(ApiKey.JOIN_GROUP, rejoins)
+        cluster.expire_member("billing")
+        await rejoins.arrived()
+        is_lost.set()
+        await until(lambda: running.done() or len(calls) == 4)
+        rejoins.release()
+        await running
+        assert calls[:5] == ["stored", "take", "stored", "take", "stored"]
+        assert counted() == 20
+
+
+async def test_a_row_that_somebody_deletes_between_two_batches_ends_the_program() -> None:
+    async with Cluster(brokers=1, topics={"events": 1}) as cluster:
+        cluster.append("events", *RECORDS)
+        names = the_program(cluster)
+        store = names.store
+
+        def behind_a_deletion(partition: Any, records: Any, before: Any, after: Any) -> None:
+            if after.offset == 10:
+                with closing(sqlite3.connect("counts.db")) as database, database:
+                    database.execute("DELETE FROM offsets")
+            store(partition, records, before, after)
+
+        names.globals["store"] = behind_a_deletion
+        with pytest.raises(names.MovedOn):
+            await run(names, is_at_the_end)
+        assert counted() == 5
 
 
 async def test_records_that_come_again_are_left_out() -> None:

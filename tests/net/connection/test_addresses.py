@@ -269,6 +269,24 @@ async def test_a_look_up_needs_no_thread_of_the_application() -> None:
         assert await asyncio.wait_for(resolved("localhost", 9092, None), 20)
 
 
+@pytest.mark.parametrize("interface", ["1", "lo"])
+async def test_an_address_with_its_interface_needs_no_thread(interface: str) -> None:
+    """It is connected to by a socket of ours: asyncio would look it up, in the default executor."""
+    try:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "::1", 0)
+        socket.if_nametoindex("lo")
+    except OSError as error:
+        pytest.skip(f"no loopback of IPv6: {error}")
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with full_pool():
+            connecting = create_connection(asyncio.Protocol, (f"::1%{interface}", port))
+            (await asyncio.wait_for(connecting, 20)).close()
+        server.close()
+        with pytest.raises(ConnectionRefusedError):
+            await create_connection(asyncio.Protocol, (f"::1%{interface}", port))
+
+
 async def test_a_look_up_without_a_thread_has_failed_and_the_next_one_tries_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

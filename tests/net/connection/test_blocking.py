@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from aiokc.config import ClientConfig
+from aiokc.core.connection.home_cluster import HomeCluster
 from aiokc.errors import CertificateRefused, ConnectionFailed, MalformedResponse, RequestTimedOut, UnsupportedVersion
 from aiokc.net.blocking import BlockingConnection
 from aiokc.net.options import Route
 from aiokc.net.tls.contexts import TlsContexts
-from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire import RequestHeader
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
 from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.group import HeartbeatRequest
 
 from ..login.session_broker import Logins
 from ..scripted import (
@@ -28,6 +31,7 @@ from ..scripted import (
     dead_port,
     frame_of,
     metadata,
+    named,
     never_answer,
     options,
     running_pool,
@@ -36,9 +40,18 @@ from ..scripted import (
 )
 
 
-def ask(route: Route, *, count: int = 1, connect_timeout: float = 10.0, timeout: float = 10.0) -> list[str | None]:
-    """Connect, send ``count`` requests, close."""
-    with closing(BlockingConnection.open(route, options(client_id="me"), timeout=connect_timeout)) as connection:
+def home_of(cluster_id: str | None) -> HomeCluster:
+    home = HomeCluster()
+    home.cluster_id = cluster_id
+    return home
+
+
+def ask(
+    route: Route, *, count: int = 1, connect_timeout: float = 10.0, timeout: float = 10.0, home: str | None = None
+) -> list[str | None]:
+    """Connect, send ``count`` requests, close. ``home``: the cluster of the client."""
+    given = options(client_id="me", home=home_of(home))
+    with closing(BlockingConnection.open(route, given, timeout=connect_timeout)) as connection:
         return [
             connection.request(MetadataRequest, lambda version: about("t"), timeout=timeout).cluster_id
             for _ in range(count)
@@ -63,6 +76,50 @@ async def test_it_greets_and_asks_in_the_highest_version_that_both_speak() -> No
     async with serving(script) as server:
         assert await asyncio.to_thread(ask, route_to(server.port), count=2) == ["cluster", "cluster"]
     assert versions == [10, 10]
+
+
+@pytest.mark.parametrize(("home", "asked"), [("home", 2), (None, 1)])
+async def test_a_new_connection_is_asked_for_its_cluster_where_the_clients_is_known(
+    home: str | None, asked: int
+) -> None:
+    keys = []
+
+    def answer(header: RequestHeader) -> MetadataResponse:
+        keys.append(header.api_key)
+        return metadata("home")
+
+    async def script(peer: Peer) -> None:
+        await peer.serve(answer)
+
+    async with serving(script) as server:
+        assert await asyncio.to_thread(ask, route_to(server.port), home=home) == ["home"]
+    assert keys == [MetadataRequest.api_key] * asked
+
+
+async def test_a_connection_that_leads_to_another_cluster_is_closed_unused() -> None:
+    async with serving(named("other")) as server:
+        with pytest.raises(ConnectionFailed, match=r"broker 1 belongs to cluster other now, .* to cluster home"):
+            await asyncio.to_thread(ask, route_to(server.port), home="home")
+        await server.all_closed()
+
+
+async def test_a_broker_that_cannot_be_asked_for_its_cluster_is_not_asked() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.greet((3, 0, 0), (12, 0, 4), (18, 0, 4))
+        assert (await peer.request()).api_key == HeartbeatRequest.api_key
+        await peer.until_closed()
+
+    def heartbeat(route: Route) -> None:
+        BlockingConnection.open(route, options(home=home_of("home")), timeout=10.0).request(
+            HeartbeatRequest,
+            lambda version: HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
+            timeout=0.01,
+        )
+
+    async with serving(script) as server:
+        with pytest.raises(RequestTimedOut, match="no answer to Heartbeat"):
+            await asyncio.to_thread(heartbeat, route_to(server.port))
+        await server.all_closed()
 
 
 async def test_the_system_looks_whether_the_peer_is_there() -> None:

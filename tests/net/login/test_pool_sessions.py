@@ -318,6 +318,28 @@ def test_credentials_that_cannot_be_had_are_waited_for_until_the_deadline_and_na
     run_virtually(story)
 
 
+def test_a_listener_that_has_served_a_client_without_sasl_does_not_want_it(caplog: pytest.LogCaptureFixture) -> None:
+    """The second connection breaks at its first request, by chance."""
+
+    async def story() -> None:
+        async def script(peer: Peer) -> None:
+            if peer.number == 1:
+                await peer.greet()
+                await peer.request()
+            else:
+                await peer.serve()
+
+        async with serving(script) as server, running_pool(server) as pool:
+            pool.set_brokers({1: server.broker(1)})
+            assert await ask(pool, 1) == "t"
+            with pytest.raises(ConnectionFailed) as raised:
+                await ask(pool, 1, purpose=Purpose.JOIN)
+            assert "SASL" not in str(raised.value)
+            assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+    run_virtually(story)
+
+
 def test_a_client_without_sasl_is_told_that_the_listener_wants_it(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async def script(peer: Peer) -> None:

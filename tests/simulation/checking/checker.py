@@ -10,6 +10,7 @@ unowned         a member got records of a partition that it does not own
 double owner    two members of a group owned the same partition in one generation
 zombie          a member that is out of the group went on handing out records for too long
 over-commit     an offset was committed although a record before it was not handled
+under-commit    on calm brokers auto-commit did not store in time what was processed, or not before its member stopped
 regression      a committed offset went back, and not by a late commit that its member had given up
 unstored        a commit was reported as done, and the coordinator had accepted neither its offset nor a higher one
 zombie commit   a commit was accepted for a partition that the committing member did not own in its generation
@@ -31,12 +32,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from math import inf
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
 from aiokc.types import TopicPartition
 
 from .history import (
+    HEALED,
     Assigned,
     Claimed,
     CommitDone,
@@ -46,6 +50,7 @@ from .history import (
     Disowned,
     Event,
     Failure,
+    Fault,
     Handled,
     Joining,
     Opened,
@@ -53,6 +58,7 @@ from .history import (
     Replaced,
     Settled,
     Sought,
+    Stopping,
     Uncertain,
     Unclaimed,
     Upgraded,
@@ -62,6 +68,8 @@ from .history import (
 ZOMBIE_SECONDS: Final = 30.0
 #: How often the coordinator's answer that it is out of the group may get lost.
 MISSED_WORDS: Final = 4
+#: What auto-commit may take beyond its interval on calm brokers: a pause before another attempt, and slow answers.
+COMMIT_SECONDS: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,20 @@ class _Claim:
     by_id: bool = False  # it holds in one incarnation only
     is_of_former: bool = False  # it was made by name, and for an incarnation that was deleted since
     is_forgotten: bool = False  # the coordinator knew nothing of it when it began to assign by itself
+    handled: int = 0
+    processed: list[tuple[float, int]] = field(default_factory=list)  # since when up to where, as the client knows
+    is_given_up: bool = False  # its member stops
+
+    def __post_init__(self) -> None:
+        self.handled = max(self.next)
+
+    def polls(self, at: float) -> None:
+        """Note that all that its member has handled counts as processed from now on."""
+        if not self.processed or self.processed[-1][1] < self.handled:
+            self.processed.append((at, self.handled))
+
+    def processed_until(self, at: float) -> int:
+        return max((until for since, until in self.processed if since <= at), default=0)
 
 
 @dataclass(slots=True, eq=False)
@@ -117,6 +139,8 @@ class Checker:
     ``cooperative``: members may keep their partitions while they join. A member may therefore go on reading between its
     JoinGroup and the answer that it is out of the group. It may also commit partitions that its newest assignment has
     taken away, until it has told the group that it has revoked them: no other member gets them before.
+    ``auto_commit`` has the members whose commits can be expected, and their intervals in seconds; from the beginning if
+    the brokers are ``calm``, and else once the faults are healed.
     """
 
     def __init__(
@@ -126,6 +150,8 @@ class Checker:
         group: bool,
         read_committed: bool = False,
         cooperative: bool = False,
+        auto_commit: Mapping[str, float] = MappingProxyType({}),
+        calm: bool = False,
     ) -> None:
         self.anomalies: list[Anomaly] = []
         self._read_committed = read_committed
@@ -145,7 +171,12 @@ class Checker:
         # Each member's stored commits, and where it went back: their times and offsets.
         self._stored: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = defaultdict(list)
         self._sought: dict[tuple[str, TopicPartition], float] = {}
-        self._uncertain: set[str] = set()  # members whose automatic commits may be older than a manual one
+        # When a manual commit of a member failed last: its automatic ones may be older. It is over for a partition
+        # once a later manual commit of that has succeeded.
+        self._uncertain: dict[str, float] = {}
+        self._certain: dict[tuple[str, TopicPartition], float] = {}
+        self._auto_commit = auto_commit
+        self._steady_since = 0.0 if calm else inf  # neither a fault nor a rebalance began since
         self._at = 0.0
 
     def check(self, history: Iterable[tuple[float, Event]], *, complete: bool = True) -> list[Anomaly]:
@@ -165,7 +196,14 @@ class Checker:
                 self._claim(event)
             case Unclaimed():
                 for partition in self._incarnations[event.partition]:
-                    partition.claims.pop(event.member, None)
+                    if (claim := partition.claims.pop(event.member, None)) is not None and claim.is_given_up:
+                        self._find_uncommitted(event.partition, claim, self._at)
+            case Stopping():
+                for partition in self._partitions.values():
+                    if event.member in partition.claims:
+                        partition.claims[event.member].is_given_up = True
+            case Fault(what=what) if what == HEALED:
+                self._steady_since = self._at
             case Sought():
                 self._sought[event.member, event.partition] = self._at
                 claim = self._partitions[event.partition].claims.get(event.member)
@@ -182,6 +220,7 @@ class Checker:
                 self._begin_anew(event)
             case Joining():
                 self._joining.add(event.member)
+                self._steady_since = max(self._steady_since, self._at) if self._steady_since < inf else inf
             case Assigned():
                 self._has_ids = self._has_ids or event.by_id
                 self._assigned[event.member, event.generation] = event
@@ -199,9 +238,10 @@ class Checker:
             case CommitStored():
                 self._commit(event)
             case CommitDone():
+                self._certain[event.member, event.partition] = event.since
                 self._find_stored(event)
             case Uncertain():
-                self._uncertain.add(event.member)
+                self._uncertain[event.member] = self._at
             case Opened():
                 self._partitions[event.partition].open.add(event.first)
             case Settled():
@@ -263,6 +303,7 @@ class Checker:
             partition.delivered.add(offset)
         if self._group:
             self._look_for_others(event, claim, partition)
+            self._expect_commits(event.member)
 
     def _misplaced(self, claim: _Claim, offset: int) -> str:
         if offset > max(claim.next):
@@ -295,6 +336,8 @@ class Checker:
                 break
             if offset in partition.delivered:
                 partition.handled.add(offset)
+        if (claim := partition.claims.get(event.member)) is not None:
+            claim.handled = event.until
 
     # Commits
 
@@ -306,6 +349,24 @@ class Checker:
         if not any(at >= event.since and offset >= event.offset for at, offset in stored):
             self._found("unstored", f"{event.member} was told that {event.partition} is committed at {event.offset}")
 
+    def _expect_commits(self, member: str) -> None:
+        """Auto-commit has stored by now what was processed one interval ago: the member has called for more since."""
+        if (interval := self._auto_commit.get(member)) is None:
+            return
+        for tp, partition in self._partitions.items():
+            if (claim := partition.claims.get(member)) is not None:
+                self._find_uncommitted(tp, claim, self._at - interval - COMMIT_SECONDS)
+                claim.polls(self._at)
+
+    def _find_uncommitted(self, tp: TopicPartition, claim: _Claim, at: float) -> None:
+        """Find what was processed at ``at`` and is not stored; a rebalance refuses commits, so that it may be later."""
+        if claim.member not in self._auto_commit or min(claim.since, at) <= self._steady_since:
+            return
+        processed, committed = claim.processed_until(at), self._partitions[tp].committed or 0
+        if committed < processed:
+            self._found("under-commit", f"{claim.member} has processed {tp} to {processed}, stored is {committed}")
+            claim.processed.clear()
+
     def _commit(self, event: CommitStored) -> None:
         partition = self._partitions[event.partition]
         self._stored[event.member, event.partition].append((self._at, event.offset))
@@ -314,7 +375,8 @@ class Checker:
         if last >= 0 and partition.log.offsets[last] not in partition.handled:
             self._found("over-commit", f"{what}, and {partition.log.offsets[last]} was not handled")
         before = partition.committed_in_time
-        if before is not None and event.offset < before and not event.late and event.member not in self._uncertain:
+        may_be_older = self._uncertain.get(event.member, -inf) > self._certain.get((event.member, event.partition), -1)
+        if before is not None and event.offset < before and not event.late and not may_be_older:
             self._found("regression", f"{what}, it was at {before}")
         if event.generation >= 0:
             owned = self._assigned.get((event.member, event.generation))

@@ -85,6 +85,13 @@ class CutShort:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopping:
+    """A member that polls begins to stop, and takes the time that it needs."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
 class Crashed:
     member: str
 
@@ -208,6 +215,7 @@ Event: TypeAlias = (
     | Delivered
     | Handled
     | CutShort
+    | Stopping
     | Crashed
     | Joining
     | Replaced

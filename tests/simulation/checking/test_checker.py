@@ -9,8 +9,9 @@ import pytest
 
 from aiokc.types import TopicPartition
 
-from .checker import MISSED_WORDS, ZOMBIE_SECONDS, Checker, Log
+from .checker import COMMIT_SECONDS, MISSED_WORDS, ZOMBIE_SECONDS, Checker, Log
 from .history import (
+    HEALED,
     Assigned,
     Claimed,
     CommitDone,
@@ -20,6 +21,7 @@ from .history import (
     Disowned,
     Event,
     Failure,
+    Fault,
     Handled,
     Joining,
     Opened,
@@ -27,6 +29,7 @@ from .history import (
     Replaced,
     Settled,
     Sought,
+    Stopping,
     Uncertain,
     Unclaimed,
     Upgraded,
@@ -52,10 +55,13 @@ def kinds(
     group: bool = True,
     at: Callable[[int], float] = float,
     cooperative: bool = False,
+    auto_commit: float | None = None,
 ) -> list[str]:
+    """``auto_commit``: the interval of member "m"."""
     logs = [Log(VALUES.items()), Log(ANEW.items())]
     history = [(at(index), event) for index, event in enumerate(events)]
-    checker = Checker({T: logs}, group=group, read_committed=True, cooperative=cooperative)
+    intervals = {"m": auto_commit} if auto_commit is not None else {}
+    checker = Checker({T: logs}, group=group, read_committed=True, cooperative=cooperative, auto_commit=intervals)
     return [anomaly.kind for anomaly in checker.check(history, complete=complete)]
 
 
@@ -148,6 +154,9 @@ def test_a_member_with_a_commit_of_unknown_outcome_may_commit_less() -> None:
     begun = [*owned("m", 1), got("m", 0, 1), *handled_and_committed("m", 1, 2)]
     assert kinds(*begun, Uncertain("m"), CommitStored("m", 1, T, 1)) == []
     assert kinds(*begun, Uncertain("n"), CommitStored("m", 1, T, 1)) == ["regression"]
+    for since, found in ((4.0, []), (6.5, ["regression"])):  # a later commit of its partition was answered
+        stored: list[Event] = [CommitStored("m", 1, T, 2), CommitDone("m", T, 2, since=since)]
+        assert kinds(*begun, Uncertain("m"), *stored, CommitStored("m", 1, T, 1)) == found
 
 
 def test_a_commit_over_a_connection_that_was_given_up_may_come_late() -> None:
@@ -281,6 +290,28 @@ def test_who_holds_a_topic_by_name_may_read_a_new_one_beside_its_owner_where_oth
     late = [*beside, got_anew("old", 1)]
     times = [float(index) for index in range(len(beside))] + [ZOMBIE_SECONDS + 10]
     assert ("zombie" in kinds(*late, cooperative=True, at=times.__getitem__)) is by_id
+
+
+def test_a_member_has_stored_what_it_had_processed_before_it_stops() -> None:
+    """What its last call returned may be in its hands still. A rebalance refuses commits."""
+    begun: list[Event] = [*owned("m", 1), got("m", 0, 1), Handled("m", T, 2), got("m", 2), Handled("m", T, 3)]
+    end: list[Event] = [Stopping("m"), Unclaimed("m", T)]
+    healed = [Fault(HEALED), *begun]
+    assert kinds(*healed, *end, auto_commit=100) == ["under-commit"]
+    assert kinds(*healed, Stopping("m"), CommitStored("m", 1, T, 2), Unclaimed("m", T), auto_commit=100) == []
+    assert kinds(*healed, Joining("n"), *end, auto_commit=100) == []
+    assert kinds(*healed, Unclaimed("m", T), auto_commit=100) == []
+    assert kinds(*begun, Fault(HEALED), *end, auto_commit=100) == []
+    assert kinds(*healed, *end) == []
+
+
+def test_a_member_stores_what_it_has_processed_once_in_its_interval() -> None:
+    begun: list[Event] = [Fault(HEALED), *owned("m", 1), got("m", 0), Handled("m", T, 1), got("m", 1)]
+    for seconds, found in ((1, []), (3, ["under-commit"])):
+        times = [*range(len(begun)), len(begun) - 1 + COMMIT_SECONDS + seconds]
+        assert kinds(*begun, got("m", 2), auto_commit=2, at=times.__getitem__) == found
+    times = [*range(len(begun) + 1), 1e3]
+    assert kinds(*begun, CommitStored("m", 1, T, 1), got("m", 2), auto_commit=2, at=times.__getitem__) == []
 
 
 def test_who_was_assigned_a_topic_by_its_id_does_not_own_one_that_gets_its_name() -> None:

@@ -136,7 +136,8 @@ class Application:
             await self.flush(producer)
             return
         value, arguments = self._record(task)
-        self.history.add(Sending(self.plan.name, task, value, self.transaction, arguments.get("key")))
+        key, timestamp = arguments.get("key"), arguments["timestamp_ms"]
+        self.history.add(Sending(self.plan.name, task, value, self.transaction, key, timestamp))
         if way < _SOON[0]:
             await self._send(producer, task, value, arguments)
         elif way < _SOON[1]:

@@ -30,7 +30,8 @@ from aiokc.core.transactions.events import EndTxn, NotAnswered, Settled
 from aiokc.core.transactions.machine import TransactionMachine
 from aiokc.core.transactions.transitions import OPEN
 from aiokc.error_codes import ErrorCode
-from aiokc.records.encoding.batch_builder import ClosedBatch
+from aiokc.records.encoding import batch_builder
+from aiokc.records.encoding.batch_builder import ClosedBatch, OpenBatch
 
 from ..checking.history import replaced
 from .checker import murmur2
@@ -148,6 +149,21 @@ def _send_the_bytes_of_another(self: ProducerBatch) -> bytearray:
     if self.attempts > 1 and other is not None and other is not self and other.closed and other.count == self.count:
         return other.closed.frame(self.identity.producer_id, self.identity.epoch, self.sequence)
     return _frame(self)
+
+
+class _Keyless(OpenBatch):
+    """What splits a batch makes its parts, and leaves out the keys and the headers."""
+
+    def append(self, timestamp_ms: int, key: Any, value: Any, headers: Any = (), /) -> bool:
+        return super().append(timestamp_ms, None, value, ())
+
+
+_said = Sender._said
+
+
+def _ask_the_leader_only(self: Sender) -> Any:
+    """A record is acknowledged that no other replica has."""
+    return {**_said(self), "acks": min(abs(self._acks), 1)}
 
 
 def _take_silence_for_success(accumulator: RecordAccumulator, batch: ProducerBatch, text: str, now: float) -> None:
@@ -280,6 +296,8 @@ PRODUCER_BUGS: Final[dict[str, ProducerBug]] = {
     ),
     "append what comes back": _bug("reordered, stuck", (PartitionQueue, "insert", _append_what_comes_back), first=53),
     "split backwards": _bug("reordered, lost", (ClosedBatch, "split", _split_backwards), first=121),
+    "split without the keys": _bug("altered", (batch_builder, "OpenBatch", _Keyless), first=140),
+    "ask the leader only": _bug("acks", (Sender, "_said", _ask_the_leader_only)),
     "the bytes of another batch": _bug(
         "lost, duplicate, contents", (ProducerBatch, "frame", _send_the_bytes_of_another), first=1
     ),

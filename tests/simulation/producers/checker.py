@@ -3,13 +3,14 @@
 lost        a record that was acknowledged is not at its offset
 duplicate   a record of an idempotent producer is in the logs more than once
 ghost       a record that was not appended, or has definitely failed, is in a log; or one that nobody has sent
+altered     a record has another key or timestamp in the log
 misplaced   a record is not in the partition that Java's producer chooses for its key
 reordered   records of one task are not in the order of its sends, or callbacks are not in that of the log
 late        a record was not acknowledged in time, though nothing was wrong while it waited
 silent      an appended record has no outcome, though its producer was stopped
 aborted     a record of an aborted transaction is visible to readers of committed records
 torn        some records of a committed transaction are visible, and others are not; or of one with unknown end
-stuck, memory, leak, contents, unflushed, uncalled, dangling, error   reported by the world itself
+stuck, memory, leak, contents, acks, unflushed, uncalled, dangling, error   reported by the world itself
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ _LATE_SECONDS: Final = 9.9
 
 @dataclass
 class LogSeen:
-    """One partition at the end: its records by offset, and the offsets that readers of committed records see."""
+    """One partition at the end: its records by offset, and the offsets that readers of committed records see.
+
+    ``others``: the key and the timestamp of each record.
+    """
 
     values: dict[int, bytes]
     committed: set[int]
+    others: dict[int, tuple[bytes | None, int]]
 
 
 @dataclass
@@ -44,6 +49,7 @@ class _Sent:
     app: str
     transaction: int | None
     key: bytes | None
+    timestamp: int | None
     places: list[tuple[TopicPartition, int]] = field(default_factory=list)
     appended: bool = False
     resolved: bool = False
@@ -72,7 +78,7 @@ class ProducerChecker:
         events = list(history)
         for _, event in events:
             if isinstance(event, Sending):
-                self._sent[event.value] = _Sent(event.app, event.transaction, event.key)
+                self._sent[event.value] = _Sent(event.app, event.transaction, event.key, event.timestamp)
             elif isinstance(event, Renumbered):
                 for value in event.values:
                     if value in self._sent:
@@ -96,6 +102,9 @@ class ProducerChecker:
                     self._found("ghost", f"{tp} at {offset} has {_short(value)}, which nobody has sent")
                     continue
                 sent.places.append((tp, offset))
+                if log.others[offset] != (sent.key, sent.timestamp):
+                    wanted = (sent.key, sent.timestamp)
+                    self._found("altered", f"{tp} at {offset} has {log.others[offset]} beside its value, not {wanted}")
                 app, task, number, _ = value.split(b"/", 3)
                 if len(sent.places) > 1 or not self._apps[sent.app].is_idempotent:
                     continue

@@ -17,6 +17,7 @@ class Sending:
     value: bytes
     transaction: int | None = None
     key: bytes | None = None
+    timestamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -13,11 +13,15 @@ from aiokc.core.produce.batch import ProducerBatch
 from aiokc.core.produce.identity import ProducerIdentity
 from aiokc.core.produce.partition_queue import PartitionQueue
 from aiokc.records import BatchHeader, open_batch, split_batches
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.log.producer_states import ProducerStates
 from aiokc.testing.virtual.hosts import current_host
+from aiokc.wire import Response
+from aiokc.wire.messages.produce import ProduceRequest
 
 from ..checking.history import Failure, History, replaced
 from .events import Renumbered
+from .plan import AppPlan
 
 _LIMIT = 1 << 30
 
@@ -67,6 +71,22 @@ def _contents_observed(history: History) -> Iterator[None]:
         return found
 
     with replaced(ProducerStates, "appended", note), replaced(ProducerStates, "find_retry", look):
+        yield
+
+
+@contextmanager
+def acks_observed(history: History, plans: Callable[[], list[AppPlan]]) -> Iterator[None]:
+    """An idempotent producer asks that all replicas have its records: else a new leader may not know of them."""
+    handle = Exchange.handle
+
+    async def look(self: Exchange) -> Response | None:
+        name, request = self.call.client_id, self.request
+        is_idempotent = any(plan.name == name and plan.is_idempotent for plan in plans())
+        if isinstance(request, ProduceRequest) and request.acks != -1 and is_idempotent:
+            history.add(Failure("acks", f"{name} has sent a batch with acks={request.acks}"))
+        return await handle(self)
+
+    with replaced(Exchange, "handle", look):
         yield
 
 

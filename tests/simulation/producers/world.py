@@ -21,7 +21,7 @@ from ..worlds.world import quiet
 from .application import EPOCH, Application
 from .checker import LogSeen, ProducerChecker
 from .faults import APIS, PRODUCE_APPLY, TRANSACTION_APIS
-from .observing import callbacks_apart, hosts_apart, observed
+from .observing import acks_observed, callbacks_apart, hosts_apart, observed
 from .plan import AppPlan, ProducerPlan, frozen_seconds
 from .transactional import TransactionalApplication
 
@@ -51,7 +51,7 @@ def run(plan: ProducerPlan) -> Outcome:
     apart = plan.seed % 2 == 1
     with quiet(), hosts_apart(), callbacks_apart(apart), determined(Random(plan.seed)):
         try:
-            with observed(history):
+            with observed(history), acks_observed(history, world.plans):
                 try:
                     loop.run_until_complete(world.happen())
                 except (NothingLeft, BusyLoop, TooLate) as error:
@@ -180,7 +180,8 @@ class World:
     def _seen(self, tp: TopicPartition) -> LogSeen:
         records = self._cluster.records(tp.topic, tp.partition)
         values = {record.offset: bytes(record.value or b"") for record in records}
-        return LogSeen(values, set(committed_values(self._cluster, tp)))
+        others = {one.offset: (None if one.key is None else bytes(one.key), one.timestamp) for one in records}
+        return LogSeen(values, set(committed_values(self._cluster, tp)), others)
 
 
 def committed_values(cluster: Cluster, tp: TopicPartition) -> dict[int, bytes]:

@@ -19,7 +19,17 @@ from aiokc.errors import AuthenticationFailed, AuthorizationFailed, BrokerError,
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import TopicPartition
 
-from ..checking.history import CommitDone, CutShort, Delivered, Failure, Handled, History, Sought, Uncertain
+from ..checking.history import (
+    CommitDone,
+    CutShort,
+    Delivered,
+    Failure,
+    Handled,
+    History,
+    Sought,
+    Stopping,
+    Uncertain,
+)
 from .plan import MemberPlan
 from .user_code import Meddler, Values
 
@@ -27,6 +37,10 @@ T = TypeVar("T")
 
 #: stop() promises to end within 30 seconds.
 _STOP_SECONDS: Final = 30.0
+#: What any call may take beyond its time: steps of the loop, a last pause before an attempt, deserializers.
+_SLACK: Final = 3.0
+#: Members that poll more often than this stay in their group (max_poll_interval_ms).
+_POLL_SECONDS: Final = 4.0
 #: A call is cancelled after fewer than this many iterations of the loop.
 _INTERRUPT_ROUNDS: Final = 80
 _ALL_TOPICS: Final = SubscriptionPattern("t[0-9]+")
@@ -63,7 +77,10 @@ class Interrupted(Exception):
 
 
 class User:
-    """An application that reads ``partitions`` with one consumer, until ``leave`` is called."""
+    """An application that reads ``partitions`` with one consumer, until ``leave`` is called.
+
+    ``slack``: how many seconds its calls may take beyond their time; its host may be frozen meanwhile.
+    """
 
     def __init__(
         self,
@@ -77,6 +94,8 @@ class User:
         self.consumer: Consumer | None = None
         self.crashed = False
         self.ended = False
+        self.slack = _SLACK
+        self._polled_at = 0.0
         self._loop = loop
         self._history = history
         self._bootstrap = bootstrap
@@ -156,7 +175,7 @@ class User:
             else:
                 consumer.assign(self._partitions)
             try:
-                await self._call(consumer.start())
+                await self._call(consumer.start(), self._api_seconds, "start()")
             except (Interrupted, KafkaError) as error:
                 self._history.about(self.plan.name, f"start failed: {error!r}")
                 await self._stop(consumer)
@@ -187,21 +206,25 @@ class User:
     async def _read(self, consumer: Consumer) -> tuple[Batch, Committable]:
         """Read with the member's call for records; return the batch, and what commit() takes for it besides offsets."""
         plan = self.plan
+        seconds = None if plan.poll_timeout_ms is None else plan.poll_timeout_ms / 1e3
         at_most: Any = {"timeout_ms": plan.poll_timeout_ms, "max_records": plan.max_records}
         try:
             if plan.reads == "getmany":
-                records = await self._call(consumer.getmany(**at_most))
+                records = await self._call(consumer.getmany(**at_most), seconds, "getmany()")
                 return records, records
             if plan.reads == "getmany_columns":
-                columns = await self._call(consumer.getmany_columns(**at_most))
+                columns = await self._call(consumer.getmany_columns(**at_most), seconds, "getmany_columns()")
                 return _rows(columns), columns
-            record = await self._call(consumer.getone() if plan.reads == "getone" else consumer.__anext__())
+            one = consumer.getone() if plan.reads == "getone" else consumer.__anext__()
+            record = await self._call(one, None, plan.reads)
         except Interrupted:
             self._history.add(CutShort(plan.name, plan.reads))
             raise
         except DeserializationFailed as error:
             self._history.about(plan.name, f"{error}")
             return {}, None
+        finally:
+            self._polled_at = self._loop.time()
         return {TopicPartition(record.topic, record.partition): [record]}, None
 
     def _deliver(self, batch: Batch) -> None:
@@ -217,7 +240,7 @@ class User:
         try:
             if self._habits.random() < 0.3:
                 return consumer.commit_soon(what, partial(self._committed, since))
-            await self._call(consumer.commit(what))
+            await self._call(consumer.commit(what), self._api_seconds, "commit()")
             self._committed(since, offsets, None)
         except KafkaError as error:
             self._history.add(Uncertain(self.plan.name))
@@ -239,9 +262,11 @@ class User:
     async def _stop(self, consumer: Consumer) -> None:
         if self._random.random() < self.plan.cancels:
             try:
-                await self._call(consumer.stop())
+                await self._call(consumer.stop(), _STOP_SECONDS, "stop()")
             except Interrupted:
                 self._history.about(self.plan.name, "stop interrupted")
+        elif self._loop.time() - self._polled_at < _POLL_SECONDS:
+            self._history.add(Stopping(self.plan.name))
         began = self._loop.time()
         await consumer.stop()
         took = self._loop.time() - began
@@ -249,8 +274,25 @@ class User:
             self._history.add(Failure("stuck", f"{self.plan.name}: stop() took {took:.1f} s"))
         self._history.about(self.plan.name, "stopped")
 
-    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await a call; sometimes cancel it, after some iterations of the loop or some time, and raise Interrupted."""
+    @property
+    def _api_seconds(self) -> float:
+        return self.plan.options["default_api_timeout_ms"] / 1e3
+
+    async def _call(self, work: Coroutine[Any, Any, T], seconds: float | None, what: str) -> T:
+        """Await a call, which may take so many ``seconds``.
+
+        Sometimes cancel it, after some iterations of the loop or some time, and raise Interrupted.
+        """
+        began = self._loop.time()
+        try:
+            return await self._cut_short(work)
+        finally:
+            took = self._loop.time() - began
+            if seconds is not None and took > seconds + self.slack:
+                text = f"{self.plan.name}: {what} took {took:.1f} s, its time is {seconds:.1f} s"
+                self._history.add(Failure("stuck", text))
+
+    async def _cut_short(self, work: Coroutine[Any, Any, T]) -> T:
         task = self._loop.create_task(work)
         if self._random.random() >= self.plan.cancels:
             await asyncio.wait((task, self._leaving), return_when=asyncio.FIRST_COMPLETED)

@@ -59,11 +59,26 @@ def run(plan: Plan) -> Outcome:
                 history.add(Failure("error", f"{context.get('message')}: {context.get('exception')!r}"))
             rounds = loop.rounds
             checker = Checker(
-                world.logs(), group=plan.group, read_committed=plan.read_committed, cooperative=plan.cooperative
+                world.logs(),
+                group=plan.group,
+                read_committed=plan.read_committed,
+                cooperative=plan.cooperative,
+                auto_commit=auto_commit(plan),
+                calm=not plan.faults,
             )
             return Outcome(plan, checker.check(history, complete=world.complete), history, rounds)
         finally:
             loop.end()
+
+
+def auto_commit(plan: Plan) -> dict[str, float]:
+    """Return the members that store by themselves what they have processed, and how often; none of recreated topics."""
+    names = {member.name: member for member in plan.members} | {"last": plan.members[0]}
+    return {
+        name: member.options["auto_commit_interval_ms"] / 1e3
+        for name, member in names.items()
+        if plan.group and not plan.recreations and member.options["enable_auto_commit"]
+    }
 
 
 class World:
@@ -144,6 +159,7 @@ class World:
         await asyncio.sleep(plan.starts)
         loop = self._loop
         user = User(plan, loop, self._history, self._cluster.bootstrap, self._partitions)
+        user.slack += sum(fault.seconds for fault in self._plan.faults if fault.kind == "freeze")
         self._users[plan.name] = user
         living = loop.spawn_on(plan.name, user.live())
         await asyncio.wait((living,), timeout=plan.lasts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import count
 from random import Random
 from typing import Final
 
@@ -32,6 +33,7 @@ class Writers:
         self._partitions = partitions
         self._random = random
         self._aborted: set[tuple[Partition, int]] = set()
+        self._open: set[tuple[Partition, int]] = set()  # the open transactions, by producer id
         self._away: dict[str, asyncio.Event] = {}  # topics that are deleted at the moment
         self._left: dict[TopicPartition, list[Log]] = {tp: [] for tp in partitions}
 
@@ -48,19 +50,24 @@ class Writers:
         tp = random.choice(self._partitions)
         values = [f"{tp}/{number}/{index}".encode() for index in range(random.randint(1, self._plan.batch_records))]
         if random.random() < self._plan.transactions:
-            await self._transaction(tp, values, _FIRST_PRODUCER + number, random)
+            await self._transaction(tp, values, random)
             return
         holes = len(values) + random.choice((0, 0, 0, 3)) - 1
         batch = encode_batch(_records(values), codec=random.choice((0, _GZIP)), last_offset_delta=holes)
         _append(await self._target(tp), batch)
 
-    async def _transaction(self, tp: TopicPartition, values: list[bytes], producer_id: int, random: Random) -> None:
-        """Write one transactional batch, and some time later its commit or abort marker."""
+    async def _transaction(self, tp: TopicPartition, values: list[bytes], random: Random) -> None:
+        """Write one transactional batch, and some time later its commit or abort marker.
+
+        Its producer is the first one that has no open transaction: what it commits comes behind what it has aborted.
+        """
+        target = await self._target(tp)
+        producer_id = next(one for one in count(_FIRST_PRODUCER) if (target, one) not in self._open)
         batch = encode_batch(
             _records(values), transactional=True, producer_id=producer_id, producer_epoch=0, base_sequence=0
         )
-        target = await self._target(tp)
         first = _append(target, batch)
+        self._open.add((target, producer_id))
         until = first + len(values)
         self._history.add(Opened(tp, first, until))
         await asyncio.sleep(random.choice((0.0, random.uniform(0, 3))))
@@ -71,6 +78,7 @@ class Writers:
             return  # deleted: no member waits for the transaction's end
         self._history.add(Settled(tp, first, until))
         marker = ControlType.COMMIT if commits else ControlType.ABORT
+        self._open.discard((target, producer_id))
         _append(target, encode_control_batch(marker, producer_id=producer_id, producer_epoch=0))
 
     def _there(self, tp: TopicPartition) -> Partition | None:

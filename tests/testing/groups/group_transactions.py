@@ -59,7 +59,7 @@ class Transaction:
         )
         options: dict[str, Any] = {
             "group_id": actor.scene.group,
-            "generation_id": actor.generation,
+            "generation_id_or_member_epoch": actor.generation,
             "member_id": actor.member_id,
             "group_instance_id": actor.instance,
             "topics": [TxnOffsetCommitRequestTopic(name=actor.scene.topic, partitions=[one])],

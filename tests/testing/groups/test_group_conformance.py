@@ -228,7 +228,7 @@ CELLS: Final[dict[str, tuple[Action, tuple[object, ...]]]] = {
     "commit-no-group": (lambda s, a, b: s.admin.commit(group_id=""), (NONE,) * 5),
     "transaction": (lambda s, a, b: commit_in_transaction(b), (ILLEGAL, UNKNOWN, NONE, NONE, NONE)),
     "transaction-generation": (
-        lambda s, a, b: commit_in_transaction(b, generation_id=99),
+        lambda s, a, b: commit_in_transaction(b, generation_id_or_member_epoch=99),
         (ILLEGAL, UNKNOWN, ILLEGAL, ILLEGAL, ILLEGAL),
     ),
     "transaction-member": (
@@ -237,7 +237,9 @@ CELLS: Final[dict[str, tuple[Action, tuple[object, ...]]]] = {
     ),
     # Old producers did not send their identity, so the coordinator does not ask for it.
     "transaction-of-nobody": (
-        lambda s, a, b: commit_in_transaction(b, generation_id=-1, member_id="", group_instance_id=None),
+        lambda s, a, b: commit_in_transaction(
+            b, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None
+        ),
         (NONE,) * 5,
     ),
     "transaction-no-group": (lambda s, a, b: commit_in_transaction(b, group_id=""), (NO_GROUP_ID,) * 5),

@@ -388,8 +388,11 @@ async def test_offsets_in_a_transaction_by_epoch(group: Scene) -> None:
     transaction = Transaction(actor)
     await transaction.begin()
     assert await transaction.commit_offset(5, partition=0) == 0
-    assert await transaction.commit_offset(generation_id=one.epoch + 1) == ErrorCode.ILLEGAL_GENERATION
-    assert await transaction.commit_offset(generation_id=one.epoch - 1, partition=1) == ErrorCode.ILLEGAL_GENERATION
+    assert await transaction.commit_offset(generation_id_or_member_epoch=one.epoch + 1) == ErrorCode.ILLEGAL_GENERATION
+    assert (
+        await transaction.commit_offset(generation_id_or_member_epoch=one.epoch - 1, partition=1)
+        == ErrorCode.ILLEGAL_GENERATION
+    )
     assert await transaction.commit_offset(member_id="who") == UNKNOWN
     await transaction.end(committed=True)
     while await one.fetch(None, "one") != 5:
