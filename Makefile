@@ -37,6 +37,8 @@ PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check
 export PYSPARK_PYTHON := $(VENV_PYTHON)
 export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
 export AIOKC_KAFKA_HOME ?= $(CURDIR)/.kafka
+# Where no bytecode may be written, as in many containers, each of hundreds of processes would compile all of aiokc again.
+unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 # What the demo runs on: cluster (aiokc's brokers in Python) or kafka.
 BROKER ?= cluster

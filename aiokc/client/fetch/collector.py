@@ -106,17 +106,17 @@ class FetchCollector:
         in the buffers for the next call.
 
         After each time slice it goes on where it has stopped: to pass thousands of partitions again takes longer than a
-        slice. What comes meanwhile, of others, is for the next call.
+        slice. What comes meanwhile, of others, may wait for the next call.
         """
         wanted, enough = count, enough or count
-        order = self.buffer.servable(self.subscription, only)
+        order = rest = self.buffer.servable(self.subscription, only)
         passed: list[Serving] = []
         while not self._decode_in_order(order, count, enough, time_slice.ends, passed, has_some=count < wanted):
             await time_slice.give_way()
             stopped_at = passed.pop()
             ready = sum([len(buffer.ready) for buffer, _ in passed])
             count, enough = count - ready, enough - ready
-            order = self.buffer.going_on(stopped_at, order, self.subscription)
+            order = self.buffer.going_on(stopped_at, rest, self.subscription)
             passed.clear()
 
     def decode_at_once(

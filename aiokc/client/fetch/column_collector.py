@@ -45,13 +45,13 @@ class ColumnCollector:
         """Append what is buffered, until the builder holds ``rows`` rows or ``size`` bytes; at least one row, if any.
 
         Lets other tasks run after each time slice, and goes on where it has stopped: what comes meanwhile, of other
-        partitions, is for the next call. If it is cancelled, the caller must call ``put_back``.
+        partitions, may wait for the next call. If it is cancelled, the caller must call ``put_back``.
         """
         fetched, subscription = self._collector.buffer, self._collector.subscription
-        order = fetched.servable(subscription, only)
+        order = rest = fetched.servable(subscription, only)
         while (stopped_at := self._append_in_order(order, builder, rows, size, time_slice.ends)) is not None:
             await time_slice.give_way()
-            order = fetched.going_on(stopped_at, order, subscription)
+            order = fetched.going_on(stopped_at, rest, subscription)
 
     def append_at_once(
         self,

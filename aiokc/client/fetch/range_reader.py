@@ -109,6 +109,7 @@ async def read_column_ranges(
                 if has_all:
                     await reading.next()
                 else:
+                    reading.leave_read()
                     await reading.time_slice.give_way()
         except KafkaError:
             if builder.rows:
@@ -202,7 +203,9 @@ class _RangeReading:
         self._moved.update(dict.fromkeys(self.fetcher.collector.skipped))
 
     def ends_of(self, taken: Collection[TopicPartition]) -> dict[TopicPartition, BatchEnd]:
-        """Return what has moved, as by ``moves``, of partitions that have had rows, ``taken`` too, or are at an end.
+        """Return where the partitions stand that ``take`` has just moved, and handed out rows of if they are ``taken``.
+
+        Only those that have had rows, now or before, or that are at their range's end.
 
         One that moves on before its first row (control records) is told of later. Until then nothing of it was handed
         out. A caller whose read fails because retention has deleted its first records loses nothing by beginning behind
@@ -231,18 +234,24 @@ class _RangeReading:
         if asyncio.get_running_loop().time() > self.time_slice.ends:
             await self.time_slice.give_way()
 
+    def leave_read(self) -> bool:
+        """Drop the ranges that are finished. Return whether any position has moved since the last call."""
+        if not self._moved:
+            return False
+        self.progresses()
+        if read := [tp for tp in self._moved if self._is_read(tp)]:
+            self._subscription.give_up(read)
+            # What was buffered behind the end of a range is freed: there is room to fetch.
+            self.fetcher.wake.notify()
+        self._moved.clear()
+        return True
+
     async def next(self) -> None:
         """Drop the ranges that are finished. If no position has moved, wait for records, or raise why none can come.
 
         There must be no await between the look that has found nothing, which is ``check`` and ``take``, and this call.
         """
-        if self._moved:
-            self.progresses()
-            if read := [tp for tp in self._moved if self._is_read(tp)]:
-                self._subscription.give_up(read)
-                # What was buffered behind the end of a range is freed: there is room to fetch.
-                self.fetcher.wake.notify()
-            self._moved.clear()
+        if self.leave_read():
             return
         left = self._last_progress + self._timeout - asyncio.get_running_loop().time()
         if self.fetcher.collector.has_undecoded():

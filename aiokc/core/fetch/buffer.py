@@ -254,12 +254,12 @@ class FetchBuffer:
     def servable(self, subscription: Subscription, only: Iterable[TopicPartition] | None = None) -> Iterator[Serving]:
         """Yield the buffers that may be handed out now, in the order of service: the last served comes last.
 
-        Buffers that appear during the iteration are not among them. Most callers stop after the first few, and pay only
+        Buffers that appear meanwhile may be among them, or not. Most callers stop after the first few, and pay only
         for those. While the buffer ``is_over_budget``, buffers with open batches come first, because opening another
         batch would need more memory.
         """
         wanted = None if only is None else frozenset(only)
-        for tp in self._in_order():
+        for tp in self._in_order() if wanted is None or len(wanted) != 1 else wanted:
             buffer = self._partitions.get(tp)
             if buffer is None or (wanted is not None and tp not in wanted):
                 continue
@@ -277,9 +277,13 @@ class FetchBuffer:
             return False
         return self.is_current(buffer) and (not buffer.empty or buffer.next > position.position)
 
-    def going_on(self, stopped_at: Serving, order: Iterator[Serving], subscription: Subscription) -> Iterator[Serving]:
-        """Return the rest of what ``servable`` yields, from ``stopped_at`` on, after other tasks have run."""
-        return chain([stopped_at], order) if self.still_servable(stopped_at, subscription) else order
+    def going_on(self, stopped_at: Serving, rest: Iterator[Serving], subscription: Subscription) -> Iterator[Serving]:
+        """Return ``stopped_at`` and the ``rest`` of what ``servable`` yields, after other tasks have run.
+
+        ``rest`` is the iterator of ``servable`` itself. Chains of chains, one more after each time slice, would end
+        Python: each of them takes a part of the stack.
+        """
+        return chain([stopped_at], rest) if self.still_servable(stopped_at, subscription) else rest
 
     def can_hand_out(self, subscription: Subscription, only: Iterable[TopicPartition] | None) -> bool:
         """Whether anything may be handed out now, as far as is known: not refused by a deserializer, and no error."""

@@ -125,9 +125,8 @@ class FetchPlanner:
         self._cluster = Cluster()
         self._cluster_news = ClusterNews(subscription)
         self._nodes: dict[int, AskedNode] = {}
-        self._asked: dict[
-            int, AskedNode
-        ] = {}  # those with anything wanted. ``plan`` looks at all nodes only if it must
+        # Those of them with anything wanted: ``plan`` looks at all of these only if it must.
+        self._asked: dict[int, AskedNode] = {}
         self._resting: dict[int, AskedNode] = {}  # those that have failed, until a plan finds that their time is over
         self._stirred: dict[int, None] = {}  # those for which there may be reason for a Fetch beside another
         self._home: dict[TopicPartition, int] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from math import inf
 
 import pytest
@@ -14,7 +14,7 @@ from aiokc.client.aio.time_slice import TimeSlice
 from aiokc.client.fetch.collector import FetchCollector
 from aiokc.client.fetch.column_collector import ColumnPoll
 from aiokc.core.counters import FetchCounters
-from aiokc.core.fetch.buffer import FetchBuffer
+from aiokc.core.fetch.buffer import FetchBuffer, Serving
 from aiokc.core.fetch.partition.fetched_partition import FetchedPartition
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.core.subscription.state import Subscription
@@ -89,6 +89,37 @@ async def test_a_large_call_looks_at_each_once_in_all_its_time_slices(read: Read
     stage = Stage(200)
     assert await read(stage, 200 * ROWS, impatient) == 200 * ROWS
     assert stage.subscription.looks <= 200 * 5
+
+
+async def test_a_call_of_many_time_slices_goes_through_one_iterator(
+    read: Read, impatient: TimeSlice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iterators in iterators, one more after each slice, would be deeper than a thread's stack."""
+    stage = Stage(20)
+    rests: list[Iterator[Serving]] = []
+
+    def note(buffer: FetchBuffer, stopped_at: Serving, rest: Iterator[Serving], subscription: Subscription) -> object:
+        rests.append(rest)
+        return going_on(buffer, stopped_at, rest, subscription)
+
+    going_on = FetchBuffer.going_on
+    monkeypatch.setattr(FetchBuffer, "going_on", note)
+    assert await read(stage, 20 * ROWS, impatient) == 20 * ROWS
+    assert len(rests) > 10
+    assert len(set(map(id, rests))) == 1
+
+
+async def test_a_call_for_one_partition_looks_at_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, slices = Stage(20), TimeSlice()
+
+    def in_order(_: FetchBuffer) -> Iterator[TopicPartition]:
+        raise AssertionError("it looks through all that is buffered")
+
+    monkeypatch.setattr(FetchBuffer, "_in_order", in_order)
+    for tp in stage.partitions[7], stage.partitions[3]:
+        slices.begins()
+        await stage.collector.decode(100, slices, [tp])
+        assert [*map(len, stage.collector.take(100, [tp]).values())] == [ROWS]
 
 
 @pytest.mark.parametrize(

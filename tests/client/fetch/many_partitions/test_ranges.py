@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import ClassVar
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from aiokc.core.subscription.assigned_partitions import BY_NAME
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.core.subscription.state import Subscription
 from aiokc.testing import Cluster
+from aiokc.types import BatchEnd
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -70,3 +71,23 @@ async def test_a_step_looks_at_what_it_has_moved(columns: bool, monkeypatch: pyt
                     read += len(records.records)
     assert read == COUNT * RECORDS
     assert Counting.looks <= 3 * COUNT
+
+
+async def test_ranges_that_end_within_a_batch_are_dropped_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is buffered behind their ends is passed by each step for which they are still there."""
+    left: list[int] = []
+
+    class Noting(range_reader._RangeReading):
+        def ends_of(self, taken: Collection[TopicPartition]) -> dict[TopicPartition, BatchEnd]:
+            left.append(len(self._subscription.assigned))
+            return super().ends_of(taken)
+
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(range_reader, "_RangeReading", Noting)
+    ranges = {TopicPartition("t", index): (0, RECORDS - 1) for index in range(COUNT)}
+    async with Cluster(topics={"t": COUNT}) as cluster:
+        for index in range(COUNT):
+            cluster.append("t", *[b"x"] * RECORDS, partition=index)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            assert sum([len(batch) async for batch in client.read_columns(ranges)]) == COUNT * (RECORDS - 1)
+    assert left[-1] < COUNT / 2
