@@ -9,8 +9,8 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Final, TypeVar, cast
 
+from ..core.cluster.home_cluster import ASKED_FROM, whose_question
 from ..core.connection.handshake import Dialogue, handshake
-from ..core.connection.home_cluster import ASKED_FROM, whose_question
 from ..core.connection.in_flight import InFlightRequests
 from ..core.sasl.mechanism import Mechanism, Work
 from ..core.versions import api_name

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ..config import ClusterConfig, Resolve
 from ..core.backoff import Chance
-from ..core.connection.home_cluster import HomeCluster
+from ..core.cluster.home_cluster import HomeCluster
 from ..core.connection.login_policy import LoginPolicy
 from ..wire import FrameBuffers
 from .addresses import Address

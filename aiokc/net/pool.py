@@ -12,8 +12,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ..config import ClusterConfig
+from ..core.cluster.home_cluster import HomeCluster
 from ..core.cluster.topic_ids import ASKED_BY_FROM
-from ..core.connection.home_cluster import HomeCluster
 from ..core.connection.login_policy import LoginPolicy, is_refusal
 from ..errors import (
     AuthenticationFailed,

@@ -26,7 +26,7 @@ ADDED_IN_4_4: dict[str, dict[str, Any]] = {
     "DeleteGroupsRequest": {"versions": (0, 3), "fields": set()},
     "DeleteGroupsResponse": {"versions": (0, 3), "fields": set()},
     # KIP-1319: topics by id.
-    "TxnOffsetCommitRequest": {"versions": (0, 6), "fields": set()},
+    "TxnOffsetCommitRequest": {"versions": (0, 6), "fields": {"generation_id_or_member_epoch"}},
     "TxnOffsetCommitResponse": {"versions": (0, 6), "fields": set()},
 }
 DEFINITIONS_OF_4_4 = Path(__file__).parents[3] / "shared" / "kafka-protocol" / "messages"

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
-from ...core.connection.home_cluster import OtherCluster
+from ...core.cluster.home_cluster import OtherCluster
 from ...core.connection.login_policy import is_refusal
 from ...core.connection.useless_answers import UselessAnswers
 from ...core.versions import api_name

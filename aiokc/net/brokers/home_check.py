@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ...core.connection.home_cluster import ASKED_FROM, HomeCluster, whose_question
+from ...core.cluster.home_cluster import ASKED_FROM, HomeCluster, whose_question
 from ...errors import ConnectionFailed, RequestTimedOut, UnsupportedVersion
 from ...wire.messages.discovery import MetadataRequest
 from ..connection import Connection

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
-from ...core.connection.home_cluster import OtherCluster
+from ...core.cluster.home_cluster import OtherCluster
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import KafkaError
 from ..addresses import Address

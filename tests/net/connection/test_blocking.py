@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aiokc.config import ClientConfig
-from aiokc.core.connection.home_cluster import HomeCluster
+from aiokc.core.cluster.home_cluster import HomeCluster
 from aiokc.errors import CertificateRefused, ConnectionFailed, MalformedResponse, RequestTimedOut, UnsupportedVersion
 from aiokc.net.blocking import BlockingConnection
 from aiokc.net.options import Route

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aiokc.core.admin.cluster_answers import cluster_of_metadata
+from aiokc.core.cluster.home_cluster import HomeCluster, OtherCluster
 from aiokc.core.cluster.snapshot import Cluster, merge
-from aiokc.core.connection.home_cluster import HomeCluster, OtherCluster
 from aiokc.wire.messages.discovery import MetadataResponse, MetadataResponseBroker
 
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from ...errors import ConnectionFailed, KafkaError
 from ...wire.messages.discovery import MetadataRequest, MetadataResponse
-from ..cluster.snapshot import known_cluster_id, why_unusable
 from ..sasl.broker_text import broker_text
+from .snapshot import known_cluster_id, why_unusable
 
 #: The first version of Metadata that asks a broker for its cluster alone. In v0 no topics means all of them.
 ASKED_FROM: Final = 1
