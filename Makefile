@@ -68,8 +68,7 @@ GROUPS := tests/client/group tests/security tests/testing tests/client/doctor/te
 CLIENTS := tests/client tests/scenarios tests/simulation tests/written
 # Spark comes last, when the other parts are done or nearly so: it gives its Python processes 10 s to start, which no
 # option changes, and on a busy machine that may be too little beside three parts.
-PROGRAMS := tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka tests/suite/test_conftest.py \
-	tests/test_wheel.py tests/spark
+PROGRAMS := tests/docs tests/testing/kafka tests/suite/test_conftest.py tests/test_wheel.py tests/spark
 PYTEST = $(VENV_PYTHON) -m pytest -m "not long"
 OF_PROGRAMS = { echo "== tests of what starts programs" && $(PYTEST) -q $(PROGRAMS); }
 OF_GROUPS = { echo "== tests of groups and security" && $(PYTEST) -q $(GROUPS) $(PROGRAMS:%=--ignore=%); }

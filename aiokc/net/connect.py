@@ -66,6 +66,8 @@ async def connect(
             found = await resolved(*address, options.resolve)
     except TimeoutError as error:
         raise ConnectionFailed(f"{name}: the name was not resolved within {timeout:.3g} s") from error
+    # Where something has held the loop, the name may have come after that.
+    deadline = max(deadline, loop.time() + timeout * _LEAST_SHARE)
     failures: list[KafkaError] = []
     tried = tried or TriedAddresses()
     untried = tried.order(found, first)

@@ -461,8 +461,9 @@ class Connection:
         if self._pipeline.error is not None:
             return self._end(self._pipeline.error)  # its message begins with the broker's name already
         session, first = self._session, next(iter(self._pipeline), None)
-        has_served = first is None or first.correlation_id != self._first_after_greeting
-        self.has_served = has_served or (self.route is not None and self._options.takes_no_login(self.route.address))
+        self.has_served = first is None or first.correlation_id != self._first_after_greeting
+        if not self.has_served and self.route is not None:
+            self.has_served = self._options.ended_by_chance(self.route.address)
         self._end(
             why_it_ended(
                 error,

@@ -39,7 +39,8 @@ class ConnectionOptions:
     broker may take ``renewal_timeout`` seconds for each answer of a re-authentication, or longer if the connection was
     given longer to be made. Long frames are received into ``buffers``, by the loop's reader thread if there is to be
     one (``reader_thread``). ``home`` is the cluster that all of them are to lead to; None where any will do.
-    ``answered``: the addresses where a request after the handshake has had an answer.
+    ``answered``: the addresses where a request after the handshake has had an answer, until a connection ends there at
+    its first one.
     """
 
     client_id: str
@@ -59,6 +60,15 @@ class ConnectionOptions:
     def takes_no_login(self, address: Address) -> bool:
         """Whether the listener there has served this client without a login: so it does not ask for one."""
         return self.credentials is None and address in self.answered
+
+    def ended_by_chance(self, address: Address) -> bool:
+        """Whether a connection may have ended at its first request by chance: not where the one before has, too.
+
+        Then the listener may have changed, and want a login now.
+        """
+        by_chance = self.takes_no_login(address)
+        self.answered.discard(address)
+        return by_chance
 
     def transport(
         self, on_frame: Callable[[memoryview], None], on_lost: Callable[[Exception | None], None]

@@ -385,7 +385,7 @@ class Pool:
         )
         try:
             with attempt.scope:
-                outcome = connection = await connect(
+                connection = await connect(
                     node.name,
                     node.address,
                     self._options,
@@ -398,6 +398,7 @@ class Pool:
                 self._nodes.has_connected = True
                 self.logins.succeeded()
                 await check_home(connection, node, self.home)
+                outcome = connection
                 self._connections[connection] = node
                 node.connected(attempt.purpose, connection)
                 if self._closing.is_set() or attempt.scope.cancel_called:
@@ -455,9 +456,8 @@ class Pool:
             return logger.info("%s", connection.error)  # no failure: a new connection may be made at once
         node.failure(connection.error, self._now())
         if isinstance(connection.error, MalformedResponse) or not connection.has_served:
-            self._warnings.warn(
-                (node.address, "closed"), connection.error
-            )  # the next connection may well be made, and end so
+            # The next connection may well be made, and end so.
+            self._warnings.warn((node.address, "closed"), connection.error)
         else:
             logger.info("%s", connection.error)
 

@@ -81,7 +81,8 @@ def _targets() -> frozenset[str]:
 
 @cache
 def _files() -> tuple[Path, ...]:
-    return tuple(path for top in _TOPS for path in (ROOT / top).rglob("*") if path.is_file())
+    paths = (path for top in _TOPS for path in (ROOT / top).rglob("*") if "__pycache__" not in path.parts)
+    return tuple(path for path in paths if path.is_file())
 
 
 @cache

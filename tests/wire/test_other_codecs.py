@@ -45,6 +45,9 @@ UNKNOWN_TO_KAFKA_PYTHON: Final = {
     *((f"ShareGroupDescribe{side}", 1) for side in ("Request", "Response")),
 }
 
+#: What Kafka 4.4 calls a field of TxnOffsetCommit, and what it was called before.
+RENAMED: Final = {"generation_id_or_member_epoch": "generation_id"}
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its JSON with importlib's old functions
     KAFKA_PYTHON_MODULES: Final = [
@@ -143,6 +146,7 @@ def kio_field(value: Any, name: str) -> Any:
     if name == "log_append_time_ms":  # a datetime, or None for Kafka's -1
         time = value.log_append_time
         return -1 if time is None else (time - EPOCH) // timedelta(milliseconds=1)
+    name = name if hasattr(value, name) else RENAMED.get(name, name)
     found = getattr(value, name, value)
     return getattr(value, name.removesuffix("_ms")) if found is value else found
 
@@ -178,7 +182,7 @@ def kafka_python_field(value: Any, name: str) -> Any:
         bits = value.authorized_operations
         number = 1 << 31 if bits is None else BitField.to_32_bit_field(bits)
         return int.from_bytes(number.to_bytes(4, "big"), "big", signed=True)
-    return getattr(value, name)
+    return getattr(value, name) if hasattr(value, name) else getattr(value, RENAMED[name])
 
 
 def kafka_python_read(cls: type[Message], data: bytes, version: int) -> Any:

@@ -43,7 +43,7 @@ class StoredOffsets:
     ) -> None:
         """These are stored. ``is_named``: their call named them; else they were asked for in the commit's slot.
 
-        Without ``is_sure``, they may be.
+        Without ``is_sure``, they may be: their commit had no answer, or did not even reach the coordinator.
         """
         for tp, offset in offsets.items():
             before = self._stored.get(tp)

@@ -410,7 +410,7 @@ class RecordAccumulator:
         Those in flight keep their place until they are answered. Where this comes ``late``, they have some time more.
         """
         if more := seconds_to_read(late):
-            self._held = Held(now, now + more)
+            self._held = Held(now, max(self._held.until, now + more))  # what an earlier hold has given stays
         at_once = MOST_LOOKED_AT
         for queue in self.queues.expiry.ringing(now):
             overdue = list(islice(queue.overdue(now), at_once))

@@ -281,7 +281,7 @@ class TransactionMachine:
             self._open.retries_left = RETRIES
             return self._on_done(event)
         if meaning is Verdict.RETRY_SOME_TIMES:
-            meaning = Verdict.RETRY if self._open.retries_left else Verdict.ABORTABLE
+            meaning = Verdict.RETRY if self._open.retries_left > 0 else Verdict.ABORTABLE
             self._open.retries_left -= 1
         if meaning in (Verdict.RETRY, Verdict.LOOK_UP):
             self._commit_may_be_done |= isinstance(sent, EndTxn) and sent.committed and event.code in _MAYBE_DONE

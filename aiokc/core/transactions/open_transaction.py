@@ -10,7 +10,8 @@ from ..offsets.portions import AT_ONCE
 from ..produce.identity import ProducerIdentity
 from .events import AddOffsetsToTxn, AddPartitionsToTxn, ControlRequest, SendOffsets, TxnOffsetCommit
 
-#: How often a request is sent again whose answer says what passes soon, or never: for some two seconds in all.
+#: How often a request is sent again whose answer says what passes soon, or never: with the default pauses some two
+#: seconds.
 RETRIES: Final = 5
 
 

@@ -140,7 +140,7 @@ class AnyBroker:
                     return response
                 errors[node] = why
                 tried.add(node.broker.node_id)
-                now = self._failed(node, why)
+                now = self._answered_uselessly(node, why)
                 await asyncio.sleep(min(pauses.next(), deadline - now))  # else nothing slows down the next question
         await asyncio.sleep(0)  # without time, no other task has run yet, and a caller may ask again at once
         within = f" within {max(0.0, timeout):.3g} s" if _now() >= deadline else ""  # else no broker will ever answer
@@ -165,10 +165,14 @@ class AnyBroker:
         self._note_unanswered()
         if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._unanswered_since = -inf
-        if isinstance(error, OtherCluster):
-            node.disown()
-            self._warn(node.address, error)
         return now
+
+    def _answered_uselessly(self, node: Node, why: KafkaError) -> float:
+        """A broker's answer is not usable; return the time."""
+        if isinstance(why, OtherCluster):
+            node.disown()
+            self._warn(node.address, why)
+        return self._failed(node, why)
 
     def _note_unanswered(self) -> None:
         if self._unanswered_since is None:

@@ -43,8 +43,8 @@ def why_not_connected(
     if isinstance(error, OSError):
         failure = None if options.tls is None else options.tls.failure(error, broker, host)
         return failure or ConnectionFailed(f"{broker}: cannot connect ({error.strerror or error})")
-    # Where resolve() has returned a name, asyncio looks it up in the application's executor: see addresses.py. No
-    # resolver takes some names, with an empty part or a NUL: a ValueError.
+    # A loop of another kind may look up a name in threads of its own, and have none: a RuntimeError. No resolver takes
+    # some names, with an empty part or a NUL: a ValueError.
     return ConnectionFailed(f"{broker}: cannot connect ({error if isinstance(error, ValueError) else repr(error)})")
 
 

@@ -319,11 +319,11 @@ def test_credentials_that_cannot_be_had_are_waited_for_until_the_deadline_and_na
 
 
 def test_a_listener_that_has_served_a_client_without_sasl_does_not_want_it(caplog: pytest.LogCaptureFixture) -> None:
-    """The second connection breaks at its first request, by chance."""
+    """The second connection breaks at its first request, by chance. If the third does, too, it may want one now."""
 
     async def story() -> None:
         async def script(peer: Peer) -> None:
-            if peer.number == 1:
+            if peer.number > 0:
                 await peer.greet()
                 await peer.request()
             else:
@@ -336,6 +336,8 @@ def test_a_listener_that_has_served_a_client_without_sasl_does_not_want_it(caplo
                 await ask(pool, 1, purpose=Purpose.JOIN)
             assert "SASL" not in str(raised.value)
             assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+            with pytest.raises(ConnectionFailed, match="wants SASL"):
+                await ask(pool, 1, purpose=Purpose.JOIN)
 
     run_virtually(story)
 

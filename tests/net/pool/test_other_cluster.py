@@ -13,6 +13,7 @@ import pytest
 
 from aiokc import Client, Consumer, Producer, TopicPartition
 from aiokc.errors import KafkaError
+from aiokc.net.brokers.node import Node
 from aiokc.testing import Cluster
 from tests.client.reading import values
 from tests.client.virtually import port_of, virtually
@@ -94,3 +95,23 @@ def test_calls_fail_as_for_brokers_that_cannot_be_reached() -> None:
             assert (await client.describe_cluster()).cluster_id == home._state.cluster_id
 
     virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_an_attempt_that_leads_to_another_cluster_ends_no_connection_to_this_one(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their requests in flight go on."""
+    ended: list[str] = []
+    monkeypatch.setattr(Node, "disown", lambda node: ended.append(node.name))
+
+    async def story(home: Cluster) -> None:
+        async with Client(bootstrap_servers=home.bootstrap) as client:
+            await client.list_topics(["t"])
+            async with taken_over(home):
+                with pytest.raises(KafkaError, match="belongs to cluster"):
+                    await client.list_topics(["t"], timeout_ms=2_000)
+        assert ended == []
+
+    with caplog.at_level(logging.WARNING, logger="aiokc"):
+        virtually(story, brokers=1, topics={"t": 1})
+    assert sum("belongs to cluster" in one.getMessage() for one in caplog.records) == 1

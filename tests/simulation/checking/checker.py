@@ -11,6 +11,7 @@ double owner    two members of a group owned the same partition in one generatio
 zombie          a member that is out of the group went on handing out records for too long
 over-commit     an offset was committed although a record before it was not handled
 under-commit    on calm brokers auto-commit did not store in time what was processed, or not before its member stopped
+                (of partitions that their member has got since the last rebalance began)
 regression      a committed offset went back, and not by a late commit that its member had given up
 unstored        a commit was reported as done, and the coordinator had accepted neither its offset nor a higher one
 zombie commit   a commit was accepted for a partition that the committing member did not own in its generation

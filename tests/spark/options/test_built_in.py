@@ -186,19 +186,16 @@ def test_both_wait_for_the_least_number_of_records(kafka: LocalKafka, topic: str
     options = {"subscribe": topic, "minOffsetsPerTrigger": "5", "maxTriggerDelay": "1h", "startingOffsets": "earliest"}
     produce(kafka.bootstrap, topic, [Message(b"x", partition=0)])
     streams.start(options)
-    for query in streams.queries.values():
-        wait_until(lambda: all_know(1), query)
+    wait_until(lambda: all_know(1), *streams.queries.values())
     produce(kafka.bootstrap, topic, [Message(b"x", partition=0)] * 3)
-    for query in streams.queries.values():
-        wait_until(lambda: all_know(4), query)
+    wait_until(lambda: all_know(4), *streams.queries.values())
     progress = {source: query.lastProgress for source, query in streams.queries.items()}
     assert progress["aiokc"]
     assert progress["kafka"]
     of_kafka = {name: float(value) for name, value in progress["kafka"].sources[0].metrics.items()}
     assert offsets_behind_latest(progress["aiokc"]) == of_kafka
     produce(kafka.bootstrap, topic, [Message(b"x", partition=0)] * 2)
-    for source, query in streams.queries.items():
-        wait_until(lambda source=source: len(streams.batches[source]) == 2, query)  # type: ignore[misc]
+    wait_until(lambda: [len(streams.batches[source]) for source in BOTH] == [2, 2], *streams.queries.values())
 
     sizes = {source: [len(task) for batch in streams.batches[source] for task in batch] for source in BOTH}
     assert sizes == {"kafka": [1, 5], "aiokc": [1, 5]}

@@ -49,12 +49,13 @@ def start(sink: Path, tmp_path: Path) -> Iterator[Start]:
         query.stop()
 
 
-def wait_until(is_true: Callable[[], bool], query: StreamingQuery, *, seconds: float = 120) -> None:
-    """Return once the condition holds; raise the query's error, or AssertionError after the deadline."""
+def wait_until(is_true: Callable[[], bool], *queries: StreamingQuery, seconds: float = 120) -> None:
+    """Return once the condition holds; raise the error of a query, or AssertionError after the deadline."""
     deadline = time.monotonic() + seconds
     while not is_true():
-        assert time.monotonic() < deadline, f"still not so after {seconds} s: {query.status}"
-        assert not query.awaitTermination(timeout=1), "the query ended"
+        assert time.monotonic() < deadline, f"still not so after {seconds} s: {[query.status for query in queries]}"
+        for query in queries:
+            assert not query.awaitTermination(timeout=1), "the query ended"
 
 
 def wait_for_batches(query: StreamingQuery) -> None:
