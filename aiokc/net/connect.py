@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
@@ -48,8 +48,9 @@ async def connect(
     its whole share of the time, for each connection that begins with it. ``tried`` are those of attempts before, which
     come last.
 
-    Raises ConnectionFailed after ``timeout`` seconds, or sooner if all addresses of the host have failed; its message
-    has the errors of some. Raises MalformedResponse if the only address does not speak Kafka's protocol.
+    Raises ConnectionFailed after ``timeout`` seconds, up to a third later if the name's addresses were found late, or
+    sooner if all of them have failed; its message has the errors of some.
+    Raises MalformedResponse if the only address does not speak Kafka's protocol.
     Raises AuthenticationFailed, UnsupportedVersion or ConfigError (the package for Kerberos is missing, say) at once:
     another address of the same broker would answer the same, or would not even be asked.
     A certificate that is refused may be another one there (CertificateRefused). The time in which the TLS context is
@@ -61,12 +62,8 @@ async def connect(
         host = options.tls.server_name(host)
         await options.tls.get()
     deadline = loop.time() + timeout
-    try:
-        async with handshake_limit(timeout, lambda: 0):
-            found = await resolved(*address, options.resolve)
-    except TimeoutError as error:
-        raise ConnectionFailed(f"{name}: the name was not resolved within {timeout:.3g} s") from error
-    # Where something has held the loop, the name may have come after that.
+    found = await _looked_up(name, address, options, timeout)
+    # The name may have come late, or after the deadline where something has held the loop.
     deadline = max(deadline, loop.time() + timeout * _LEAST_SHARE)
     failures: list[KafkaError] = []
     tried = tried or TriedAddresses()
@@ -105,11 +102,26 @@ async def connect(
                 logger.info("connected to %s, but: %s", where, _told(failures))
             return connection
         untried = untried[1:]
+    raise _why_none(failures, len(untried))
+
+
+async def _looked_up(name: str, address: Address, options: ConnectionOptions, timeout: float) -> Sequence[Address]:
+    try:
+        async with handshake_limit(timeout, lambda: 0):
+            return await resolved(*address, options.resolve)
+    except TimeoutError as error:
+        raise ConnectionFailed(f"{name}: the name was not resolved within {timeout:.3g} s") from error
+
+
+def _why_none(failures: list[KafkaError], untried: int) -> KafkaError:
+    """Return the error of a name of which no address could be connected to."""
     refused = [error for error in failures if isinstance(error, CertificateRefused)]
     if refused or (len(failures) == 1 and not untried):
-        raise (refused or failures)[0]
-    more = f"; no time was left for {len(untried)} more addresses" if untried else ""
-    raise ConnectionFailed(_told(failures) + more) from failures[-1]
+        return (refused or failures)[0]
+    more = f"; no time was left for {untried} more addresses" if untried else ""
+    error = ConnectionFailed(_told(failures) + more)
+    error.__cause__ = failures[-1]
+    return error
 
 
 def _told(failures: list[KafkaError]) -> str:

@@ -21,7 +21,7 @@ def test_the_first_answer_that_names_a_cluster_decides() -> None:
     assert home.why_unusable("b", answer("useless", brokers=0)) is not None
     assert home.why_unusable("b", answer("redpanda.initializing")) is None
     assert home.cluster_id is None
-    for cluster_id in ("A", None, "", "redpanda.initializing", "A"):
+    for cluster_id in ("A", "A", None, "", "redpanda.initializing"):  # it stays though the last ones name none
         assert home.why_unusable("b", answer(cluster_id)) is None
     error = home.why_unusable("broker 1 (b:9092)", answer("B\n"))
     assert isinstance(error, OtherCluster)

@@ -318,6 +318,18 @@ def test_no_alarm_is_left_of_batches_that_were_sent_at_rest() -> None:
     assert world.accumulator.queues.expiry.next_at == inf
 
 
+def test_partitions_of_many_batches_share_a_step() -> None:
+    world = Produced(partitions=2, batch_size=0, delivery_timeout=2.0)
+    for number in range(2 * MOST_LOOKED_AT):
+        world.append(partition=number % 2)
+    world.now += 2.0
+    ended = []
+    while world.accumulator.queues.expiry.next_at <= world.now:
+        world.accumulator.expire(world.now)
+        ended.append(len(world.finished()))
+    assert [number for number in ended if number] == [MOST_LOOKED_AT] * 2
+
+
 def test_many_of_one_partition_expire_in_many_steps_that_look_at_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     world = Produced(batch_size=0, delivery_timeout=100.0)
     batches = []
